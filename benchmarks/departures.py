@@ -29,7 +29,8 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
-from sim.studies.sweep import INDEX, Execute, SweepResult, run_sweep
+from sim.studies.index import SweepIndex
+from sim.studies.sweep import Execute, SweepResult, run_sweep
 from sim.studies.worker import Ran, Task, run_cell
 
 ROOT = Path(__file__).parents[1]
@@ -96,8 +97,8 @@ def ran(planned: Plan, out: Path, data_dir: Path | None, jobs: int) -> tuple[Swe
 
 def runs_of(result: SweepResult) -> list[RunDirectory]:
     """The results of all cells, in order."""
-    cells = json.loads((result.directory / INDEX).read_text(encoding="utf-8"))["cells"]
-    return [RunDirectory.load(result.directory.parent / cell["directory"]) for cell in cells]
+    found = [cell.directory for cell in SweepIndex.read(result.directory).cells]
+    return [RunDirectory.load(result.directory.parent / name) for name in found if name is not None]
 
 
 # --- what it comes to ---------------------------------------------------------------------------------------

@@ -180,13 +180,12 @@ def report(
     with endings():
         _require_packages(tensorboard)
         from sim.results.report.page import write_report
-        from sim.results.store.validation import fitting_together, load_checked
+        from sim.results.store.validation import load_checked
 
         with answering(raise_interrupted):
             run = load_checked(directory)
             try:
-                with fitting_together(run):
-                    path = write_report(run)
+                path = write_report(run)
             except OSError as error:
                 stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
         typer.echo(path)
@@ -200,11 +199,12 @@ def watch(
 ) -> None:
     """Show runs and sweeps while they run, on a page for this machine alone; Ctrl-C ends it."""
     with endings():
-        from sim.cli.watch import server_of
+        from sim.cli.watch import bound, server_of
 
-        with server_of(directory, port) as server, suppress(KeyboardInterrupt):
-            typer.echo(f"http://{server.server_address[0]!s}:{server.server_port}/")
-            server.serve_forever()
+        with bound(directory, port) as place, suppress(KeyboardInterrupt):
+            host, number = place.getsockname()
+            typer.echo(f"http://{host}:{number}/")
+            server_of(directory).run(sockets=[place])
 
 
 @app.command("list")

@@ -35,6 +35,8 @@ def resume(
     """Go on with a run that was interrupted or killed, from its last checkpoint, as if it had not been.
 
     A run that has ended is prolonged by --until, and stays. Results of a run that was cut short are replaced.
+
+    The copy of your code that its results have is executed, unless --no-code refuses it.
     """
     end_s = None if until is None else options.duration(until)
     with endings(), answering(raise_interrupted):
@@ -72,6 +74,8 @@ def fork(
 
     What is changed must begin after TIME. It goes on from the last checkpoint that is not after TIME, see
     `coterie run --checkpoint-at`, or is computed from the start.
+
+    The copy of your code that its results have is executed, unless --no-code refuses it.
     """
     with endings(), answering(raise_interrupted):
         from sim.run.resume.resuming import Earlier
@@ -94,6 +98,8 @@ def explain(
     """Say what a client holds, waits for and has in its mailbox at a moment of a run.
 
     The run is replayed to that moment from its log, without tensor work.
+
+    The copy of your code that its results have is executed, unless --no-code refuses it.
     """
     with endings(), answering(raise_interrupted):
         from sim.run.resume.explain import explained_client

@@ -174,8 +174,9 @@ def compare(
     """Compare runs: tables and curves with 95 % intervals over seeds, as HTML, CSV, LaTeX, PNG and SVG."""
     with endings():
         from sim.studies.comparison import Comparison
+        from sim.studies.index import INDEX
         from sim.studies.pages import write_comparison
-        from sim.studies.study import INDEX, load_study
+        from sim.studies.study import load_study
 
         study = load_study(paths, clients)
         comparison = Comparison(study, metrics=metrics, by=by, baseline=baseline, target=target)

@@ -1,75 +1,91 @@
 """`coterie watch`: a page about the runs and sweeps below a folder, for this machine alone."""
 
-import json
+import os
+import socket
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from http import HTTPStatus
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
+import uvicorn
 from plotly.offline import get_plotlyjs
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from sim.errors import UserError
 from sim.results import text
 from sim.results.outcome import headlines, protocol
 from sim.results.report.html import SCRIPT, rendered_page
-from sim.results.store.output_dir import HIDDEN, PROGRESS, REPORT
-from sim.studies.study import INDEX
+from sim.results.store.output_dir import HIDDEN, REPORT, is_results
+from sim.results.store.run_directory import RunDirectory
+from sim.run.save.progress_file import Note
+from sim.studies.index import INDEX, SweepIndex
 
 ADDRESS = "127.0.0.1"
 _SHOWN = {".html", ".png", ".svg", ".csv"}
 _DEEPEST = 3  # folders below the one that is watched
 _MOST_ENDED = 200  # the newest
+# Whatever a page here may hold, it loads nothing from elsewhere and tells nothing there.
+_POLICY = "default-src 'self' 'unsafe-inline' data: blob:; base-uri 'none'; form-action 'none'"
+_HEADERS = [
+    ("Content-Security-Policy", _POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cache-Control", "no-store"),
+]
 
 
-def server_of(folder: Path, port: int) -> ThreadingHTTPServer:
-    """The server, bound and not yet serving; port 0 takes any. Raises UserError."""
-    if not folder.is_dir():
+def bound(folder: Path, port: int) -> socket.socket:
+    """Where the page about a folder is to be asked for; port 0 takes any. Raises UserError."""
+    if not os.path.isdir(folder):  # unlike Path.is_dir, no error for names that cannot be
         raise UserError(f"{folder}: must be a folder with results; there is none")
     try:
-        return ThreadingHTTPServer((ADDRESS, port), partial(_Handler, directory=str(folder)))
+        return socket.create_server((ADDRESS, port))
     except OSError as error:
         raise UserError(f"--port {port}: cannot be used: {error.strerror}") from error
 
 
-class _Handler(SimpleHTTPRequestHandler):
-    """The page, its state, and reports below the folder; no lists of files, and nothing hidden."""
+def server_of(folder: Path) -> uvicorn.Server:
+    """What answers there: the page, its state, and reports below the folder."""
 
-    def do_GET(self) -> None:
-        path = unquote(urlsplit(self.path).path)
-        # A page elsewhere whose name was made to lead here has another host, and is told nothing.
-        if self.headers.get("Host", "").partition(":")[0] not in (ADDRESS, "localhost"):
-            self.send_error(HTTPStatus.FORBIDDEN)
-        elif path == "/":
-            self._answer(rendered_page("watch.html"), "text/html; charset=utf-8")
-        elif path == "/state":
-            self._answer(json.dumps(state(Path(self.directory))), "application/json")
-        elif path.endswith(f"/{SCRIPT}"):  # of the reports of sweeps, whichever folder is watched
-            self._answer(get_plotlyjs(), "text/javascript; charset=utf-8")
-        elif _is_shown(path):
-            super().do_GET()
-        else:
-            self.send_error(HTTPStatus.NOT_FOUND)
+    def page(request: Request) -> Response:
+        return HTMLResponse(rendered_page("watch.html"))
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are no news."""
+    def now(request: Request) -> Response:
+        return JSONResponse(state(folder))
 
-    def _answer(self, content: str, kind: str) -> None:
-        body = content.encode()
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        self.wfile.write(body)
+    def script(request: Request) -> Response:  # of the reports of sweeps, whichever folder is watched
+        return Response(get_plotlyjs(), media_type="text/javascript")
+
+    routes = [
+        Route("/", page),
+        Route("/state", now),
+        Route(f"/{{place:path}}{SCRIPT}", script),
+        Mount("/", _Files(directory=folder)),
+    ]
+    # A page elsewhere whose name was made to lead here has another host, and is told nothing.
+    hosts = Middleware(TrustedHostMiddleware, allowed_hosts=[ADDRESS, "localhost"], www_redirect=False)
+    app = Starlette(routes=routes, middleware=[hosts])
+    app.router.redirect_slashes = False
+    config = uvicorn.Config(app, headers=_HEADERS, log_level="error", timeout_graceful_shutdown=1)
+    return uvicorn.Server(config)
 
 
-def _is_shown(path: str) -> bool:
-    parts = PurePosixPath(path).parts[1:]
-    return PurePosixPath(path).suffix in _SHOWN and not any(part.startswith(".") for part in parts)
+class _Files(StaticFiles):
+    """Pictures, tables and pages; no lists of files, nothing hidden, and nothing that a link leads to."""
+
+    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
+        found, stat = super().lookup_path(path)
+        parts = Path(path).parts
+        is_itself = found == os.path.join(os.path.realpath(str(self.directory)), path)
+        if is_itself and Path(path).suffix in _SHOWN and not any(part.startswith(".") for part in parts):
+            return found, stat
+        return "", None
 
 
 def state(base: Path) -> dict[str, list[dict[str, Any]]]:
@@ -77,13 +93,11 @@ def state(base: Path) -> dict[str, list[dict[str, Any]]]:
     running, sweeps, ended = [], [], []
     for folder in _folders(base, _DEEPEST):
         if HIDDEN.fullmatch(folder.name):
-            running += _read(folder, PROGRESS, _running)
+            running += _described(base, folder, _running)
         else:
-            sweeps += _read(folder, INDEX, _sweep)
-            ended += _read(folder, "summary.json", _ended)
+            sweeps += _described(base, folder, _sweep) if os.path.lexists(folder / INDEX) else []
+            ended += _described(base, folder, _ended) if is_results(folder) else []
     ended.sort(key=lambda each: -each["changed"])
-    for each in [*running, *sweeps, *ended]:
-        each["folder"] = str(Path(each["folder"]).relative_to(base))
     return {"running": running, "sweeps": sweeps, "ended": ended[:_MOST_ENDED]}
 
 
@@ -96,46 +110,40 @@ def _folders(base: Path, depth: int) -> list[Path]:
     return found
 
 
-def _read(folder: Path, name: str, describe: Any) -> list[dict[str, Any]]:
-    """What a file says, by `describe(folder, content, time written)`; nothing if it is not there."""
+def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, Any]]) -> list[dict[str, Any]]:
+    """What there is to say of a folder; nothing where its file is not there, not whole, or none of ours."""
     try:
-        file = folder / name
-        changed = file.stat().st_mtime
-        content = json.loads(file.read_text(encoding="utf-8"))
-        return [describe(folder, content, changed) | {"folder": folder, "changed": changed}]
-    except (OSError, ValueError, RecursionError, ArithmeticError, AttributeError, LookupError, TypeError):
-        return []  # it is not there, or not whole, or no file of ours
+        where = {"folder": str(folder.relative_to(base)), "changed": folder.stat().st_mtime}
+        return [describe(folder) | where]
+    except (OSError, UserError):
+        return []
 
 
-def _running(folder: Path, progress: dict[str, Any], changed: float) -> dict[str, Any]:
-    match = HIDDEN.fullmatch(folder.name)
+def _running(folder: Path) -> dict[str, Any]:
+    match, note = HIDDEN.fullmatch(folder.name), Note.read(folder)
     assert match is not None
-    accuracy, left_s = progress["accuracy"], progress["remaining_s"]
     facts = [
-        progress["phase"],
-        f"virtual time {text.duration(progress['virtual_s'])}",
-        f"{progress['clients_up']:,} clients up",
-        f"{progress['messages']:,} messages",
+        note.phase,
+        f"virtual time {text.duration(note.virtual_s)}",
+        f"{note.clients_up:,} clients up",
+        f"{note.messages:,} messages",
     ]
-    facts += [f"accuracy {text.share(accuracy)}"] if accuracy is not None else []
-    facts += [f"about {text.duration(round(left_s))} left"] if left_s is not None else []
-    return {
-        "name": match["name"],
-        "facts": facts,
-        "share": progress["share"],
-        "curve": progress["curve"],
-    }
+    facts += [f"accuracy {text.share(note.accuracy)}"] if note.accuracy is not None else []
+    facts += [f"about {text.duration(round(note.remaining_s))} left"] if note.remaining_s is not None else []
+    return {"name": match["name"], "facts": facts, "share": note.share, "curve": note.curve}
 
 
-def _sweep(folder: Path, sweep: dict[str, Any], changed: float) -> dict[str, Any]:
-    states = Counter(cell["state"] for cell in sweep["cells"])
+def _sweep(folder: Path) -> dict[str, Any]:
+    sweep = SweepIndex.read(folder)
+    states = Counter(cell.state for cell in sweep.cells)
     facts = [f"{count:,} {what}" for what, count in sorted(states.items())]
     pages = [file.name for file in sorted(folder.glob("*.html"))]
-    done = sum(cell["directory"] is not None for cell in sweep["cells"])
-    return {"name": sweep["name"], "facts": facts, "share": done / len(sweep["cells"]), "pages": pages}
+    done = sum(cell.directory is not None for cell in sweep.cells)
+    return {"name": sweep.name, "facts": facts, "share": done / len(sweep.cells), "pages": pages}
 
 
-def _ended(folder: Path, summary: dict[str, Any], changed: float) -> dict[str, Any]:
+def _ended(folder: Path) -> dict[str, Any]:
+    summary = RunDirectory.load(folder).summary()
     mean = summary["accuracy"]["mean"]
     facts = [protocol(summary), f"seed {summary['seed']}", text.duration(summary["virtual_seconds"])]
     facts += [f"accuracy {text.share(mean)}"] if mean is not None else []

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import ValidationError
 
-from sim.errors import UserError
+from sim.errors import UserError, one_line
 
 LIMIT_BYTES = 512 * 2**20
 """No file may have more, or hold more if it ends in .gz or .xz; CIFAR's images have 150 MiB."""
@@ -33,7 +34,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file from outside. `key` is what asks for it in the scenario, as `network.latency.file`.
+    """A file from outside. `key` is what asks for it in the scenario, as `network.latency.file`; or empty.
 
     All methods raise the UserError of `refusal`, and nothing else, for a file that is not what they read.
     """
@@ -43,7 +44,7 @@ class InputFile:
 
     def refusal(self, problem: str, place: str = "") -> UserError:
         """The error that says what is wrong with the file, or with a place in it ("line 3")."""
-        return UserError(f"{self.key}: {self.path}{place and f', {place}'}: {problem}")
+        return UserError(f"{self.key and f'{self.key}: '}{self.path}{place and f', {place}'}: {problem}")
 
     def content(self) -> bytes:
         """The bytes of the file, unpacked where its name ends in .gz or .xz."""
@@ -53,13 +54,14 @@ class InputFile:
         if not os.path.isfile(self.path):  # reading from a pipe waits for ever
             raise self.refusal("must be a regular file")
         try:
+            is_larger = opener is open and os.path.getsize(self.path) > LIMIT_BYTES  # then none of it is read
             with opener(self.path, "rb") as file:
-                content: bytes = file.read(LIMIT_BYTES + 1)
+                content: bytes = b"" if is_larger else file.read(LIMIT_BYTES + 1)
         except Exception as error:  # damaged bytes can make the unpackers fail in any way
             raise self.refusal(f"cannot be read: {_words(error)}") from None
-        if not content:
+        if not content and not is_larger:
             raise self.refusal("is empty")
-        if len(content) > LIMIT_BYTES:
+        if is_larger or len(content) > LIMIT_BYTES:
             unpacked = ", unpacked" if opener is not open else ""
             raise self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB{unpacked}; must have less")
         return content
@@ -190,6 +192,10 @@ def shown(value: object) -> str:
 
 def _words(error: Exception) -> str:
     """An error of a library in one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        place, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        return one_line(f"{place}: {problem}" if place else problem, 4 * _SHOWN)
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return shown(text).strip("'\"") if text else type(error).__name__
 

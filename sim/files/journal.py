@@ -36,7 +36,7 @@ class Journal:
         return cls(path, size, checksum)
 
     def append(self, frame: bytes) -> None:
-        """Once this returns, the frame outlives the process, though not a power cut."""
+        """Once this returns, the frame, which is not empty, outlives the process, though not a power cut."""
         self.checksum = zlib.crc32(frame, self.checksum)
         whole = _HEADER.pack(len(frame), self.checksum) + frame
         written = 0
@@ -66,6 +66,8 @@ def _frames(read: Callable[[int], bytes], size: int | None) -> Iterator[bytes]:
         if len(header) < _HEADER.size:
             return
         length, stated = _HEADER.unpack(header)
+        if length == 0:  # none is empty: here is what a file has that was only made longer
+            return
         frame = read(min(length, FRAME_BYTES_MAX))
         checksum = zlib.crc32(frame, checksum)
         if len(frame) < length or checksum != stated:

@@ -1,10 +1,13 @@
 """What a run changes in its process, and puts back at its end."""
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+SAFE_PATH = "PYTHONSAFEPATH"
 
 
 @contextmanager
@@ -44,3 +47,21 @@ def threads(stated: int | str) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Processes that are started meanwhile import nothing from the current folder, be it a stranger's.
+
+    Python looks there first with -c, as which multiprocessing starts its own, and with -m. The variable is
+    what -P says, and is inherited.
+    """
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before

@@ -30,7 +30,7 @@ from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interru
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
 from sim.run.measure.summary import summarise
-from sim.run.process import quiet_collector, spare, threads
+from sim.run.process import quiet_collector, safe_path, spare, threads
 from sim.run.resume.checkpoint import Checkpointer
 from sim.run.resume.resuming import Earlier, fork_of, other_future
 from sim.run.save.progress import ALONE, WRITING, Progress, Show, Watcher
@@ -204,7 +204,7 @@ def _run(
     overwrite: bool,
     interrupts: Interrupts,
     watcher: Watcher,
-    fork: dict[str, Any] | None,
+    fork: Mapping[str, Any] | None,
     parent: pa.Table | None,
 ) -> RunResult:
     """Run to the end, and write the results; raises what ended the run before its time after that.
@@ -230,7 +230,6 @@ def _run(
     if fork is not None:
         summary["fork"] = fork
     summary["warnings"] = unawaited
-    summary["scenario_hash"] = directory.scenario_hash
     if error is not None:
         summary["ended_by"] = str(error)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
@@ -267,14 +266,14 @@ def verify(
     assert result.directory is not None
     with answering(raise_interrupted), tempfile.TemporaryDirectory() as folder:
         again = Path(folder)
-        # -P: nothing is imported from the folder that this happens to run in, be it a stranger's.
-        command = [sys.executable, "-P", "-m", "sim", "run", str(result.directory / "scenario.toml")]
+        command = [sys.executable, "-m", "sim", "run", str(result.directory / "scenario.toml")]
         # Beside the user's files is what they read, not beside their copies.
         for plugin in scenario.plugins:
             command += ["--set", f"{plugin.key}={plugin.name}"] if plugin.is_unchanged() else []
         command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
-        code, errors = _output(command, _environment())
+        with safe_path():
+            code, errors = _output(command, _environment())
         # A failed run, too, has results to compare.
         found = [path for path in again.iterdir() if (path / "summary.json").is_file()]
         if len(found) != 1:

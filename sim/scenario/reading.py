@@ -10,6 +10,7 @@ from typing import Any
 
 import sim
 from sim.errors import UserError, errors_about, one_line
+from sim.files.input_file import LIMIT_BYTES
 from sim.scenario.sections.run import NAME_BYTES_MAX
 
 
@@ -44,6 +45,8 @@ def read_text(path: Path) -> str:
     if os.path.isdir(path):  # unlike Path.is_dir, no error for names that cannot be
         raise UserError("cannot be read: it is a folder; name a scenario file in it", path)
     try:
+        if os.path.getsize(path) > LIMIT_BYTES:
+            raise UserError(f"cannot be read: it has more than {LIMIT_BYTES // 2**20} MiB", path)
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"no such scenario file; {_instead_of(path)}", path) from None

@@ -17,9 +17,9 @@ from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Comparing, Seeds, Sweep, listed
 from sim.scenario.shared_prefix import shared_until
+from sim.studies.index import Value
 
 CELLS_MAX = 100_000
-Value = str | bool | int | float
 _Choices = list["_Choice"]
 
 

@@ -14,8 +14,9 @@ from sim.errors import UserError
 from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean
 from sim.results.metrics import Series, time_to_target
 from sim.studies.cells import axis_value
+from sim.studies.index import Value
 from sim.studies.statistics import LEVEL, Contrast, Estimate, contrast, curve, estimate, holm, horizon
-from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, Value, at_times, higher_is_better
+from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, at_times, higher_is_better
 
 TIMES = 101
 """Points of the common grid of times."""
@@ -123,8 +124,8 @@ class Comparison:
     ) -> None:
         self.study = study
         self.groups = _groups(study)
-        self.metrics = tuple(metrics or study.defaults.get("metrics") or self._usual_metrics())
-        self.target: float | None = target or study.defaults.get("target")
+        self.metrics = tuple(metrics or study.defaults.metrics or self._usual_metrics())
+        self.target: float | None = target or study.defaults.target
         self.varied = [axis for axis, values in study.axes.items() if len(values) > 1]
         self.by = by or self._stated_by() or self._usual_by()
         if self.by is not None and self.by not in study.axes:
@@ -147,14 +148,14 @@ class Comparison:
 
     def _stated_by(self) -> str | None:
         """The axis that the sweep states, unless none of its runs differ in it by now."""
-        stated = self.study.defaults.get("by")
+        stated = self.study.defaults.by
         return stated if stated in self.study.axes else None
 
     def _parsed(self, baseline: str | None) -> tuple[str, str] | None:
         if baseline is not None:
             return axis_value(baseline, self.study.axes, "--baseline")
         first = (self.varied[0], str(self.study.axes[self.varied[0]][0])) if self.varied else None
-        if (stated := self.study.defaults.get("baseline")) is None:
+        if (stated := self.study.defaults.baseline) is None:
             return first
         try:
             return axis_value(stated, self.study.axes, "sweep.compare.baseline")

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError
+from sim.files.data_folder import FOLDER_VARIABLE
 from sim.results.store.output_dir import HiddenFolder
+from sim.run.process import safe_path
 from sim.studies.sweep import LOOK_EVERY_S, Execute
 from sim.studies.worker import Ran, Task, run_cell
 
 _TRIES = 2
 """How often a cell is tried if its node or process dies."""
+_PYTHON = ("*.py", "*.pyc", "*.so", "*.pyd")
 
 
 def on_ray(
@@ -61,26 +64,34 @@ def _cluster(address: str | None, task: Task, cores: int | None) -> Iterator[Any
     except ImportError as error:
         raise UserError("--on ray needs Ray: pip install 'coterie[ray]'") from error
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        settings |= {"num_cpus": cores, "include_dashboard": False}
-    else:
-        folder, out = task.file.resolve().parent, task.out.resolve()
-        results = [f"/{out.relative_to(folder)}"] if folder in out.parents else []  # which stay here
-        settings["runtime_env"] = {"working_dir": str(folder), "excludes": [".?*", *results]}
-    try:
-        ray.init(address or "local", **settings)
-    except Exception as error:  # Ray raises any kind
-        raise UserError(f"no Ray cluster{f' at {address}' if address else ''}: {error}") from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+    # Nodes import what lies in their working folder, which without one is the current folder here.
+    with tempfile.TemporaryDirectory(prefix="coterie-") as empty, safe_path():
+        if address is None:
+            settings |= {"num_cpus": cores, "include_dashboard": False}
+            settings["runtime_env"] = {"working_dir": empty}
+        else:
+            folder, out = task.file.resolve().parent, task.out.resolve()
+            results = [f"/{out.relative_to(folder)}"] if folder in out.parents else []  # which stay here
+            excluded = [".?*", *results, *(() if task.code else _PYTHON)]
+            settings["runtime_env"] = {"working_dir": str(folder), "excludes": excluded}
+        try:
+            ray.init(address or "local", **settings)
+        except Exception as error:  # Ray raises any kind
+            raise UserError(f"no Ray cluster{f' at {address}' if address else ''}: {error}") from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
 
 
 def _there(task: Task, *, is_sent: bool) -> Task:
     """A task with the paths that a node needs; the scenario may have been sent to its working folder."""
     file = Path(task.file.name) if is_sent else task.file.resolve()
-    data_dir = None if task.data_dir is None else task.data_dir.resolve()
+    data_dir = task.data_dir
+    if data_dir is None and not is_sent:  # a process here does not start in the current folder
+        here = Path(os.environ.get(FOLDER_VARIABLE) or "data")
+        data_dir = here if here.is_dir() else None
+    data_dir = None if data_dir is None else data_dir.resolve()
     parent = None if task.parent is None else str((task.out / task.parent).resolve())
     return replace(task, file=file, data_dir=data_dir, parent=parent)
 

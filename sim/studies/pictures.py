@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,8 +18,9 @@ from sim.results.kaplan_meier import Reached, known_until, survival
 from sim.results.metrics import Series
 from sim.results.palette import HUES, LIGHT
 from sim.studies.comparison import Comparison, Line, SeedGroup, is_a_number
+from sim.studies.index import Value
 from sim.studies.statistics import Estimate, curve
-from sim.studies.study import CATCH_UP, Value, at_times
+from sim.studies.study import CATCH_UP, at_times
 from sim.studies.tables import figure as shown_as
 from sim.studies.tables import is_share, name_of, scale_of, titled, unit_of
 
@@ -44,10 +47,14 @@ _STYLE: Any = {
 
 def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
     """Write all pictures, each as <name>.png and <name>.svg; their titles by name."""
-    import matplotlib
+    # What it finds in the current folder it obeys, be it a stranger's: here it finds what it brings.
+    package = find_spec("matplotlib")
+    assert package is not None and package.origin is not None
+    with chdir(Path(package.origin).parent / "mpl-data"):
+        import matplotlib
 
-    matplotlib.use("agg")
-    from matplotlib import pyplot
+        matplotlib.use("agg")
+        from matplotlib import pyplot
 
     drawn: dict[str, tuple[str, Callable[[], Figure | None]]] = {}
     for metric in comparison.metrics:

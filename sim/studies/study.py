@@ -22,8 +22,9 @@ from sim.results.outcome import protocol
 from sim.results.population import Panel, Population
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import MEASURES, RunView
+from sim.scenario.sections.sweep import Comparing
+from sim.studies.index import DONE, INDEX, SweepIndex, Value
 
-INDEX = "sweep.json"
 WORST = ".worst_decile"
 """Ends the name of a measured metric of which the mean of the worst tenth is meant."""
 COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
@@ -31,7 +32,6 @@ COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs"
 CATCH_UP, RECOVERY = "catch_up", "recovery"
 WAITS = (CATCH_UP, RECOVERY)
 """Seconds that newcomers take to 90 % of the others' accuracy, and survivors to what they had."""
-Value = str | bool | int | float
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,11 @@ class StudiedRun:
     @cached_property
     def view(self) -> RunView:
         """Its results."""
-        return RunView(RunDirectory.load(self.directory))
+        return RunView(self._results)
+
+    @cached_property
+    def _results(self) -> RunDirectory:
+        return RunDirectory.load(self.directory)
 
     @property
     def seed(self) -> int:
@@ -71,7 +75,7 @@ class StudiedRun:
         if not more:
             return self
         same = replace(self, excluded=(*self.excluded, *sorted(more)))
-        same.__dict__["view"] = self.view  # read once
+        same.__dict__.update(view=self.view, _results=self._results)  # read once
         return same
 
     @cached_property
@@ -127,7 +131,7 @@ class StudiedRun:
 
     @cached_property
     def _totals(self) -> pl.DataFrame:
-        return RunDirectory.load(self.directory).scan("metrics").filter(pl.col("actor") == ALL).collect()
+        return self._results.scan("metrics").filter(pl.col("actor") == ALL).collect()
 
     @cached_property
     def waits(self) -> dict[str, Reached]:
@@ -149,7 +153,7 @@ class Study:
     labels: Mapping[str, str]
     runs: tuple[StudiedRun, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Comparing = field(default_factory=Comparing)
 
     def label(self, axis: str) -> str:
         """The name of an axis in tables and pictures."""
@@ -182,36 +186,20 @@ def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> S
 
 
 def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
-    file = path / INDEX
-    try:
-        index = json.loads(file.read_text(encoding="utf-8"))
-        defaults = index["compare"]
-        chosen = clients if clients is not None else defaults.get("clients")
-        counted = None if chosen is None else tuple(chosen)
-        is_named = clients is not None  # who names the clients means them, excluded or not
-        done = [cell for cell in index["cells"] if cell["state"] == "done"]
-        missing = {
-            in_words(cell["values"], cell["seed"]): cell["error"] or "not run yet"
-            for cell in index["cells"]
-            if cell["state"] != "done"
-        }
-        axes = {axis: tuple(values) for axis, values in index["axes"].items()}
-        runs = tuple(
-            [
-                StudiedRun(
-                    path.parent / cell["directory"],
-                    cell["values"],
-                    counted,
-                    () if is_named else tuple(cell.get("excluded", ())),
-                )
-                for cell in done
-            ]
-        )
-        return Study(index["name"], index["question"], axes, index["labels"], runs, missing, defaults)
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file} is damaged: {type(error).__name__}: {error}") from error
+    index = SweepIndex.read(path)
+    is_named = clients is not None  # who names the clients means them, excluded or not
+    counted = index.compare.clients if clients is None else tuple(clients)
+    runs = [
+        StudiedRun(path.parent / cell.directory, cell.values, counted, () if is_named else cell.excluded)
+        for cell in index.cells
+        if cell.state == DONE and cell.directory is not None
+    ]
+    missing = {
+        in_words(cell.values, cell.seed): cell.error or "not run yet"
+        for cell in index.cells
+        if cell.state != DONE
+    }
+    return Study(index.name, index.question, index.axes, index.labels, tuple(runs), missing, index.compare)
 
 
 def in_words(values: Mapping[str, Value], seed: int) -> str:

@@ -1,6 +1,5 @@
 """Runs a sweep: every cell that has no results yet, in several processes."""
 
-import json
 import multiprocessing
 import os
 import time
@@ -15,14 +14,16 @@ from typing import Any
 from sim.errors import UserError
 from sim.results.report.html import share_script
 from sim.results.store.output_dir import CELL, REPORT, checkpoints
+from sim.results.store.validation import load_checked
+from sim.run.process import safe_path
 from sim.run.save.progress import Pace
 from sim.run.save.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
-from sim.studies.study import INDEX, in_words
+from sim.studies.index import DONE, FAILED, INDEX, WAITING, CellMark, IndexedCell, State, SweepIndex
+from sim.studies.study import in_words
 from sim.studies.worker import Ran, Task, serve
 
 LOOK_EVERY_S = 0.5
-DONE, FAILED, WAITING = "done", "failed", "waiting"
 
 
 @dataclass(frozen=True)
@@ -171,49 +172,51 @@ class _Index:
         else:
             self.errors[key] = ran.error or "it left no results"
 
-    def state(self, key: str) -> str:
+    def state(self, key: str) -> State:
         return DONE if key in self.found else FAILED if key in self.errors else WAITING
 
     def write(self) -> None:
         plan = self._plan
-        cells = [
-            {
-                "values": dict(cell.values),
-                "seed": cell.seed,
-                "excluded": list(cell.excluded),
-                "state": self.state(cell.key),
-                "directory": self.found.get(cell.key),
-                "error": self.errors.get(cell.key),
-            }
-            for cell in plan.cells
-        ]
-        content = {
-            "name": plan.name,
-            "question": plan.question,
-            "axes": {axis: list(values) for axis, values in plan.axes.items()},
-            "seeds": list(plan.seeds),
-            "labels": dict(plan.labels),
-            "compare": plan.compare.model_dump(mode="json") | {"target": plan.target},
-            "cells": cells,
-        }
-        new = self.directory / f".{INDEX}.new"
+        cells = tuple(
+            [
+                IndexedCell(
+                    values=dict(cell.values),
+                    seed=cell.seed,
+                    excluded=cell.excluded,
+                    state=self.state(cell.key),
+                    directory=self.found.get(cell.key),
+                    error=self.errors.get(cell.key),
+                )
+                for cell in plan.cells
+            ]
+        )
+        index = SweepIndex(
+            name=plan.name,
+            question=plan.question,
+            axes=dict(plan.axes),
+            seeds=plan.seeds,
+            labels=dict(plan.labels),
+            compare=plan.compare.model_copy(update={"target": plan.target}),
+            cells=cells,
+        )
         try:
-            new.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            new.replace(self.directory / INDEX)
+            index.write(self.directory)
         except OSError as error:
             raise UserError(f"cannot write {self.directory / INDEX}: {error.strerror}") from error
 
 
 def found_in(out: Path, keys: set[str]) -> dict[str, str]:
-    """The directories in `out` with finished results of these cells, of this version, by the cells' keys."""
+    """The directories in `out` with finished results of these cells, of this version, by the cells' keys.
+
+    All of their files are looked at: what is damaged is run again.
+    """
     found, version = {}, version_of("coterie")
     for mark in sorted(out.glob(f"[!.]*/{CELL}")):
-        with suppress(OSError, ValueError):
-            cell = json.loads(mark.read_text(encoding="utf-8"))
-            if not isinstance(cell, dict) or cell.get("cell") not in keys or not cell.get("finished"):
-                continue
-            if cell.get("coterie") == version and (mark.parent / "summary.json").is_file():
-                found[cell["cell"]] = mark.parent.name
+        with suppress(UserError):
+            cell = CellMark.read(mark.parent)
+            if cell.cell in keys and cell.finished and cell.coterie == version:
+                load_checked(mark.parent)
+                found[cell.cell] = mark.parent.name
     return found
 
 
@@ -254,7 +257,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.ours, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
-        self._process.start()
+        with safe_path():
+            self._process.start()
         theirs.close()  # so that our end tells when the process has died
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from sim.errors import UserError
 from sim.results.outcome import headlines
-from sim.results.store.output_dir import CELL, REPORT
+from sim.results.store.output_dir import REPORT
 from sim.run.save.progress import Progress
 from sim.run.save.provenance import version_of
 from sim.studies.cells import SweepCell
+from sim.studies.index import CellMark
 
 if TYPE_CHECKING:
     from sim.run.running import RunResult
@@ -91,8 +91,9 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
     try:
         if not task.reports:
             (result.directory / REPORT).unlink(missing_ok=True)
-        mark = {"cell": cell.key, "coterie": version_of("coterie"), "finished": result.summary["finished"]}
-        (result.directory / CELL).write_text(json.dumps(mark) + "\n", encoding="utf-8")
+        CellMark(cell=cell.key, coterie=version_of("coterie"), finished=result.summary["finished"]).write(
+            result.directory
+        )
     except OSError as error:
         return Ran(None, f"{error.filename}: {error.strerror}")
     why = None if result.summary["finished"] else "; ".join(headlines(result.summary)) or "it was interrupted"

@@ -1,7 +1,11 @@
 """`coterie watch`: what its page says of runs and sweeps, and to whom."""
 
 import json
+import math
+import os
 import shutil
+import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -13,10 +17,11 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
-from sim.cli.watch import server_of, state
+from sim.cli.watch import bound, server_of, state
 from sim.results.report.page import write_report
 from sim.run.running import run_scenario
 from sim.run.save.progress import WRITING, Progress
+from sim.run.save.progress_file import noted
 from tests.results.report.test_browser import BROWSER
 from tests.results.synthetic import write_run
 from tests.simulation.worlds import DIGITS, load
@@ -31,12 +36,18 @@ PROGRESS = {
     "share": 0.25,
     "curve": [[0.0, 0.1], [30.0, 0.5]],
 }
+CELL = {"values": {}, "error": None}
 SWEEP = {
     "name": "delays <b>",
+    "question": "",
+    "axes": {},
+    "seeds": [1, 2, 3],
+    "labels": {},
+    "compare": {},
     "cells": [
-        {"state": "done", "directory": "quickstart-1-9f3a1c20"},
-        {"state": "waiting", "directory": None},
-        {"state": "waiting", "directory": None},
+        CELL | {"seed": 1, "state": "done", "directory": "quickstart-1-9f3a1c20"},
+        CELL | {"seed": 2, "state": "waiting", "directory": None},
+        CELL | {"seed": 3, "state": "waiting", "directory": None},
     ],
 }
 
@@ -50,6 +61,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder, name, content in (
         (".quickstart-2-9f3a1c20.0123abcd", "progress.json", json.dumps(PROGRESS)),
         (".quickstart-3-9f3a1c20.0123abcd", "progress.json", '{"phase": "runn'),
+        (".quickstart-5-9f3a1c20.0123abcd", "progress.json", json.dumps(PROGRESS | {"share": math.nan})),
         ("delays-sweep-1", "sweep.json", json.dumps(SWEEP)),
         ("delays-sweep-1", "index.html", "<p>curves</p>"),
         ("other", "summary.json", '{"accuracy": []}'),
@@ -57,24 +69,36 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         (base / folder).mkdir(exist_ok=True)
         (base / folder / name).write_text(content)
+    (base / "other" / "link.html").symlink_to("/etc/passwd")
+    (base / "linked").symlink_to(run.path)
+    os.mkfifo(base / "other" / "pipe.html")
+    (base / "other" / "folder.html").mkdir()
+    for name in ("progress.json", "sweep.json", "summary.json", "checksums.json"):
+        folder = base / (".quickstart-4-9f3a1c20.0123abcd" if name == "progress.json" else f"pipe-{name}")
+        folder.mkdir()
+        os.mkfifo(folder / name)
     return base
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def port(runs: Path) -> Iterator[int]:
-    with server_of(runs, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+    server = server_of(runs)
+    with bound(runs, 0) as place:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
         thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join(timeout=10)
+        yield place.getsockname()[1]
+        server.should_exit = True
+        thread.join(timeout=30)
+        assert not thread.is_alive()
 
 
-def get(port: int, path: str, **headers: str) -> tuple[int, str]:
+def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     connection = HTTPConnection("127.0.0.1", port, timeout=20)
     try:
-        connection.request("GET", path, headers=headers)
+        connection.request(method, path, headers=headers)
         answer = connection.getresponse()
+        policy = answer.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'self'") and " form-action 'none'" in policy
         return answer.status, answer.read().decode()
     finally:
         connection.close()
@@ -112,15 +136,49 @@ def test_the_page_its_state_and_reports_are_served(runs: Path, port: int) -> Non
         "/.quickstart-2-9f3a1c20.0123abcd/progress.json",
         "/../report.html",
         "/%2e%2e/report.html",
+        "//etc/passwd.html",
+        "/other/link.html",
+        "/linked/report.html",
+        "/other/pipe.html",
+        "/other/folder.html",
+        "/%00.html",
+        f"/{'x' * 300}.html",
+        "*",
     ],
 )
-def test_nothing_else_is(port: int, path: str) -> None:
-    assert get(port, path)[0] == 404
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_nothing_else_is(port: int, path: str, method: str, capfd: pytest.CaptureFixture[str]) -> None:
+    status, said = get(port, path, method)
+    assert status in (400, 404) and "root:" not in said
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("line", ["GET http://[::1/ HTTP/1.1", "GET", "\0", "X" * 100_000])
+def test_what_is_no_request_is_refused(port: int, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as tab:
+        tab.sendall(f"{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        assert tab.recv(100).split()[1] in (b"400", b"404")
+    assert get(port, "/")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_tab_that_is_closed_is_no_news(port: int, capfd: pytest.CaptureFixture[str]) -> None:
+    report = b"GET /sub/quickstart-1-9f3a1c20/report.html HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for said in (report, b"GET /st"):
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", port)) as tab:
+                tab.sendall(said)
+                tab.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset at once
+    assert get(port, "/")[0] == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_pages_of_other_hosts_are_told_nothing(port: int) -> None:
-    assert get(port, "/state", Host=f"evil.example:{port}")[0] == 403
-    assert get(port, "/state", Host=f"localhost:{port}")[0] == 200
+    for path in ("/state", "/", "/sub/quickstart-1-9f3a1c20/report.html"):
+        for method in ("GET", "HEAD"):
+            assert get(port, path, method, Host=f"evil.example:{port}")[0] == 400
+            assert get(port, path, method, Host="[::1")[0] == 400
+            assert get(port, path, method, Host=f"localhost:{port}")[0] == 200
 
 
 def test_what_cannot_be_watched_is_refused(tmp_path: Path, port: int) -> None:
@@ -143,6 +201,13 @@ def test_a_run_can_be_watched_while_it_runs_and_leaves_no_note(tmp_path: Path) -
     assert seen[0]["facts"][0] == WRITING and len(seen[0]["curve"]) >= 1
     assert not (result.directory / "progress.json").exists()
     assert state(tmp_path / "runs")["running"] == []
+
+
+def test_what_diverges_is_noted_without_its_numbers(tmp_path: Path) -> None:
+    progress = Progress(WRITING, 1.0, math.inf, 2.0, None, None, None, None, math.nan, 1, 1, 1, 1.0)
+    noted(lambda: tmp_path, None)(progress)
+    found = json.loads((tmp_path / "progress.json").read_text(), parse_constant=pytest.fail)
+    assert (found["accuracy"], found["remaining_s"], found["curve"]) == (None, None, [])
 
 
 @pytest.mark.slow

@@ -95,6 +95,7 @@ def check_results(folder: Path) -> dict[str, Any]:
         "summary.json",
         "report.html",
         "reads.log",
+        "checksums.json",
     }
     page = run.path / "report.html"
     before = page.read_text(encoding="utf-8")

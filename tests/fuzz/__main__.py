@@ -23,9 +23,9 @@ import tomli_w
 from tests.fuzz import data, isolation, worlds
 from tests.fuzz.case import Case, Verdict, attempt
 from tests.fuzz.kinds import KINDS
-from tests.fuzz.results import RESULTS
+from tests.fuzz.results import RESULTS, SWEEP, study
 
-_WORLDS_WITH_RESULTS = ("quickstart", "cobo_quadratics", "world_spot")
+_WORLDS_WITH_RESULTS = ("quickstart", "gossip", "world_spot")
 
 
 def main() -> int:
@@ -96,12 +96,19 @@ def _prepare(folder: Path) -> None:
     for name in _WORLDS_WITH_RESULTS:
         own = folder / "data" / RESULTS / name
         own.mkdir(parents=True)
-        (own / "data").symlink_to(folder / "data")
         (own / "scenario.toml").write_text(tomli_w.dumps(worlds.short(name)), encoding="utf-8")
-        outcome = isolation.command(["run", "scenario.toml", "--quiet", "--out", "."], own)
-        (own / "data").unlink()
-        if outcome.code != 0:
-            raise SystemExit(f"{name}, unspoiled, ends with {outcome.code}:\n{outcome.errors}")
+        _done(own, ["run", "scenario.toml", "--quiet", "--out", ".", "--checkpoint-at", "1 s"], folder)
+    study(folder / "data" / SWEEP)
+    _done(folder / "data" / SWEEP, ["sweep", "study.toml", "--quiet", "--jobs", "1"], folder)
+
+
+def _done(place: Path, command: list[str], folder: Path) -> None:
+    """Run a command in a place with valid data; it must succeed."""
+    (place / "data").symlink_to(folder / "data")
+    outcome = isolation.command(command, place)
+    (place / "data").unlink()
+    if outcome.code != 0:
+        raise SystemExit(f"{place.name}, unspoiled, ends with {outcome.code}:\n{outcome.errors}")
 
 
 def _verdicts(options: argparse.Namespace, folder: Path) -> Iterator[Verdict]:

@@ -87,6 +87,7 @@ def attempt(case: Case, kind: Kind, data: Path, keep: Path | None = None) -> Ver
 def _meet(case: Case, unspoiled: bool, folder: Path, commands: Commands) -> Verdict:
     """Let the commands meet the input, up to the first fault or refusal."""
     verdict, passed, announced_bytes = Verdict(case, None), [""], 0.0
+    hidden = judge.hidden_folders(folder)
     for arguments in commands:
         if announced_bytes > _LARGEST_MODELS_BYTES:
             break  # a check has said so: whoever runs it nevertheless wants that
@@ -94,9 +95,11 @@ def _meet(case: Case, unspoiled: bool, folder: Path, commands: Commands) -> Verd
         outcome = isolation.command(arguments, folder, interrupt_after_s=patience_s)
         announced_bytes = judge.announced_bytes(outcome.output)
         # A check promises nothing about options that only a run has.
-        promised = passed == [word for word in arguments[1:] if word != "--quiet"]
-        fault = judge.fault(arguments, outcome, checked=promised) or judge.left_behind(folder, arguments)
-        if fault is None and unspoiled and outcome.code != 0 and not outcome.interrupted:
+        promised = passed[0] == "sweep" or passed[1:] == [word for word in arguments[1:] if word != "--quiet"]
+        fault = judge.fault(arguments, outcome, checked=passed[0] if promised else "")
+        if fault is None and (left := judge.hidden_folders(folder) - hidden):
+            fault = Fault(f"{arguments[0]} leaves a hidden folder behind", *left)
+        if fault is None and unspoiled and outcome.code not in (0, 130) and not outcome.interrupted:
             fault = Fault(f"{arguments[0]} refuses unspoiled input", outcome.errors[-3000:])
         verdict = replace(
             verdict,
@@ -108,5 +111,5 @@ def _meet(case: Case, unspoiled: bool, folder: Path, commands: Commands) -> Verd
         )
         if fault is not None or outcome.code != 0:
             break
-        passed = arguments[1:]
+        passed = arguments
     return verdict

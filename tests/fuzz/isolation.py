@@ -27,6 +27,7 @@ MOST_BYTES = 2_000_000_000
 _MOST_OUTPUT_BYTES = 1_000_000
 _LARGEST_FILE_BYTES = 1_000_000_000
 _AGAIN_AFTER_S = 8.0  # the first Ctrl-C ends a run after its present event, the next one at once
+_OUTPUT = ".stdout"
 _NETWORK_NOTE = "network-was-used"
 _TIME_IS_OVER = "Timeout ("  # how faulthandler begins
 
@@ -76,6 +77,10 @@ def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float 
         os.environ.pop("COTERIE_DATA", None)
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
         sys.argv = ["coterie", *arguments]
+        if arguments[0] == "watch":
+            from tests.fuzz.requests import ask_soon
+
+            ask_soon(folder, folder / _OUTPUT)
         main()
 
     return watched(main, folder, interrupt_after_s)
@@ -83,7 +88,7 @@ def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float 
 
 def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float | None = None) -> Outcome:
     """Call a function in a fork; Ctrl-C after some seconds, if asked for, and again if it goes on."""
-    errors, output = folder / ".stderr", folder / ".stdout"
+    errors, output = folder / ".stderr", folder / _OUTPUT
     started = time.monotonic()
     pid = os.fork()
     if pid == 0:

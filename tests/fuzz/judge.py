@@ -9,6 +9,7 @@ from tests.fuzz.isolation import Outcome
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
 _WARNING = re.compile(r"^(\S+):\d+: (\w*Warning: .*)$", re.MULTILINE)
+_OF_PAGE = re.compile(r"^fault: (.*)$", re.MULTILINE)  # as who asks for it says
 _ANNOUNCED = re.compile(r"memory +(?P<count>[\d.,]+)\s(?P<unit>[kMGT]?B) of models and optimizers")
 _UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _OURS = ("actors", "protocols", "sim")
@@ -23,8 +24,8 @@ class Fault:
     detail: str
 
 
-def fault(arguments: Sequence[str], outcome: Outcome, *, checked: bool = False) -> Fault | None:
-    """What is wrong, if anything. `checked`: a check of the same input has said that it is well."""
+def fault(arguments: Sequence[str], outcome: Outcome, *, checked: str = "") -> Fault | None:
+    """What is wrong, if anything. `checked`: the command that has said of the same input that it is well."""
     command, said = arguments[0], f"{outcome.output}\n{outcome.errors}"
     if outcome.stopped is not None:
         return Fault(f"{outcome.stopped} {command} {_place(outcome.errors)}", _tail(outcome.errors))
@@ -32,7 +33,9 @@ def fault(arguments: Sequence[str], outcome: Outcome, *, checked: bool = False) 
         return Fault(f"signal {-outcome.code} {command} {_place(outcome.errors)}", _tail(outcome.errors))
     if "Traceback (most recent call last)" in said:
         return Fault(f"traceback {_exception(said)} {_place(said)}", _tail(said))
-    expected = (0, 1, 2, 130) if outcome.interrupted else (0, 1, 2)
+    if command == "watch" and (found := _OF_PAGE.search(outcome.output)):
+        return Fault(f"watch {found[1]}", _tail(said))
+    expected = (0, 1, 2, 130) if outcome.interrupted or command == "watch" else (0, 1, 2)
     if outcome.code not in expected:
         return Fault(f"exit {outcome.code} of {command}", _tail(said))
     if outcome.code and not outcome.errors.strip():
@@ -42,7 +45,7 @@ def fault(arguments: Sequence[str], outcome: Outcome, *, checked: bool = False) 
     if command == "check" and outcome.network:
         return Fault("check uses the network", _tail(said))
     if checked and outcome.code == 2 and not outcome.network:  # what can't be downloaded is nobody's fault
-        return Fault(f"check passes, {command} refuses: {_gist(outcome.errors)}", _tail(said))
+        return Fault(f"{checked} passes, {command} refuses: {_gist(outcome.errors)}", _tail(said))
     if warning := _WARNING.search(outcome.errors):
         return Fault(f"warning {command} {Path(warning[1]).name}: {warning[2][:80]}", _tail(said))
     return None
@@ -54,14 +57,11 @@ def announced_bytes(output: str) -> float:
     return float(found["count"].replace(",", "")) * _UNITS[found["unit"]] if found else 0.0
 
 
-def left_behind(folder: Path, arguments: Sequence[str]) -> Fault | None:
-    """Hidden folders, which only a killed run may leave."""
-    for results in (folder, folder / "runs"):
-        for path in sorted(results.iterdir()) if results.is_dir() else ():
-            # A scenario's own file may be hidden, and a folder in its place.
-            if path.name.startswith(".") and path.suffix != ".toml" and path.is_dir():
-                return Fault(f"{arguments[0]} leaves a hidden folder behind", path.name)
-    return None
+def hidden_folders(folder: Path) -> set[str]:
+    """Hidden folders where results go, which only a killed run may leave."""
+    found = [path for results in (folder, folder / "runs") if results.is_dir() for path in results.iterdir()]
+    # A scenario's own file may be hidden, and a folder in its place.
+    return {path.name for path in found if path.name[0] == "." and path.suffix != ".toml" and path.is_dir()}
 
 
 def _exception(text: str) -> str:

@@ -10,7 +10,8 @@ import tomli_w
 from tests.fuzz import grammar, spoil, worlds
 from tests.fuzz.case import Commands, Kind
 from tests.fuzz.files import images, own_data, traces
-from tests.fuzz.results import results
+from tests.fuzz.requests import requests
+from tests.fuzz.results import checkpoints, results, sweeps
 from tests.fuzz.values import TEXTS, near, odd_key, odd_value
 
 _CHECK_AND_RUN: Commands = [["check", "scenario.toml"], ["run", "scenario.toml", "--quiet"]]
@@ -170,4 +171,7 @@ KINDS: Mapping[str, Kind] = {
     "trace": traces,
     "data": own_data,
     "result": results,
+    "sweep": sweeps,
+    "checkpoint": checkpoints,
+    "request": requests,
 }

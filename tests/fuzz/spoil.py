@@ -1,6 +1,7 @@
 """Damage to bytes, arrays, tables of text, nested tables and files, whatever they mean, told in words."""
 
 import copy
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,8 +110,11 @@ def damaged_csv(content: str, rng: Random, separator: str = ",") -> tuple[str, s
 # --- files --------------------------------------------------------------------------------------------------
 
 
-def replace_file(path: Path, rng: Random) -> str:
-    """Put something into the place of a file, or a folder, that is no file, or none of its kind."""
+def replace_file(path: Path, rng: Random, *, special: bool = False) -> str:
+    """Put something into the place of a file, or a folder, that is no file, or none of its kind.
+
+    special: also a pipe, from which nothing comes, or a file as large as a disk that holds nothing.
+    """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
@@ -120,9 +124,16 @@ def replace_file(path: Path, rng: Random) -> str:
         "a dangling link": lambda: path.symlink_to("nowhere"),
         "junk": lambda: path.write_bytes(rng.randbytes(500)),
     }
+    if special:
+        makers |= {"a pipe": lambda: os.mkfifo(path), "a terabyte": lambda: _blown_up(path)}
     how = rng.choice(list(makers))
     makers[how]()
     return f"{path.name}: {how}"
+
+
+def _blown_up(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
 
 
 # --- nested tables ------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Checkpoints that were altered, cut off, or are of another version."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,50 @@ def test_one_of_another_version_is_not_called_damaged(results: Path, monkeypatch
     (results / "checkpoint-2.pt").unlink()
     with pytest.raises(UserError, match=f"{CHECKPOINT} was written by another version of coterie; delete it"):
         Earlier.find(results)
+
+
+FORK = ("fork", "--at", "3 s", "--set", "network.loss=0.5", *QUIET)
+RESUME = ("resume", "--until", "6 s", *QUIET)
+EXPLAIN = ("explain", "--at", "3 s", "--client", "0")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        *((FORK, name) for name in ("metrics.parquet", "summary.json", "scenario.toml")),
+        *((RESUME, name) for name in ("summary.json", "scenario.toml", "provenance.json")),
+        *((EXPLAIN, name) for name in ("summary.json", "scenario.toml", "provenance.json", "reads.log")),
+    ],
+)
+@pytest.mark.parametrize("content", [b"", b"{}", None], ids=["empty", "another", "half"])
+def test_what_results_say_is_theirs_or_refused(
+    results: Path, words: tuple[str, ...], name: str, content: bytes | None
+) -> None:
+    file = results / name
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] if content is None else content)
+    result = coterie(words[0], results, *words[1:])
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert f"{file} is damaged, was changed, or is of another run" in result.stderr
+
+
+@pytest.mark.parametrize("content", [{"form": 2}, {"form": 2, "rows": {1: 2}}, [1], "text"])
+def test_what_is_no_checkpoint_is_not_taken_for_one(results: Path, content: object) -> None:
+    torch.save(content, results / CHECKPOINT)
+    (results / "checkpoint-2.pt").unlink()
+    assert f"{results / CHECKPOINT} is damaged" in coterie("resume", results, *RESUME[1:]).stderr
+
+
+@pytest.mark.parametrize("how", ["pipe", "folder", "terabyte"])
+def test_a_checkpoint_that_is_no_file(results: Path, how: str) -> None:
+    file = results / CHECKPOINT
+    (results / "checkpoint-2.pt").unlink()
+    file.unlink()
+    if how == "pipe":
+        os.mkfifo(file)
+    elif how == "folder":
+        file.mkdir()
+    else:
+        file.touch()
+        os.truncate(file, 1 << 40)
+    result = coterie("resume", results, *RESUME[1:])
+    assert (result.exit_code, f"{file} is damaged (" in result.stderr) == (2, True), result.exception

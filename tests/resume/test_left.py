@@ -15,6 +15,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.run.resume import checkpoint
 from sim.run.resume.checkpoint import Checkpoint
 from sim.run.resume.resuming import Earlier
+from tests.results.synthetic import as_if_written
 from tests.resume.same import require_same
 from tests.resume.test_resume import coterie, interrupted, went_on
 from tests.simulation.worlds import QUADRATIC, run
@@ -171,6 +172,7 @@ def test_what_made_a_run_is_compared_without_a_checkpoint(tmp_path: Path) -> Non
     said = json.loads((path / "provenance.json").read_text())
     del said["made_by"]  # as it was before it was kept
     (path / "provenance.json").write_text(json.dumps(said))
+    as_if_written(path)
     (path / CHECKPOINT).unlink()
     result = coterie("fork", path, *fork[2:])
     assert result.exit_code == 2 and "which code and libraries it was run with is not known" in result.stderr

@@ -81,7 +81,7 @@ def test_a_walk_of_every_scenario_is_the_run(
 def test_a_log_is_read_up_to_its_last_whole_frame(tmp_path: Path) -> None:
     file = tmp_path / READS
     journal = Journal(file)
-    written = [b"one", b"", b"three" * 100]
+    written = [b"one", b"2", b"three" * 100]
     sizes = [0]
     for frame in written:
         journal.append(frame)
@@ -92,6 +92,10 @@ def test_a_log_is_read_up_to_its_last_whole_frame(tmp_path: Path) -> None:
     for size in range(len(whole)):
         file.write_bytes(whole[:size])
         assert list(frames(file)) == written[: sum(end <= size for end in sizes[1:])]
+    with file.open("wb") as opened:  # as long as a disk, all of it zeros behind the second
+        opened.write(whole[: sizes[2]])
+        opened.truncate(1 << 40)
+    assert list(frames(file)) == written[:2]
     for place in (0, 5, sizes[2] + 9, len(whole) - 1):  # what one bit does to it and to all that follows
         spoiled = bytearray(whole)
         spoiled[place] ^= 4

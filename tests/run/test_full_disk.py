@@ -81,6 +81,7 @@ def test_a_table_that_does_not_fit(
         "intervals.parquet",
         "reads.log",
         "checkpoint.pt",
+        "checksums.json",
     }
 
 

@@ -1,5 +1,6 @@
 """Scenario files that somebody made to break, or that a machine made: refused in a few lines, or read."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,13 @@ def test_text_in_another_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "utf16.toml"
     path.write_bytes(SMALL.encode("utf-16"))
     assert refusal(path) == f"{path}: cannot be read: must be text in UTF-8, but byte 0 is 0xff\n"
+
+
+def test_a_terabyte_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "large.toml"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    assert refusal(path) == f"{path}: cannot be read: it has more than 512 MiB\n"
 
 
 def test_a_mark_of_utf8_is_no_part_of_the_text(tmp_path: Path) -> None:

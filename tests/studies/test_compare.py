@@ -18,10 +18,12 @@ from sim.results.kaplan_meier import Reached
 from sim.results.store.run_directory import RunDirectory
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison
+from sim.studies.index import INDEX
 from sim.studies.pictures import write_pictures
-from sim.studies.study import CATCH_UP, INDEX, StudiedRun, Study, load_study
+from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
 from sim.studies.tables import caption, latex, write_csv
+from tests.results.synthetic import as_if_written
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -198,6 +200,7 @@ def test_missing_cells_and_unequal_budgets_are_pointed_out(small: Small, tmp_pat
     content = json.loads(summary.read_text())
     content["work"]["steps"]["mean"] *= 2
     summary.write_text(json.dumps(content))
+    as_if_written(summary.parent)
     warnings = Comparison(load_study([file.parent])).warnings
     assert "no results: method = alone, network.loss = 0, seed 3: RuntimeError: no more" in warnings
     assert any("not all groups have the same seeds" in warning for warning in warnings)
@@ -299,7 +302,10 @@ def test_what_is_no_sweep_is_refused(small: Small, tmp_path: Path) -> None:
     assert code == 2 and "is not a result directory" in output
     (tmp_path / INDEX).write_text("{}")
     code, output = run("compare", tmp_path)
-    assert code == 2 and "is damaged: KeyError: 'compare'" in output
+    assert (
+        code == 2
+        and f"{INDEX}: is not the list of a sweep's runs, or damaged: name: Field required" in output
+    )
     code, output = run("compare", small[1].directory, tmp_path)
     assert code == 2 and "name one sweep" in output
 

@@ -15,7 +15,8 @@ from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
-from sim.studies.sweep import INDEX, SweepProgress, SweepResult, in_processes, run_sweep
+from sim.studies.index import INDEX
+from sim.studies.sweep import SweepProgress, SweepResult, in_processes, run_sweep
 from sim.studies.worker import Ran, Task
 from tests.resume.same import require_same
 from tests.studies.conftest import here
@@ -122,7 +123,7 @@ def test_results_of_another_version_or_of_a_failed_run_are_none(tmp_path: Path) 
     planned = plan(study(tmp_path), ["network.loss=0"], seeds=1)
     result = run_sweep(planned, out=tmp_path / "runs", execute=here)
     first, second = sorted((tmp_path / "runs").glob("*/cell.json"))
-    first.write_text(first.read_text().replace('"coterie": ', '"coterie": "0" "', 1))
+    first.write_text(json.dumps(json.loads(first.read_text()) | {"coterie": "0"}))
     mark = json.loads(second.read_text())
     second.write_text(json.dumps(mark | {"finished": False}))
     again: list[str] = []

@@ -18,6 +18,7 @@ from uuid import uuid4
 from sim.errors import UserError
 
 REPORT = "report.html"
+MANIFEST = "checksums.json"
 """Written last: a folder that has it is complete."""
 READS = "reads.log"
 CHECKPOINT = "checkpoint.pt"
@@ -28,9 +29,9 @@ PROGRESS = "progress.json"
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 _CHECKPOINTS = re.compile(r"checkpoint(-[0-9.e+-]+)?\.pt")
 _OURS = re.compile(
-    r"scenario\.toml|(summary|provenance|trace|progress|cell)\.json|reads\.log|report\.html"
+    r"scenario\.toml|(summary|provenance|trace|progress|cell|checksums)\.json|reads\.log|report\.html"
     r"|(metrics|graph|events|intervals|coalitions|parent)\.parquet|events\.out\.tfevents\..+"
-    rf"|{_CHECKPOINTS.pattern}|\.?(report\.html|progress\.json|{_CHECKPOINTS.pattern})\.new"
+    rf"|{_CHECKPOINTS.pattern}|\.?(report\.html|(progress|checksums)\.json|{_CHECKPOINTS.pattern})\.new"
 )
 """The files that coterie writes into a result directory. Others are the user's, and are never removed."""
 _CODE = re.compile(r"[a-z][a-z_]*-[0-9a-f]{8}")
@@ -80,8 +81,9 @@ def require_replaceable(target: Path, replace: bool) -> None:
 
 
 def is_results(path: Path) -> bool:
-    """Whether a path is a folder of results, not a link to one."""
-    return not path.is_symlink() and (path / "summary.json").is_file()
+    """Whether a path is a folder of results, damaged or not, and not a link to one."""
+    marks = [path / name for name in ("summary.json", MANIFEST, CELL)]
+    return not path.is_symlink() and any(map(os.path.lexists, marks))
 
 
 def left_hidden(target: Path) -> list[Path]:
@@ -149,7 +151,7 @@ def clean_up(base: Path) -> None:
             with suppress(OSError):
                 lock = _lock(folder)  # an OSError if its process lives
                 try:
-                    if (folder / REPORT).is_file():
+                    if (folder / MANIFEST).is_file():
                         _move(folder, base / match["name"])
                     elif not checkpoints(folder):
                         _clear_away(folder, base / match["name"])
@@ -208,7 +210,7 @@ def _move(path: Path, target: Path) -> Path:
 def _clear_away(folder: Path, target: Path) -> None:
     """Remove a folder with what is ours in it; what the user put there is moved to `target`."""
     with suppress(OSError):
-        (folder / REPORT).unlink()  # first: from now on these results are not complete
+        (folder / MANIFEST).unlink()  # first: from now on these results are not complete
     with suppress(OSError):  # another process may be clearing up as well
         for entry in sorted(folder.iterdir()):
             with suppress(OSError):

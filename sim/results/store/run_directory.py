@@ -1,8 +1,8 @@
 """The result directory of a run: its files, written and read. docs/results.md describes each."""
 
-import hashlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,15 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.errors import UserError
+from sim.files.input_file import InputFile
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store import output_dir
-from sim.results.store.output_dir import PROGRESS, REPORT, HiddenFolder
+from sim.results.store.manifest import Manifest
+from sim.results.store.output_dir import PROGRESS, READS, REPORT, HiddenFolder
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
     [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]
 )
 TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
+TEXTS = ("summary.json", "scenario.toml", "provenance.json")
 _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
 SUMMARY_KEYS = (
     "scenario", "protocol", "seed", "virtual_seconds", "wall_seconds", "trace_hash", "clients", "accuracy",
@@ -44,14 +47,17 @@ class RunDirectory:
     """The files of one run. `create` for writing, `load` for reading.
 
     A directory that is written has a hidden, temporary name until `finalise` renames it. Whatever stops a
-    run, a reader finds the old results or the new ones, never a mixture.
+    run, a reader finds the old results or the new ones, never a mixture. What is read of a finished run are
+    the files that were written, or UserError says which one is another now.
     """
 
-    def __init__(self, path: Path, hidden: HiddenFolder | None = None) -> None:
+    def __init__(
+        self, path: Path, hidden: HiddenFolder | None = None, manifest: Manifest | None = None
+    ) -> None:
         self.path = path
-        self.scenario_hash: str | None = None  # of what was written, for the summary
         self._hidden = hidden
         self._trace_hash: str | None = None
+        self._manifest = manifest  # None while it is written, and of what a killed process left
 
     @classmethod
     def create(
@@ -78,14 +84,23 @@ class RunDirectory:
     def load(cls, path: Path) -> Self:
         """The directory of a finished run; UserError if `path` is none."""
         path = Path(path)
-        if not (path / "summary.json").is_file():
+        if not os.path.isfile(path / "summary.json"):  # unlike Path.is_file, no error for impossible names
             raise UserError(f"{path} is not a result directory: it has no summary.json")
-        return cls(path)
+        return cls(path, manifest=Manifest.read(path))
+
+    @classmethod
+    def found(cls, path: Path) -> Self:
+        """The directory of a run, finished or not; what a killed process left is not known to be whole."""
+        return cls.load(path) if output_dir.is_results(path) else cls(path)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has results that came to be written, and not what a killed process left."""
+        return self._manifest is not None
 
     def write_scenario(self, text: str) -> None:
         """The resolved scenario, as TOML."""
         self._write_text("scenario.toml", text)
-        self.scenario_hash = text_hash(text)
 
     def write_provenance(self, provenance: Mapping[str, Any]) -> None:
         """By which code, command and machine, and when."""
@@ -159,6 +174,7 @@ class RunDirectory:
             raise ValueError(f"{self.path} has no summary.json yet")
         if self._hidden is not None:
             (self.path / PROGRESS).unlink(missing_ok=True)
+            Manifest.of(self.path, [*TEXTS, *_files_of(TABLES | SPECIAL_TABLES), READS]).write()
             self.path = self._hidden.settle(replace)
             self._hidden = None
         return self.path
@@ -170,7 +186,7 @@ class RunDirectory:
 
     def scenario_text(self) -> str:
         """The resolved scenario; UserError if it cannot be read."""
-        return self._read_text("scenario.toml")
+        return self.file("scenario.toml").read_text(encoding="utf-8")
 
     def summary(self) -> dict[str, Any]:
         """The outcome; UserError if the file is damaged."""
@@ -186,33 +202,29 @@ class RunDirectory:
 
     def has(self, table: str) -> bool:
         """Whether there is one of `SPECIAL_TABLES`."""
-        return (self.path / f"{table}.parquet").is_file()
+        [name] = _files_of([table])
+        return os.path.isfile(self.path / name) or (self._manifest is not None and name in self._manifest)
 
     def table_path(self, table: str) -> Path:
-        """The file of a table; UserError if it is not there."""
-        return self._there(f"{table}.parquet")
+        """The file of a table; UserError if it is not there, or another one."""
+        [name] = _files_of([table])
+        return self.file(name)
+
+    def file(self, name: str) -> Path:
+        """A file of this directory; UserError if it is not there, or another one than was written."""
+        file = self.path / name
+        if not os.path.isfile(file):
+            raise UserError(f"{file} is missing; these results are not complete")
+        if self._manifest is not None:
+            self._manifest.require_intact(name)
+        return file
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        try:
-            content = json.loads(self._read_text(name))
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{self.path / name} is damaged: {error}") from error
+        file = InputFile("", self.file(name))
+        content = file.parsed(json.loads, "JSON")
         if not isinstance(content, dict):
-            raise UserError(f"{self.path / name} is damaged: must be a table of keys and values")
+            raise file.refusal("must be a table of keys and values")
         return content
-
-    def _read_text(self, name: str) -> str:
-        file = self._there(name)
-        try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{file} cannot be read: {error}") from error
-
-    def _there(self, name: str) -> Path:
-        file = self.path / name
-        if not file.is_file():
-            raise UserError(f"{file} is missing; these results are not complete")
-        return file
 
     def _write_text(self, name: str, text: str) -> None:
         with self.whole(name) as file:
@@ -237,9 +249,8 @@ class RunDirectory:
             raise
 
 
-def text_hash(text: str) -> str:
-    """32 hexadecimal digits that tell a text from any other."""
-    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
+def _files_of(tables: Iterable[str]) -> list[str]:
+    return [f"{table}.parquet" for table in tables]
 
 
 def _json(content: Mapping[str, Any]) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.run.live.lives import ClientLife
 from sim.run.live.simulation import Simulation
 from sim.run.resume.replay import walking
-from sim.run.resume.resuming import changed, folders_of, provenance_of
+from sim.run.resume.resuming import Provenance, changed, folders_of
 from sim.run.save.provenance import made_by
 from sim.scenario.scenario import Scenario, load_scenario
 
@@ -40,19 +39,19 @@ def explained_client(
     another one than it was. UserError without such a client, or where the log ends before.
     """
     folder = max(folders_of(path), key=lambda each: ((each / READS).stat().st_size, each.name))
-    scenario = load_scenario(folder / "scenario.toml", code=code)
+    directory = RunDirectory.found(folder)
+    directory.file(READS)
+    scenario = load_scenario(directory.file("scenario.toml"), code=code)
     if number >= scenario.clients.count:
         raise UserError(f"--client {number}: must be from 0 to {scenario.clients.count - 1}")
-    if (folder / "summary.json").is_file():
-        end_s = RunDirectory.load(folder).summary().get("virtual_seconds", time_s)
-        if end_s < time_s:
-            raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
-    said = provenance_of(folder)
+    if directory.is_whole and (end_s := directory.summary()["virtual_seconds"]) < time_s:
+        raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
+    said = Provenance.of(folder)
     other = _other_code(said, scenario)
     if notice is not None and other:
         notice(f"this may not be what {path} did: {'; '.join(other)}")
-    device = said.get("machine", {}).get("device", "cpu")
-    with walking(scenario, RunDirectory(folder), device=device, data_dir=data_dir) as simulation:
+    device = said.machine.device
+    with walking(scenario, directory, device=device, data_dir=data_dir) as simulation:
         simulation.begin()
         ended = f"{path}: the run ended"
         try:
@@ -68,10 +67,10 @@ def explained_client(
         return list(_described(simulation, simulation.clients[number]))
 
 
-def _other_code(said: Mapping[str, Any], scenario: Scenario) -> list[str]:
+def _other_code(said: Provenance, scenario: Scenario) -> list[str]:
     """What code is another one than it was; a walk hangs on no library, and on no device."""
     now = made_by(scenario, torch.device("cpu"))
-    return changed(said.get("made_by"), {name: what for name, what in now.items() if "code" in name})
+    return changed(said.made_by, {name: what for name, what in now.items() if "code" in name})
 
 
 def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:

@@ -4,21 +4,25 @@ its checkpoint is."""
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ValidationError
 
 from sim.errors import UserError
+from sim.files.input_file import InputFile
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay.replay_log import LoggedReads, WalkedReads, WalkError
 from sim.learning.engine.replay.snapshot import compute_from, walk
 from sim.results.metrics import METRICS_SCHEMA
-from sim.results.store.output_dir import HIDDEN, READS, left_hidden
+from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import MEASURES
 from sim.run.live.simulation import Simulation
@@ -28,6 +32,8 @@ from sim.scenario.overrides import add
 from sim.scenario.reading import contents_of
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.scenario.shared_prefix import prefix_digest, require_same_prefix, timed_changes
+
+_NEEDED = ("scenario.toml", READS)
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class Earlier:
 
         In a fork, what can change in a running world is one `[[change]]` at its moment.
         """
-        file = self.path / "scenario.toml"
+        file = RunDirectory.found(self.path).file("scenario.toml")
         added: dict[str, Any] = {} if more is None else contents_of(more)
         if self.fork_s is not None:
             parent = load_scenario(file, code=code)
@@ -157,7 +163,7 @@ class Earlier:
 
     def differences(self, simulation: Simulation) -> list[str]:
         """What is other than when it was run, and would change its numbers."""
-        before = self.provenance.get("made_by") if self.checkpoint is None else self.checkpoint.made_by
+        before = self.provenance.made_by if self.checkpoint is None else self.checkpoint.made_by
         return changed(before, made_by(simulation.scenario, simulation.engine.device))
 
     @property
@@ -167,9 +173,9 @@ class Earlier:
         return self.path.name if hidden is None else hidden["name"]
 
     @property
-    def provenance(self) -> dict[str, Any]:
-        """What was known of it from its start; empty where it cannot be read."""
-        return provenance_of(self.path)
+    def provenance(self) -> Provenance:
+        """What was known of it from its start."""
+        return Provenance.of(self.path)
 
     def walk(self, simulation: Simulation, log: Path) -> None:
         """Take a simulation at virtual time 0 to the checkpoint, and have it write `log` on from there.
@@ -217,32 +223,49 @@ def folders_of(path: Path) -> tuple[Path, ...]:
     found = [path] if path.exists() else left_hidden(path)
     can = _can_go_on(found)
     if not can:
-        raise UserError(f"{path} is no run that can go on: it has no scenario.toml and {READS}")
+        raise UserError(f"{path} is no run that can go on: it has no {' and '.join(_NEEDED)}")
     return can
 
 
 def _can_go_on(folders: Iterable[Path]) -> tuple[Path, ...]:
-    return tuple(
-        [each for each in folders if (each / "scenario.toml").is_file() and (each / READS).is_file()]
-    )
+    return tuple([each for each in folders if all(os.path.isfile(each / name) for name in _NEEDED)])
 
 
 def _has_finished(results: Path) -> bool:
-    is_complete = (results / "summary.json").is_file()
-    return is_complete and RunDirectory.load(results).summary().get("finished") is not False
+    return is_results(results) and RunDirectory.load(results).summary().get("finished") is not False
 
 
-def provenance_of(folder: Path) -> dict[str, Any]:
-    """What was known of a run from its start; empty where it cannot be read."""
-    try:
-        return RunDirectory(folder).provenance()
-    except UserError:
-        return {}
+class _Fork(BaseModel):
+    of: str
+    at: float
 
 
-def changed(before: object, now: Mapping[str, str]) -> list[str]:
+class _Machine(BaseModel):
+    device: str = "cpu"
+
+
+class Provenance(BaseModel):
+    """What was known of a run from its start, as far as one that goes on needs it."""
+
+    made_by: dict[str, str] | None = None
+    fork: _Fork | None = None
+    machine: _Machine = _Machine()
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """That of a run; of one that was killed nothing is known if it is damaged. UserError."""
+        directory = RunDirectory.found(folder)
+        try:
+            return cls.model_validate(directory.provenance())
+        except (UserError, ValidationError):
+            if directory.is_whole:
+                raise
+            return cls()
+
+
+def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
     """What of that on which the numbers of a run hang was another one before, in words."""
-    if not isinstance(before, Mapping):
+    if before is None:
         return ["which code and libraries it was run with is not known"]
     return [
         f"{name} was {before.get(name)} and is {value}"
@@ -256,7 +279,8 @@ def fork_of(earlier: Earlier | None) -> dict[str, Any] | None:
     if earlier is None:
         return None
     if earlier.fork_s is None:
-        return earlier.provenance.get("fork")
+        fork = earlier.provenance.fork
+        return None if fork is None else fork.model_dump()
     return {"of": earlier.name, "at": earlier.fork_s}
 
 
@@ -264,13 +288,19 @@ def other_future(earlier: Earlier | None) -> pa.Table | None:
     """What the clients of a fork's parent are judged by, later than the fork; None where it is not known."""
     if earlier is None:
         return None
-    directory = RunDirectory(earlier.path)
+    directory = RunDirectory.found(earlier.path)
     if earlier.fork_s is None:
-        kept = directory.scan("parent").collect() if directory.has("parent") else None
-        return None if kept is None else kept.to_arrow().cast(METRICS_SCHEMA)
+        if not directory.has("parent"):
+            return None
+        kept = InputFile("", directory.table_path("parent"))
+        return kept.parsed(lambda content: _table(content).cast(METRICS_SCHEMA), "a Parquet table")
     if not earlier.is_finished:
         return None
     names = [measure.name for measure in MEASURES]
     rows = directory.scan("metrics")
     later = rows.filter((pl.col("time") > earlier.fork_s) & pl.col("name").is_in(names)).collect()
     return later.to_arrow().cast(METRICS_SCHEMA)
+
+
+def _table(content: bytes) -> pa.Table:
+    return pq.read_table(pa.BufferReader(content), page_checksum_verification=True)

@@ -1,11 +1,16 @@
 """How far a run is, noted in its hidden folder for `coterie watch`. Nothing hangs on whether that works."""
 
-import json
+from __future__ import annotations
+
+import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
+from typing import Self
 
+from pydantic import BaseModel, ConfigDict
+
+from sim.files.input_file import InputFile
 from sim.results.store.output_dir import PROGRESS
 from sim.run.save.progress import RUNNING, Progress, Show
 
@@ -13,29 +18,68 @@ _EVERY_S = 1.0  # real time
 _MOST_POINTS = 400  # of the curve
 
 
-def noted(folder: Callable[[], Path], show: Show | None) -> Show:
-    """A `show` that writes progress.json into a folder, about once a second, and then does what `show` does.
+class Note(BaseModel):
+    """progress.json. share: of what is done, None if unknown. curve: (virtual seconds, accuracy) so far."""
 
-    What is written is the progress, and as `curve` the accuracies so far, (virtual seconds, accuracy) each.
-    """
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, strict=True)
+
+    phase: str
+    virtual_s: float
+    remaining_s: float | None
+    clients_up: int
+    messages: int
+    accuracy: float | None
+    share: float | None
+    curve: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, progress: Progress, curve: list[tuple[float, float]]) -> Self:
+        """What there is to note; numbers that are none are left out."""
+        shares = [share for share in progress.shares if share is not None]
+        return cls(
+            phase=progress.phase,
+            virtual_s=progress.virtual_s,
+            remaining_s=_finite(progress.remaining_s),
+            clients_up=progress.clients_up,
+            messages=progress.messages,
+            accuracy=_finite(progress.accuracy),
+            share=_finite(max(shares, default=None)),
+            curve=tuple(curve),
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """That of a run that goes on in this folder. UserError."""
+        return InputFile("", folder / PROGRESS).parsed(cls.model_validate_json, "what a run notes")
+
+    def write(self, folder: Path) -> None:
+        """Put it in the place of an earlier one, in one step. Raises OSError."""
+        new = folder / f"{PROGRESS}.new"
+        new.write_text(self.model_dump_json(), encoding="utf-8")
+        new.replace(folder / PROGRESS)
+
+
+def noted(folder: Callable[[], Path], show: Show | None) -> Show:
+    """A `show` that notes progress in a folder, about once a second, and then does what `show` does."""
     curve: list[tuple[float, float]] = []
     written_s = 0.0
 
     def note(progress: Progress) -> None:
         nonlocal written_s
-        if progress.accuracy is not None and (not curve or curve[-1][1] != progress.accuracy):
-            curve.append((progress.virtual_s, progress.accuracy))
+        accuracy = _finite(progress.accuracy)
+        if accuracy is not None and (not curve or curve[-1][1] != accuracy):
+            curve.append((progress.virtual_s, accuracy))
             if len(curve) > _MOST_POINTS:
                 del curve[1::2]
         if progress.phase != RUNNING or progress.elapsed_s - written_s >= _EVERY_S:
             written_s = progress.elapsed_s
-            shares = [share for share in progress.shares if share is not None]
-            content = asdict(progress) | {"share": max(shares, default=None), "curve": curve}
             with suppress(OSError):  # the disk is full: the run is worth more
-                new = folder() / f"{PROGRESS}.new"
-                new.write_text(json.dumps(content), encoding="utf-8")
-                new.replace(folder() / PROGRESS)
+                Note.of(progress, curve).write(folder())
         if show is not None:
             show(progress)
 
     return note
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

@@ -69,7 +69,7 @@ def test_results_are_replaced_and_what_others_put_there_stays(base):
     assert seed_of(base / NAME) == 1, "the old ones stay until the end"
     assert second.finalise(replace=True) == base / NAME
     assert entries(base) == [NAME]
-    assert entries(base / NAME) == ["figures", "notes.txt", "report.html", "summary.json"]
+    assert entries(base / NAME) == ["checksums.json", "figures", "notes.txt", "report.html", "summary.json"]
     assert seed_of(base / NAME) == 2
     assert (base / NAME / "figures" / "a.png").read_text() == "mine, too"
 
@@ -128,9 +128,10 @@ def abandon(base, complete: bool) -> str:
     program = (
         "import os, signal\n"
         "from pathlib import Path\n"
+        "from sim.results.store.manifest import Manifest\n"
         "from tests.results.store.test_output_dir import create\n"
         f"run = create(Path({str(base)!r}), seed=7)\n"
-        f"{complete} or (run.path / 'report.html').unlink()\n"
+        f"not {complete} or Manifest.of(run.path, ['summary.json']).write()\n"
         "print(run.path.name, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -175,10 +176,10 @@ def test_a_killed_replacement_is_ended_by_the_next_run(base, monkeypatch):
     second.finalise(replace=True)
     monkeypatch.undo()
     [hidden] = [name for name in entries(base) if name.startswith(".")]
-    os.unlink(base / hidden / "report.html")  # the first thing that clearing away does
+    os.unlink(base / hidden / "checksums.json")  # the first thing that clearing away does
     create(base).discard()
     assert entries(base) == [NAME]
-    assert entries(base / NAME) == ["notes.txt", "report.html", "summary.json"]
+    assert entries(base / NAME) == ["checksums.json", "notes.txt", "report.html", "summary.json"]
     assert seed_of(base / NAME) == 2
 
 

@@ -234,6 +234,6 @@ def _digest(raw: bytes) -> bytes:
 
 def _records(frames: Iterable[bytes]) -> Iterator[Any]:
     for frame in frames:
-        unpacker = msgpack.Unpacker(max_buffer_size=0)
+        unpacker = msgpack.Unpacker(max_buffer_size=len(frame))
         unpacker.feed(frame)
         yield from unpacker

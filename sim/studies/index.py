@@ -1,0 +1,89 @@
+"""sweep.json: the runs of a sweep, as it writes them and all others read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
+
+from sim.files.input_file import InputFile
+from sim.results.store.output_dir import CELL
+from sim.scenario.sections.sweep import Comparing
+
+INDEX = "sweep.json"
+State = Literal["done", "failed", "waiting"]
+DONE: State
+FAILED: State
+WAITING: State
+DONE, FAILED, WAITING = get_args(State)
+Value = str | bool | int | float
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class IndexedCell(_Written):
+    """One run. values: its value on each axis. directory: that of its results, beside the sweep's own."""
+
+    values: dict[str, Value]
+    seed: NonNegativeInt
+    excluded: tuple[NonNegativeInt, ...] = ()
+    state: State
+    directory: Annotated[str, Field(pattern=r"^[^./][^/]*$")] | None
+    error: str | None
+
+    @model_validator(mode="after")
+    def _done_has_results(self) -> Self:
+        if self.state == DONE and self.directory is None:
+            raise ValueError("is done, and has no directory")
+        return self
+
+
+class SweepIndex(_Written):
+    """A sweep: its runs, and how they are compared. axes: the values of each axis, in order."""
+
+    name: str
+    question: str
+    axes: dict[str, tuple[Value, ...]]
+    seeds: tuple[NonNegativeInt, ...]
+    labels: dict[str, str]
+    compare: Comparing
+    cells: Annotated[tuple[IndexedCell, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _cells_are_on_the_axes(self) -> Self:
+        for number, cell in enumerate(self.cells):
+            is_there = cell.values.keys() == self.axes.keys()
+            if not is_there or any(value not in self.axes[axis] for axis, value in cell.values.items()):
+                raise ValueError(f"cells.{number}.values are none of the axes'")
+        return self
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """That of a sweep's directory. UserError."""
+        return InputFile("", directory / INDEX).parsed(cls.model_validate_json, "the list of a sweep's runs")
+
+    def write(self, directory: Path) -> None:
+        """Put it in the place of an earlier one, in one step. Raises OSError."""
+        new = directory / f".{INDEX}.new"
+        new.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        new.replace(directory / INDEX)
+
+
+class CellMark(_Written):
+    """cell.json, of a result directory of a sweep: which run it is, and by which version of coterie."""
+
+    cell: str
+    coterie: str | None
+    finished: bool
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """That of a result directory. UserError."""
+        return InputFile("", directory / CELL).parsed(cls.model_validate_json, "the mark of a sweep's run")
+
+    def write(self, directory: Path) -> None:
+        """Put it into a result directory. Raises OSError."""
+        (directory / CELL).write_text(self.model_dump_json() + "\n", encoding="utf-8")
