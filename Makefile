@@ -16,16 +16,22 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-portable test-slow check fuzz peers bench reference clean
+.PHONY: run test test-deep test-portable test-slow check fuzz peers bench reference clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
 
 # One thread for each worker: torch would otherwise start as many threads in every one as there are cores.
-test test-slow: export OMP_NUM_THREADS ?= 1
+test test-deep test-slow: export OMP_NUM_THREADS ?= 1
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+# What hypothesis tests, with new examples and ten times as many. SEED=... draws those of an earlier run again.
+SEED := $(if $(SEED),$(SEED),$(shell date +%s))
+
+test-deep: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(WORKERS) -m hypothesis --hypothesis-profile=deep --hypothesis-seed=$(SEED) $(ARGS)
 
 # The suite as on other processors: with the arithmetic of an old one and one thread, then with AVX2 and two threads.
 # Each setting and each number of threads is in one of the two. One worker in the second: it has a core for each thread.

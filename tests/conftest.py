@@ -1,21 +1,13 @@
-"""A virtual loop for each test that asks for one, and what hypothesis draws.
-
-It draws new examples at every run at one's desk, and the same ones in continuous integration.
-"""
+"""A virtual loop for each test that asks for one, and what hypothesis draws."""
 
 import gc
-import os
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from sim.kernel.clock import VirtualLoop
+from tests import draws
 
-# No deadlines: how long an example takes hangs on how busy the machine is.
-_SLOW = [HealthCheck.too_slow]
-settings.register_profile("desk", deadline=None, suppress_health_check=_SLOW)
-settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=_SLOW)
-settings.load_profile("ci" if os.environ.get("CI") else "desk")
+draws.register()
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """Questions: what an actor has asked and waits for, and what it was asked and may be asked again.
 
-Whoever asks several times repeats the number of the question, each time after twice as long as before. The
-asked side handles it once: while it is busy with it a repetition does nothing, and afterwards it gets the
-answer that was given. An answer says which attempt it is to. So it tells how long the peer took even if the
-question had been sent again, or given up (which is how a slow peer's time limit grows to what it needs).
+Whoever asks several times repeats the number of the question, each time after twice as long as before, up to
+a minute. The asked side handles it once: while it is busy with it a repetition does nothing, and afterwards
+it gets the answer that was given. An answer says which attempt it is to. So it tells how long the peer took
+even if the question had been sent again, or given up (which is how a slow peer's time limit grows to what it
+needs).
 """
 
 import asyncio
@@ -11,12 +12,11 @@ import heapq
 from collections.abc import Callable
 from dataclasses import replace
 
-from actors.delivery.round_trips import RoundTrips
+from actors.delivery.round_trips import RoundTrips, doubled_s
 from actors.message import Envelope, Question
 
 Send = Callable[[Envelope], None]
 
-_DOUBLINGS_MAX = 30
 _GIVEN_UP_MAX = 256  # questions of which a late answer is still recognised
 
 
@@ -122,7 +122,7 @@ class OpenQuestions:
         if question.attempts != 1:
             repeated = len(question.sent_s) - 1
             limit_s = self._round_trips.limit_s(question.peer, question.kind)
-            overdue_s = question.sent_s[-1] + limit_s * 2.0 ** min(repeated, _DOUBLINGS_MAX)
+            overdue_s = question.sent_s[-1] + doubled_s(limit_s, repeated)
             if overdue_s < due_s:
                 due_s, then = overdue_s, lambda: self._overdue(question)
         if question.timer is not None:

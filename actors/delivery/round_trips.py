@@ -2,7 +2,8 @@
 
     first measurement R:    srtt <- R,  rttvar <- R/2
     each further one:       rttvar <- 3/4 rttvar + 1/4 |srtt - R|,  srtt <- 7/8 srtt + 1/8 R
-    time limit:             srtt + max(G, 4 rttvar), twice as long after each failed reminder in a row
+    time limit:             srtt + max(G, 4 rttvar), twice as long after each failed reminder in a row, up
+                            to a minute, as its rule 2.5 allows (`doubled_s`)
 
 A question's own limit doubles with each of its attempts; the next question begins anew, since late answers
 are measured, too. What is measured is all that passes between the question and its answer: network, queues
@@ -18,7 +19,16 @@ from statistics import median
 INITIAL_S = 1.0
 _GRANULARITY_S = 0.001
 _UNKNOWN_PEER_FACTOR = 3.0
-_DOUBLINGS_MAX = 30
+_DOUBLED_MAX_S = 60.0
+_DOUBLINGS_MAX = 60  # more would change nothing, and hundreds are no float
+
+
+def doubled_s(wait_s: float, times: int) -> float:
+    """Twice `wait_s` for each of so many times, up to a minute.
+
+    So whoever was cut off is found soon after. A wait that is longer by itself stays as it is.
+    """
+    return max(wait_s, min(wait_s * 2.0 ** min(times, _DOUBLINGS_MAX), _DOUBLED_MAX_S))
 
 
 class RoundTrip:
@@ -47,7 +57,7 @@ class RoundTrip:
 
     def failed(self) -> None:
         """No answer came within the limit."""
-        self.failures = min(self.failures + 1, _DOUBLINGS_MAX)
+        self.failures += 1
 
     @property
     def limit_s(self) -> float:
@@ -102,4 +112,4 @@ class RoundTrips:
             initial_s = self.initial_s if initial_s is None else initial_s
             limit_s = _UNKNOWN_PEER_FACTOR * median(others) if others else initial_s
             limit_s = max(limit_s, _GRANULARITY_S)
-        return limit_s * 2.0**trip.failures
+        return doubled_s(limit_s, trip.failures)

@@ -183,7 +183,7 @@ def parse_span(value: Any, unit: str) -> Span:
     if isinstance(value, Span):
         return value
     example = f'{unit}s, such as "100 {unit}s"'
-    if isinstance(value, str) and (match := re.fullmatch(rf"\s*(\d+)\s*{unit}s?\s*", value)):
+    if isinstance(value, str) and (match := re.fullmatch(rf"\s*([0-9]+)\s*{unit}s?\s*", value)):
         if len(match[1]) > 9:  # thousands of digits would be more than int() takes
             raise ValueError(f"must be at most 999,999,999 {unit}s")
         count = int(match[1])

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-# At most two digits of exponent: no number beyond the range of floats comes of so many.
-_QUANTITY = re.compile(r"\s*(?P<number>\+?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*(?P<unit>\S*)\s*")
+# [0-9], as \d is any script's digit. At most two of an exponent: so many make no number beyond floats' range.
+_NUMBER = r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?"
+_QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>\S*)\s*")
 
 _LENGTH_MAX = 100  # of a quantity's text: to read thousands of digits takes long, and Python refuses it
 

@@ -4,11 +4,13 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 
 from actors.actor import Actor
+from actors.delivery.round_trips import doubled_s
 from actors.message import Envelope, PeerUnavailable, RepeatRequest, RoundMark
 from protocols.framework.component import Component
 from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
@@ -18,7 +20,8 @@ from protocols.membership.view import MembershipMessage
 
 _SEEK_AFTER_S = 1.0
 _PICKS_DRAWN = 32
-_SEEK_TIMES_MAX = 24  # the last one after half a year
+_SEEK_PARTS = 60.0  # of a silence, after one of which it is tried again: the dead cost little in a long run
+_SEEK_FOR_S = 180 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,8 @@ class Node(Actor):
         """`peer` kept silent too long: count it out until something is heard from it.
 
         It may have been cut off, and count this client out as well. So that they find each other again, it is
-        told from time to time that this client is there, each time after twice as long.
+        told from time to time that this client is there: each time after twice as long, up to a minute, and
+        after the first hour whenever it has been silent for a sixtieth longer.
         """
         believed = peer in self.peers
         self._membership.suspect(peer)
@@ -149,13 +153,13 @@ class Node(Actor):
             self._sought[peer] = self.spawn(self._seek(peer))
 
     async def _seek(self, peer: str) -> None:
-        wait_s = _SEEK_AFTER_S
-        for _ in range(_SEEK_TIMES_MAX):
-            await self.sleep(wait_s)
-            if peer in self.peers:
+        began_s = self.now
+        for times in count():
+            silent_s = self.now - began_s
+            await self.sleep(max(doubled_s(_SEEK_AFTER_S, times), silent_s / _SEEK_PARTS))
+            if peer in self.peers or silent_s > _SEEK_FOR_S:
                 return
             self.tell(peer, AreYouThere())
-            wait_s *= 2
 
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""

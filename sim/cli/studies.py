@@ -50,7 +50,7 @@ def _clients(value: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in value.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not part.isascii() or not first.isdecimal() or (dash and not last.isdecimal()):
             raise typer.BadParameter("must be numbers of clients, such as 0-3,7")
         found += range(int(first), int(last or first) + 1)
     return tuple(found)

@@ -168,7 +168,7 @@ class Row:
         """The finite number in a column, from `least` to `most`."""
         text = self.values[column]
         try:
-            value = float(text)
+            value = float(text) if text.isascii() else math.nan
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and least <= value <= most):

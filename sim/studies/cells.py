@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ from sim.scenario.overrides import overlap
 from sim.scenario.reading import default_name, find_scenario, first_comment, read_text
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
-from sim.scenario.sections.sweep import Axes, Comparing, Seeds, Sweep, listed
+from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, listed
 from sim.scenario.shared_prefix import shared_until
 from sim.studies.index import Value
 
@@ -27,12 +27,14 @@ class _Choice(NamedTuple):
     """One value of an axis, or one value of each of several axes that change together.
 
     overrides, unset: what it changes in the scenario. excluded: clients that do not count in comparisons.
+    without: axes of which it takes the first value alone.
     """
 
     values: dict[str, Value]
     overrides: tuple[str, ...]
     unset: tuple[str, ...] = ()
     excluded: tuple[int, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,13 +100,13 @@ def plan(
     study = _study(path, fixed, lists, unset, code)
     axes = study.sweep.axes(full=full)
     with errors_about(path):
-        _require_axes(study.sweep.compare, _values(_dimensions(axes, lists, ())))
+        _require_axes(study.sweep.compare, axes.case, _values(_dimensions(axes, lists, ())))
     dimensions = _narrowed(_dimensions(axes, lists, list(map(_key, study.fixed))), only)
     chosen = _seeds(seeds or axes.seeds, study.base.run.seed)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"a sweep of {count:,} runs; must have {CELLS_MAX:,} at most", path)
     cells, scenarios = [], []
-    for choices in product(*dimensions):
+    for choices in _combinations(dimensions):
         for seed in chosen:
             cell, scenario = _cell(study.file, [*axes.set, *study.fixed], study.unset, choices, seed, code)
             cells.append(cell)
@@ -218,11 +220,14 @@ def is_of_sweep(override: str) -> bool:
     return _key(override).partition(".")[0] == "sweep"
 
 
-def _require_axes(compare: Comparing, axes: Mapping[str, Sequence[Value]]) -> None:
-    """Refuse an axis to draw along, or a baseline, that is none of the axes."""
-    if compare.by is not None and compare.by not in axes:
-        there = ", ".join(axes) or "none"
-        raise UserError(f"sweep.compare.by = {as_toml(compare.by)}: no axis; must be one of {there}")
+def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, Sequence[Value]]) -> None:
+    """Refuse an axis to draw along or to leave out, or a baseline, that is none of the axes."""
+    named = [("compare.by", compare.by)] if compare.by is not None else []
+    named += [(f"case.{number}.without", axis) for number, case in enumerate(cases) for axis in case.without]
+    for key, axis in named:
+        if axis not in axes:
+            there = ", ".join(axes) or "none"
+            raise UserError(f"sweep.{key} = {as_toml(axis)}: no axis; must be one of {there}")
     if compare.baseline is not None:
         axis_value(compare.baseline, axes, "sweep.compare.baseline =")
 
@@ -243,7 +248,7 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
 
     cases: dict[str, _Choices] = {}
     for case in axes.case:
-        choice = _Choice({case.axis: case.name}, case.set, case.unset, case.excluded)
+        choice = _Choice({case.axis: case.name}, case.set, case.unset, case.excluded, case.without)
         cases.setdefault(case.axis, []).append(choice)
     together = {key: values for key, values in listed(axes.zip).items() if is_free(key)}
     grid = {key: values for key, values in listed(axes.grid).items() if is_free(key)} | lists
@@ -254,6 +259,17 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise UserError(f"sweep: {twice[0]} is an axis twice")
     return found
+
+
+def _combinations(dimensions: Sequence[_Choices]) -> Iterator[tuple[_Choice, ...]]:
+    """One choice of each dimension: the first where a case among them leaves this axis out."""
+    for choices in product(*dimensions):
+        without = {axis for choice in choices for axis in choice.without}
+        later = [
+            choice for choice, all_of in zip(choices, dimensions, strict=True) if choice is not all_of[0]
+        ]
+        if not any(without & choice.values.keys() for choice in later):
+            yield choices
 
 
 def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choices]:

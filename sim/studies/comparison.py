@@ -302,7 +302,7 @@ class Comparison:
             found.append("not all groups have the same seeds; differences are paired by those that both have")
         if max(len(group.runs) for group in self.groups) == 1:
             found.append("one seed for each group: no intervals, and no difference can be told from chance")
-        for kind in _BUDGET_METRICS:  # what a method sends, and how long it takes, are its results
+        for kind in self._budgets():
             spent = {group.label: group.budget(kind) for group in self.groups}
             known = {label: each for label, each in spent.items() if not math.isnan(each)}
             if known and max(known.values()) > (1 + _UNEQUAL) * min(known.values()):
@@ -312,6 +312,15 @@ class Comparison:
                     f"{known[most]:,.0f} ({most}); --set run.budget.{kind}=N gives each the same"
                 )
         return found
+
+    def _budgets(self) -> list[str]:
+        """What must not differ: what each client of all runs was given, or else what it computed.
+
+        What a method sends, how long it takes, and how many steps it makes of samples, are its results.
+        """
+        budgets = [run.view.get("budget") or {} for group in self.groups for run in group.runs]
+        stated = [kind for kind in _BUDGET_METRICS if all(kind in budget for budget in budgets)]
+        return stated or list(_BUDGET_METRICS)
 
 
 def _groups(study: Study) -> list[SeedGroup]:

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.actor import Actor
 from actors.message import PeerUnavailable, RemoteError
 from tests.actors.world import Client, Model, Note, Work, World, fail, forever, nothing_is_left_of, simulate
+from tests.draws import examples
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ commands = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(commands, st.sampled_from(["stop", "restart"]))
 def test_any_history_leaves_nothing_behind(history: list[tuple[str, str, str]], on_failure: str) -> None:
     async def script(me: Client) -> None:

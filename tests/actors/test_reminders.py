@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -76,6 +77,14 @@ def test_eight_come_a_round_trip_apart_where_that_is_known_and_then_it_doubles()
     assert times(requests) == pytest.approx(
         [*at_first, *[at_first[-1] + 1.0 * (2**k - 1) for k in range(1, 6)]]
     )
+
+
+def test_whoever_is_silent_for_long_is_still_asked_once_in_a_minute() -> None:
+    async def script(reminders: Reminders, trips: RoundTrips) -> None:
+        await asyncio.sleep(600.0)
+
+    waits = [later - sooner for sooner, later in pairwise(times(play(script)[0]))]
+    assert waits == pytest.approx([1, 2, 4, 8, 16, 32, *[60] * 8])
 
 
 def test_as_long_as_nothing_was_lost_nobody_is_reminded_within_a_second() -> None:

@@ -6,7 +6,7 @@ A message takes 0.25 s, so that a request for one and its answer take 0.5 s.
 import asyncio
 from dataclasses import dataclass
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.actor import Actor
@@ -105,7 +105,6 @@ def test_calm_rounds_need_no_requests() -> None:
     assert requests(transport) == []
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 40), max_size=10), st.sets(st.integers(0, 40)), st.floats(0.0, 3.0))
 @example({0, 1}, set(), 0.0)
 @example({2, 3, 4, 5}, {6, 7}, 1.0)

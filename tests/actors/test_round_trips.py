@@ -49,6 +49,16 @@ def test_a_limit_doubles_with_each_failure_until_something_is_measured() -> None
     assert trips.limit_s("bob", Ping) < 0.3
 
 
+def test_a_limit_doubles_up_to_a_minute_and_one_that_is_longer_by_itself_stays() -> None:
+    trips = RoundTrips()
+    for peer, seconds in (("near", 0.1), ("far", 100.0)):
+        trips.of(peer, Ping).measured(seconds)
+        for _ in range(2_000):
+            trips.of(peer, Ping).failed()
+    assert trips.limit_s("near", Ping) == 60.0
+    assert trips.limit_s("far", Ping) == trips.of("far", Ping).limit_s == 300.0
+
+
 def test_an_unknown_peer_has_three_times_the_median_of_the_others() -> None:
     trips = RoundTrips()
     assert trips.limit_s("eve", Ping) == INITIAL_S

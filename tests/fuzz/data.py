@@ -100,14 +100,18 @@ def tables(rng: np.random.Generator) -> dict[str, str]:
             end = start + int(rng.integers(60, 20000))
             row = f"{run},i-{number},us-east-1b,v100,1,{start},{end},{number % 2}"
             sessions.append(row + "\n")
-    curve = "".join(f"{time},{size}\n" for time, size in ((0, 0), (900, 0), (900, 4), (5000, 2), (9000.5, 7)))
-    sizes = ("g4dn_us-east-1c_2020-11-20", "g4dn_us-east-1d_2020-11-23", "p2_2020-11-20")
+    curve = "".join(f"{time},{size}\n" for time, size in ((0, 0), (9, 0), (9, 4), (50, 2), (85.5, 7)))
+    ends = {
+        "g4dn_us-east-1c_2020-11-20": "88194,7\n",
+        "g4dn_us-east-1d_2020-11-23": "45668,8\n",
+        "p2_2020-11-20": "88.695,14\n",
+    }
     return {
         "device-traces/phone_bandwidth.csv": f"device,down_mean,down_std,up_mean,up_std\n{phones}",
         "device-traces/ai_benchmark_2020.csv": f"ai_score,Model,CPU,RAM\n{scores}",
         "spot-churn/spot_sessions_2020.csv": "run,instance,zone,gpu,n_gpus,start_s,end_s,censored\n"
         + "".join(sessions),
-    } | {f"spot-churn/spot_cluster_size_{name}.csv": curve for name in sizes}
+    } | {f"spot-churn/spot_cluster_size_{name}.csv": curve + end for name, end in ends.items()}
 
 
 def trace(file: str, rng: np.random.Generator) -> str | dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from actors.codec import size
 from protocols.framework.vectors import mix
 from sim.learning.engine import Engine, Scalar, Vector
 from sim.learning.engine.graph.encoded import TYPES
+from tests.draws import examples
 from tests.learning.engines import new_engine
 
 WIDTH = 6
@@ -410,7 +411,7 @@ FLOATS = st.lists(st.floats(-4, 4, width=32).filter(lambda x: abs(x) > 1e-2), mi
 
 
 @given(first=FLOATS, second=FLOATS, power=st.sampled_from([2, 3, 0.5, -1]))
-@settings(max_examples=40)
+@examples(40)
 def test_arithmetic_number_by_number(first: list[float], second: list[float], power: float) -> None:
     engine = new_engine()
     x, y = engine.vector(torch.tensor(first)), engine.vector(torch.tensor(second))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -12,6 +12,7 @@ from sim.kernel.random import key
 from sim.learning.engine.graph import samples
 from sim.learning.engine.graph.batches import draw_batches, draw_batches_alone, permute, sorted_permutations
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
+from tests.draws import examples
 from tests.learning.engines import client_data
 
 Permutations = Callable[[int, np.ndarray], np.ndarray]
@@ -69,7 +70,7 @@ def test_permutation_is_uniform(permutations: Permutations, count: int) -> None:
 
 
 @given(count=st.integers(1, 90), batch_size=st.integers(1, 12), epoch=st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_shuffled_epochs_visit_every_sample_once(count: int, batch_size: int, epoch: int) -> None:
     batch_size = min(batch_size, count)
     per_epoch = count // batch_size
@@ -88,7 +89,7 @@ def test_epochs_are_in_different_orders_and_drop_different_samples() -> None:
 
 
 @given(data=st.data(), sampling=st.sampled_from(["shuffled", "replacement"]))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_draws_do_not_depend_on_grouping_or_order(data: st.DataObject, sampling: str) -> None:
     """Any clients, in any order, in any company, in one piece or step by step: always the same samples."""
     clients = data.draw(st.permutations(range(6)))[: data.draw(st.integers(1, 6))]

@@ -2,11 +2,12 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from sim.learning.engine import checksums
+from tests.draws import examples
 from tests.learning.engines import generator
 
 ROWS = st.lists(
@@ -15,7 +16,7 @@ ROWS = st.lists(
 
 
 @given(rows=ROWS, place=st.tuples(st.integers(0, 99), st.integers(0, 5), st.integers(0, 31)))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_checksum_changes_with_every_bit(rows: Tensor, place: tuple[int, int, int]) -> None:
     row, column, bit = place[0] % len(rows), place[1], place[2]
     flipped = rows.clone()
@@ -28,7 +29,7 @@ def test_checksum_changes_with_every_bit(rows: Tensor, place: tuple[int, int, in
 
 
 @given(rows=ROWS)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_checksum_of_a_row_is_its_own(rows: Tensor) -> None:
     together = checksums(rows)
     assert together.dtype == np.int64

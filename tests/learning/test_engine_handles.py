@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.learning.engine import Engine, Scalar, Vector
+from tests.draws import examples
 from tests.learning.engines import Jobs, new_engine, numbers
 
 WIDTH = 4
@@ -138,7 +139,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=250, deadline=None)
+@examples(250)
 def test_arithmetic_equals_numpy_whenever_numbers_are_made(steps: list[tuple[str, int, int, Any]]) -> None:
     deferred, immediate = Program(new_engine()), Program(new_engine(deferred=False))
     for step in steps:
@@ -150,7 +151,7 @@ def test_arithmetic_equals_numpy_whenever_numbers_are_made(steps: list[tuple[str
 
 
 @given(steps=STEPS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_dropping_everything_frees_every_row(steps: list[tuple[str, int, int, Any]]) -> None:
     engine = new_engine()
     before = engine.rows_held

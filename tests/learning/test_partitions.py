@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import UserError
 from sim.learning.partitions import PARTITIONS, Partition
 from sim.learning.partitions.dealing import Labels, cluster_members, even_sizes
+from tests.draws import examples
 from tests.learning.sections import partition as partition_of
 
 iid, dirichlet, classes_per_client = map(partition_of, ("iid", "dirichlet", "classes-per-client"))
@@ -52,7 +53,7 @@ def test_every_kind_is_covered() -> None:
     assert len(KINDS) == len(PARTITIONS.keys() - others)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(ALL), st.integers(2, 12), st.integers(0, 2**31))
 def test_train_samples_have_one_owner_and_test_samples_fit_them(
     kind: tuple[Callable[..., Partition], dict[str, Any]], clients: int, seed: int
@@ -207,7 +208,7 @@ def test_without_a_number_a_class_is_shared_by_all_who_own_it() -> None:
 # Clusters -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, 2**31), st.integers(2, 4), st.data())
 def test_permutations_are_pairwise_different(seed: int, classes: int, data: st.DataObject) -> None:
     clusters = data.draw(st.integers(1, math.factorial(classes)))
@@ -316,7 +317,7 @@ def test_capped_test_samples_are_a_stable_subset() -> None:
 
 
 @given(st.floats(0.001, 0.9), st.integers(0, 2**31))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_held_back_samples_are_split_from_the_training_samples(share: float, seed: int) -> None:
     partition = iid(TEN, 3, seed, samples_per_client=20)
     rest = partition.hold_back(share, seed)

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
+from tests.draws import examples
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, make, messages, optima, params, ran
 
@@ -32,7 +33,7 @@ def steps_of(world: Simulation) -> list[int]:
 
 
 @pytest.mark.parametrize("protocol", variants(), ids=" ".join)
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(
     steps=st.integers(1, 9),
     weather=st.sampled_from(sorted(WEATHERS)),

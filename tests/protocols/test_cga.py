@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from protocols.decentralized.cga import CrossGradients, agreeing
+from tests.draws import examples
 from tests.protocols.test_dpsgd import metropolis, start
 from tests.protocols.worlds import QUADRATIC, learner, messages, optima, params, ran, start_from
 
@@ -21,7 +22,7 @@ def nearest(own: np.ndarray, others: np.ndarray, margin: float = 0.0) -> np.ndar
     return shifted + u @ others
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 10_000), others=st.integers(1, 5), margin=st.sampled_from([0.0, 0.5]))
 def test_the_projection_is_that_of_a_solver(seed: int, others: int, margin: float) -> None:
     generator = np.random.default_rng(seed)

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -375,12 +376,18 @@ class Still(Idle):
         pass
 
 
-def test_nobody_seeks_the_dead_for_ever() -> None:
+def test_the_dead_are_sought_every_minute_then_seldom_and_not_for_ever() -> None:
     times = ("run.duration=1000 day", "run.evaluate_every=1000 day")
     with closing(make(QUADRATIC + churn("crash", 1, "1 s"), f"{HERE}:Still", *times)) as world:
         at(world, 2.0, lambda: learner(world, 0).suspect("client-1"))
         world.run()
-        assert [row[0] for row in messages(world, "AreYouThere")] == [1.0 + 2.0**k for k in range(1, 25)]
+        sought = [row[0] - 2.0 for row in messages(world, "AreYouThere")]
+        first_hour = [time_s for time_s in sought if time_s < 3600]
+        assert first_hour == [2.0**k - 1 for k in range(1, 7)] + [63.0 + 60.0 * k for k in range(1, 59)]
+        for sooner, later in pairwise(sought[len(first_hour) :]):
+            assert later - sooner == pytest.approx(sooner / 60)
+        assert len(sought) < 600
+        assert 179 < sought[-1] / 86_400 < 184
 
 
 def test_who_is_lost_again_is_sought_as_soon_as_the_first_time() -> None:

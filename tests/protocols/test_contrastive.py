@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from protocols.shared.contrastive import (
     supervised_contrastive,
     uniformity,
 )
+from tests.draws import examples
 
 VARIANTS: tuple[Variant, ...] = ("paper", "code")
 REDUCTIONS: tuple[Reduction, ...] = ("mean", "sum")
@@ -126,7 +127,7 @@ def test_uniformity_is_its_formula(tau: float, variant: Variant) -> None:
     )
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(
     st.integers(2, 9), st.integers(1, 4), st.integers(0, 999), st.sampled_from(VARIANTS), st.floats(0.05, 200)
 )

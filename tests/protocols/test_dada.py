@@ -6,13 +6,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.message import Envelope
 from protocols.decentralized.dada import Dada, Edge, GraphQuestion, graph_step
 from protocols.framework.client import Client
 from sim.run.live.simulation import Simulation
+from tests.draws import examples
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran
 
 DADA = ("protocol.name=dada", "clients.count=6", "data.clusters=2", "data.curvatures=[1.0]")
@@ -59,7 +60,7 @@ def stepped(
 MU = st.tuples(*[st.floats(0.1, 3.0) for _ in range(4)])
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seed=st.integers(0, 10_000), n=st.integers(2, 6), mu=MU)
 def test_the_step_goes_down_the_objective_as_autograd_does(seed: int, n: int, mu: tuple[float, ...]) -> None:
     w, costs, distances = problem(seed, n)

@@ -19,6 +19,7 @@ from tests.protocols.worlds import (
     QUADRATIC,
     at,
     churn,
+    cut,
     learner,
     make,
     messages,
@@ -236,6 +237,15 @@ def test_clients_whose_messages_were_lost_are_found_again() -> None:
         assert {name for names in late for name in names} == {f"client-{i}" for i in range(4)}
         assert np.mean([len(names) for names in late]) > 2  # of 4
         assert {row[3] for row in messages(world)} == {"Assignment", "Contribution", "AreYouThere", "Ready"}
+
+
+@pytest.mark.parametrize("cut_s", [45, 600, 3000])
+def test_whoever_was_cut_off_gets_a_task_within_a_minute_of_the_end_of_the_cut(cut_s: int) -> None:
+    text = QUADRATIC + cut([[0, 1, "servers"], [2, 3]], "20 s", f"{20 + cut_s} s")
+    with ran(text, *FEDAVG, "protocol.patience=2 s", f"run.duration={100 + cut_s} s") as world:
+        for client in ("client-2", "client-3"):
+            times = [time_s for time_s, names in assigned(world).items() if client in names]
+            assert 20 + cut_s < min([time_s for time_s in times if time_s > 26]) < 20 + cut_s + 62
 
 
 def test_a_newcomer_whose_greeting_was_lost_makes_itself_known() -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, minimize
@@ -26,6 +26,7 @@ from protocols.mapl.graph_learning import (
     head_similarity,
     learn_weights,
 )
+from tests.draws import examples
 
 Floats = NDArray[np.float64]
 CLASSES = 4
@@ -180,7 +181,7 @@ def test_on_the_simplex_the_l1_norm_is_no_norm() -> None:
 # --- one update ---------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.integers(2, 8), st.integers(0, 2**32 - 1), st.sampled_from((PAPER, AUTHORS_CODE, SOFT)))
 def test_one_update_is_the_nearest_point_to_the_gradient_step(n: int, seed: int, how: GraphLearning) -> None:
     """Against autograd for the gradient, and a solver of quadratic programs for the projection."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.message import Envelope
@@ -17,6 +17,7 @@ from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
+from tests.draws import examples
 
 # Two halves of opposite sign, in each of which all have the same function. Few rounds, and large steps.
 WORLD = """\
@@ -212,13 +213,14 @@ def test_lost_messages_change_nothing(tmp_path: Path, loss: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.hypothesis
 def test_any_messages_may_be_lost(tmp_path: Path) -> None:
     """Each is asked for again, or has its time limit: nobody waits for ever, and all agree in the end."""
     file = tmp_path / "world.toml"
     file.write_text(WORLD, encoding="utf-8")
     world = load_scenario(file, ["protocol.patience=10 s", "protocol.rounds=60", "run.duration=45 s"])
 
-    @settings(deadline=None, max_examples=10)
+    @examples(10)
     @given(st.sets(st.integers(0, 300), max_size=40))
     @example(set(range(24)))  # all that is said at first
     def whatever_is_lost(lost: set[int]) -> None:

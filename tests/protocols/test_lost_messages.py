@@ -10,7 +10,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.message import Envelope
@@ -26,6 +26,7 @@ from protocols.mapl.messages import KnowledgeWanted
 from protocols.scool.asynchronous import SCooLAsynchronous
 from protocols.scool.messages import Shared
 from sim.run.live.simulation import Simulation
+from tests.draws import examples
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from
 
@@ -171,12 +172,13 @@ def costs_s(lost: int) -> float:
 # --- rounds -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("method", DISTRIBUTED)
 def test_rounds_end_as_if_nothing_had_been_lost(method: str) -> None:
     """The same models: each has mixed what belongs to the round, and nobody missed one."""
     expected, calm_s, sent = models_at_the_end(*DISTRIBUTED[method])
 
-    @settings(deadline=None, max_examples=SLOW.get(method, 15))
+    @examples(SLOW.get(method, 15))
     @given(some_of(sent, most=4))
     @example({0, 1, 2})  # the whole first announcement of a client
     def whatever_is_lost(lost: set[int]) -> None:
@@ -220,6 +222,7 @@ def test_who_has_yet_to_get_there_answers_no_reminder() -> None:
 # --- a server -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("method", SERVED)
 def test_a_servers_rounds_end_as_if_nothing_had_been_lost(method: str) -> None:
     """All are in each round, with the same models: a lost task or answer is asked for again."""
@@ -227,7 +230,7 @@ def test_a_servers_rounds_end_as_if_nothing_had_been_lost(method: str) -> None:
     scenario = (*SERVED[method], f"protocol.name={method}", "protocol.local_steps=1", *LONG)
     expected, calm_s, sent = models_at_the_end(*scenario)
 
-    @settings(deadline=None, max_examples=10 if method == "fedavg" else 2)
+    @examples(10 if method == "fedavg" else 2)
     @given(some_of(sent, most=2))
     @example({0})
     def whatever_is_lost(lost: set[int]) -> None:
@@ -243,7 +246,7 @@ def test_a_servers_rounds_end_as_if_nothing_had_been_lost(method: str) -> None:
 # --- one that comes later -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(some_of(10, most=3))
 @example({3, 4, 5})  # all its questions
 @example({6, 7, 8})
@@ -273,7 +276,7 @@ EXCHANGES = (
 )
 
 
-@settings(deadline=None, max_examples=8)
+@examples(8)
 @given(some_of(12, most=3))
 def test_an_exchange_moves_both_sides_once(lost: set[int]) -> None:
     """The mean stays where it was, and both meet there: of four attempts one gets through."""
@@ -308,7 +311,7 @@ def test_an_exchange_moves_both_sides_once(lost: set[int]) -> None:
         assert waits_s.count(0.5) > 40
 
 
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(some_of(60, most=12))
 @example({0, 1, 2, 3, 4, 5})
 def test_the_ends_of_a_pair_agree_again_and_every_sampled_update_is_made(lost: set[int]) -> None:
@@ -368,6 +371,7 @@ WITHOUT_ROUNDS = {
 }
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("method", WITHOUT_ROUNDS)
 def test_without_rounds_nothing_is_locked_and_all_hear_of_each_other_again(method: str) -> None:
     """A question is over within three time limits; then as much is done as if nothing had been lost."""
@@ -397,7 +401,7 @@ def test_without_rounds_nothing_is_locked_and_all_hear_of_each_other_again(metho
     with world(*scenario) as calm:
         done = [client.iterations for client in calm.clients]
 
-    @settings(deadline=None, max_examples=3)
+    @examples(3)
     @given(some_of(40, most=12))
     @example(set(range(12)))
     def whatever_is_lost(lost: set[int]) -> None:
@@ -434,7 +438,7 @@ def assert_agreement(ends: Sequence[Client]) -> None:
                 assert other.name in one.shares
 
 
-@settings(deadline=None, max_examples=5)
+@examples(5)
 @given(some_of(120, most=8))
 def test_neighbours_part_whatever_is_lost(lost: set[int]) -> None:
     """MAPL: who goes on sending to one that has dropped it is told once more."""

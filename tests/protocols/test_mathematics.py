@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import kstest
@@ -99,7 +99,6 @@ def test_projection_refuses(values: list[float], total: float, problem: str) -> 
 # --- weights of a topology ----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_metropolis_weights_are_symmetric_and_doubly_stochastic(n: int, p: float, seed: int) -> None:
     graph = nx.gnp_random_graph(n, p, seed=seed)

@@ -1,7 +1,7 @@
 """Tiny simulations from inline scenarios, with constant times: tests compare virtual times with ==."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -113,7 +113,7 @@ def churn(event: str, client: int, at: str, state: str = "keep") -> str:
     return f'\n[[churn]]\nat = "{at}"\nevent = "{event}"\nclients = [{client}]\nstate = "{state}"\n'
 
 
-def cut(groups: list[list[int]], start: str, end: str) -> str:
+def cut(groups: Sequence[Sequence[int | str]], start: str, end: str) -> str:
     """A partition of the network into groups of clients, to be added to a scenario's text."""
     return f'\n[[network.partition]]\nstart = "{start}"\nend = "{end}"\ngroups = {groups}\n'
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
@@ -21,6 +21,7 @@ from sim.run.resume.checkpoint import Checkpoint
 from sim.run.running import run_scenario
 from sim.run.save.progress import Progress
 from sim.scenario.scenario import load_scenario
+from tests.draws import examples
 from tests.resume.same import require_same
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, write
 
@@ -67,11 +68,12 @@ def interrupted(folder: Path, text: str, time_s: float, *overrides: str) -> Path
     return result.directory
 
 
+@pytest.mark.hypothesis
 def test_an_interrupted_run_goes_on_at_any_time(tmp_path: Path) -> None:
     whole = run(tmp_path, BUSY, *SHORTLY).directory
     assert whole is not None
 
-    @settings(max_examples=2, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @examples(2)
     @given(st.floats(0.0, 1.4))
     def goes_on(time_s: float) -> None:
         path = interrupted(tmp_path, BUSY, time_s, *SHORTLY)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from actors.settings.quantities import parse_span
 from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity
 
 
@@ -50,6 +51,8 @@ def test_other_quantities() -> None:
         (DURATION, "1/3 s", "'1/3 s' is not a duration"),
         (DURATION, "nan s", "'nan s' is not a duration"),
         (DURATION, "inf s", "'inf s' is not a duration"),
+        (DURATION, "٢٠ ms", "'٢٠ ms' is not a duration"),
+        (DURATION, "1e٢ s", "'1e٢ s' is not a duration"),
         (DURATION, "-1 s", "'-1 s' is not a duration"),
         (DURATION, "5 sec", "unknown unit 'sec' (did you mean 's'?)"),
         (DURATION, "5 MS", "unknown unit 'MS' (did you mean 'ms'?)"),
@@ -65,6 +68,12 @@ def test_refusals_name_the_value_and_the_units(quantity: Quantity, value: Any, c
         quantity.parse(value)
     assert complaint in str(refusal.value)
     assert str(refusal.value).endswith(f"; write {quantity.allowed}")
+
+
+def test_a_number_of_iterations_is_written_in_ascii() -> None:
+    assert parse_span("20 iterations", "iteration").count == 20
+    with pytest.raises(ValueError, match="'٢٠ iterations' is not a duration"):
+        parse_span("٢٠ iterations", "iteration")
 
 
 def test_formats_are_short() -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sim.run.live.simulation import Simulation
+from tests.draws import examples
 from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 
 CLIENTS = 6
@@ -183,23 +184,7 @@ def iterations_never_decrease_in_a_life(built: Simulation) -> None:
             assert afresh or values[k] >= values[k - 1]
 
 
-def checked(count: int) -> settings:
-    return settings(
-        max_examples=count,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-    )
-
-
-@checked(60)
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=worlds())
 def test_everything_adds_up(tmp_path: Path, text: str) -> None:
-    check(tmp_path, text)
-
-
-@pytest.mark.slow
-@checked(1000)
-@given(text=worlds())
-def test_everything_adds_up_in_many_worlds(tmp_path: Path, text: str) -> None:
     check(tmp_path, text)

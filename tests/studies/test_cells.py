@@ -21,6 +21,20 @@ def test_every_combination_is_run_with_every_seed(tmp_path: Path) -> None:
     assert len({cell.key for cell in planned.cells}) == 8
 
 
+def test_an_axis_is_left_out_for_a_case_that_it_cannot_change(tmp_path: Path) -> None:
+    text = STUDY.replace('name = "alone"\n', 'name = "alone"\nwithout = ["network.loss"]\n')
+    planned = plan(study(tmp_path, text), seeds=1)
+    values = [(cell.values["method"], cell.values["network.loss"]) for cell in planned.cells]
+    assert values == [("alone", 0), ("gossip", 0), ("gossip", 0.2)]
+    narrowed = plan(study(tmp_path, text), seeds=1, only=["network.loss=0.2"])
+    assert [cell.values["network.loss"] for cell in narrowed.cells] == [0.2, 0.2]
+    assert len(plan(study(tmp_path, text), ["network.loss=0.1"], seeds=1).cells) == 2
+    with pytest.raises(UserError) as caught:
+        plan(study(tmp_path, text.replace('without = ["network.loss"]', 'without = ["network.los"]')))
+    said = "sweep.case.0.without = network.los: no axis; must be one of method, network.loss"
+    assert said in str(caught.value)
+
+
 def test_a_cell_is_the_run_of_its_overrides(tmp_path: Path) -> None:
     file = study(tmp_path)
     cell = plan(file).cells[-1]

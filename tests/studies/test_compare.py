@@ -189,6 +189,22 @@ def test_a_number_of_the_summary_is_a_metric(small: Small) -> None:
     assert line.estimate.mean == np.mean(sent) and comparison.curves("messages.sent")[1] == []
 
 
+@pytest.mark.parametrize(("kind", "warned"), [("samples", False), ("steps", True)])
+def test_who_was_given_as_many_samples_may_make_other_steps_of_them(
+    small: Small, tmp_path: Path, kind: str, warned: bool
+) -> None:
+    copy = tmp_path / "runs"
+    shutil.copytree(small[1].directory.parent, copy)
+    for number, (cell, _) in enumerate(runs_of(small[1])):
+        summary = copy / cell["directory"] / "summary.json"
+        content = json.loads(summary.read_text())
+        content["budget"] = {kind: 40, "finished": 4}
+        content["work"]["samples"]["mean"], content["work"]["steps"]["mean"] = 40, 10 * (1 + number)
+        summary.write_text(json.dumps(content))
+    warnings = Comparison(load_study([copy / small[1].directory.name])).warnings
+    assert any(warning.startswith("unequal budgets") for warning in warnings) == warned
+
+
 def test_missing_cells_and_unequal_budgets_are_pointed_out(small: Small, tmp_path: Path) -> None:
     copy = tmp_path / "runs"
     shutil.copytree(small[1].directory.parent, copy)

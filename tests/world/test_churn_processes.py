@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 from sim.world.churn.processes import DiurnalChurn, PoissonChurn, deal
@@ -158,3 +159,20 @@ def test_a_measured_group_is_as_large_as_in_the_file() -> None:
     found = spot_sessions("p2_2020-11-20", "churn", DataFolder(Path(FOLDER)))
     up = [sum(start <= time < end for start, end in found) for time in range(0, int(88 * HOUR_S), 60)]
     assert max(up) == 16
+
+
+@pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
+@pytest.mark.parametrize(
+    "group", ["p2_2020-11-20", "g4dn_us-east-1c_2020-11-20", "g4dn_us-east-1d_2020-11-23"]
+)
+def test_a_part_of_a_measured_group_is_refused_wherever_it_was_cut_off(tmp_path: Path, group: str) -> None:
+    assert FOLDER is not None
+    name = f"spot-churn/spot_cluster_size_{group}.csv"
+    whole, part = (Path(FOLDER) / name).read_bytes(), tmp_path / name
+    part.parent.mkdir()
+    part.write_bytes(whole)
+    assert spot_sessions(group, "churn", DataFolder(tmp_path))
+    for size in range(1, len(whole.rstrip()), 7):
+        part.write_bytes(whole[:size])
+        with pytest.raises(UserError):
+            spot_sessions(group, "churn", DataFolder(tmp_path))

@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.kernel.clock import VirtualLoop
 from sim.world.fair_sharing import Link, SharedLinks, Transfer, max_min_rates
+from tests.draws import examples
 
 
 @pytest.fixture
@@ -211,7 +212,7 @@ actions = st.lists(
 
 
 @given(actions, st.lists(st.floats(0.5, 50.0), min_size=12, max_size=12))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_partial_recomputation_gives_the_global_optimum(
     steps: list[tuple[str, int, int, float, float]], capacities_bps: list[float]
 ) -> None:
@@ -281,7 +282,7 @@ def naive_ends(
     ),
     st.lists(st.floats(0.5, 50.0), min_size=8, max_size=8),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_ends_are_those_of_a_naive_simulation(
     starts: list[tuple[float, float, tuple[int, int]]], capacities_bps: list[float]
 ) -> None:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -20,6 +20,7 @@ from sim.kernel.clock import VirtualLoop
 from sim.world.cuts import Cut
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
+from tests.draws import examples
 from tests.world.networks import network_model
 from tests.world.quantities import bursty, constant, independent, lognormal, uniform
 
@@ -310,21 +311,6 @@ class World(RuleBasedStateMachine):
             self.loop.shutdown()
 
 
-def drive(worlds: int) -> None:
-    checked = settings(
-        max_examples=worlds,
-        stateful_step_count=40,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
-    run_state_machine_as_test(World, settings=checked)
-
-
+@pytest.mark.hypothesis
 def test_random_worlds_do_nothing_that_a_simple_model_forbids() -> None:
-    drive(100)
-
-
-@pytest.mark.slow
-def test_many_random_worlds_do_nothing_that_a_simple_model_forbids() -> None:
-    drive(2_000)
+    run_state_machine_as_test(World, settings=settings(examples(100), stateful_step_count=40))

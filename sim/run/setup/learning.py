@@ -109,7 +109,9 @@ def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -
     training, protocol = scenario.training, scenario.protocol
     augmentation = _augmentation(scenario, dataset)
     objective = objective_of(protocol.learner, protocol.settings)
-    if objective is not None:
+    if objective is None:
+        _require_classes(scenario, dataset)
+    else:
         x, y = dataset.train_x[:2], dataset.train_y[:2]
         views = objective.views
         require_scalar_loss(objective, architecture, torch.cat([x] * views), torch.cat([y] * views))
@@ -134,6 +136,16 @@ def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -
         1 if objective is None else objective.views,
         training.schedule,
     )
+
+
+def _require_classes(scenario: Scenario, dataset: Dataset) -> None:
+    """UserError for a classification with nothing to tell apart: any model would be right from the start."""
+    labels = dataset.train_y
+    if scenario.data.task == "classification" and bool((labels == labels[0]).all()):
+        raise UserError(
+            f'data.name = "{scenario.data.name}": all {len(labels):,} training labels are class '
+            f"{int(labels[0])}; must be of two classes at least"
+        )
 
 
 def _require_heterogeneous(scenario: Scenario, model: Decoupled) -> None:

@@ -66,6 +66,8 @@ class Case(Settings):
     """What it states, each as after `--set`: ``"network.loss=0.1"``."""
     unset: tuple[str, ...] = ()
     """Keys that it takes out of the file."""
+    without: tuple[str, ...] = ()
+    """Axes that are left out for it, as they can change nothing: it is run with the first value of each."""
     excluded: tuple[NonNegativeInt, ...] = ()
     """To whose device or life this happens. They do not count when the case is compared, nor in what it is
     held against, so that one sees what it does to the others."""

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat
 
 from actors.settings.quantities import PositiveDuration, SigmaOfLog, Within
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import Row
+from sim.files.input_file import InputFile, Row
 from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution, LogNormal
 
@@ -19,7 +19,13 @@ Session = tuple[float, float]
 _CENTURY_S = 36_500 * 86_400.0  # about as long as a run may be
 _MEMBERS_MAX = 1_000_000
 _SPOT_RUNS = ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04")
-_SIZE_UNITS_S = {"p2_2020-11-20": 3600.0}  # of the time in a step curve; the others are in seconds
+# Of each step curve the seconds in a unit of its time, and its last row. The files have neither a head nor
+# anything else by which one that was cut off could be told.
+_CURVES = {
+    "g4dn_us-east-1c_2020-11-20": (1.0, (88_194.0, 7)),
+    "g4dn_us-east-1d_2020-11-23": (1.0, (45_668.0, 8)),
+    "p2_2020-11-20": (3600.0, (88.695, 14)),
+}
 
 
 class ExponentialLength(Distribution):
@@ -66,17 +72,28 @@ def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
         sessions = [_session(row) for row in rows if row.values["run"] == source]
     else:
         file = folder.trace(key, "spot-churn", f"spot_cluster_size_{source}.csv")
-        unit_s = _SIZE_UNITS_S.get(source, 1.0)
-        sizes = [
-            (row.number("time", 0, _CENTURY_S / unit_s) * unit_s, int(row.number("size", 0, _MEMBERS_MAX)))
-            for row in file.table("time", "size", head=False)
-        ]
-        sessions = sessions_of_size(sizes)
+        sessions = sessions_of_size(_sizes(file, *_CURVES[source]))
     if not any(end_s > start_s for start_s, end_s in sessions):
         raise file.refusal(
             f"has no session of {source}, so that nobody would ever come; must have one at least"
         )
     return sorted(sessions)
+
+
+def _sizes(file: InputFile, unit_s: float, end: tuple[float, int]) -> list[tuple[float, int]]:
+    """The steps of a measured curve, of (time in seconds, size)."""
+    time, size = 0.0, 0
+    sizes = []
+    for row in file.table("time", "size", head=False):
+        time = row.number("time", time, _CENTURY_S / unit_s)
+        size = int(row.number("size", 0, _MEMBERS_MAX))
+        sizes.append((time * unit_s, size))
+    if (time, size) != end:
+        raise file.refusal(
+            f"ends at {time:g} with the size {size}; the measurement ends at {end[0]:g} with {end[1]}: the "
+            "file is cut off, or another one"
+        )
+    return sizes
 
 
 def _session(row: Row) -> Session:
