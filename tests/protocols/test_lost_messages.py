@@ -97,7 +97,7 @@ SERVED: dict[str, tuple[str, ...]] = {
     "per-fedavg": (QUADRATIC, "data.clusters=4", "protocol.hessian=none"),
     "pfedhn": (QUADRATIC, "data.clusters=4"),
 }
-ROUND_S = {"ditto": 1.5, "fedem": 11 / 6, "ifca": 5 / 3, "per-fedavg": 2.0}
+ROUND_S = {"ditto": 1.5, "fedem": 11 / 6, "fedfomo": 11 / 6, "ifca": 5 / 3, "per-fedavg": 2.0}
 """How long a round takes: at most 7/6 s, where it is more than a step, or more than a loss beside it."""
 
 
