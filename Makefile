@@ -25,7 +25,7 @@ run: $(INSTALLED)
 test test-deep test-slow: export OMP_NUM_THREADS ?= 1
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # What hypothesis tests, with new examples and ten times as many. SEED=... draws those of an earlier run again.
 SEED := $(if $(SEED),$(SEED),$(shell date +%s))

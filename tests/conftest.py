@@ -1,6 +1,7 @@
-"""A virtual loop for each test that asks for one, and what hypothesis draws."""
+"""A virtual loop for each test that asks for one, what hypothesis draws, and what the collector looks at."""
 
 import gc
+from itertools import count
 
 import pytest
 
@@ -8,6 +9,27 @@ from sim.kernel.clock import VirtualLoop
 from tests import draws
 
 draws.register()
+
+_RUNS_BETWEEN = 25
+_runs, _unfreeze = count(1), gc.unfreeze
+
+
+def _unfreeze_seldom() -> None:
+    """What was frozen stays so, except at every so many runs: only then is all that runs have left let go.
+
+    Else each run would first look through the whole process again, for longer than it takes itself.
+    """
+    if next(_runs) % _RUNS_BETWEEN == 0:
+        _unfreeze()
+        gc.collect()
+        gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests last as long as the process: no run's collections need look at them."""
+    gc.collect()
+    gc.freeze()
+    gc.unfreeze = _unfreeze_seldom
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import math
 import operator
 from collections.abc import Iterable
 
+from protocols.shared.server_rounds import RoundSettings
 from sim.learning.engine.graph.samples import Subset
 from sim.results import text
 from sim.run.live.lives import ClientLife
@@ -16,6 +17,7 @@ _NUMBER_BYTES = 4  # of a float32
 
 def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]:
     """Rows of a name and a text; `simulation` was built from the scenario, and not run."""
+    rounds = _rounds(scenario, simulation)
     return [
         ("protocol", scenario.protocol.label + (", alone" if scenario.protocol.alone else "")),
         ("clients", _clients(simulation)),
@@ -23,6 +25,7 @@ def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]
         ("model", _models(scenario, simulation)),
         ("time", _time(scenario)),
         ("training", _training(scenario, simulation)),
+        *([("rounds", rounds)] if rounds else []),
         ("memory", _memory(scenario, simulation)),
         ("threads", str(scenario.engine.threads)),
     ]
@@ -110,6 +113,26 @@ def _training(scenario: Scenario, simulation: Simulation) -> str:
     if math.inf in most:
         return f"unknown how many steps, {step}: what an iteration does is up to the protocol"
     return f"at most {sum(most):,} steps, {step}{trained}"
+
+
+def _rounds(scenario: Scenario, simulation: Simulation) -> str:
+    """Who cannot answer a server within its patience, however fast the network is; "" if everybody can."""
+    settings = scenario.protocol.settings
+    if not isinstance(settings, RoundSettings) or scenario.protocol.alone:
+        return ""
+    computes = [client.compute for client in simulation.clients]
+    steps = [settings.local_steps or settings.local_epochs * each.steps_per_epoch for each in computes]
+    train_s = [
+        count * client.compute.step_s * client.device.slowdown
+        for count, client in zip(steps, simulation.clients, strict=True)
+    ]
+    late = [seconds for seconds in train_s if seconds > settings.patience]
+    if not late:
+        return ""
+    return (
+        f"too long for {len(late):,} of {len(train_s):,} clients: they train for {text.duration(min(late))} "
+        f"or more in each, and the server waits for {text.duration(settings.patience)} (protocol.patience)"
+    )
 
 
 def _up_s(clients: Iterable[ClientLife], simulation: Simulation, duration_s: float) -> list[float]:

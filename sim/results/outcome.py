@@ -11,7 +11,7 @@ _MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
 
 def headlines(summary: Mapping[str, Any]) -> list[str]:
     """What went wrong, which must be known before the numbers are read; empty if nothing did."""
-    lines = [_ended(summary), _failed(summary), _restarted(summary), _diverged(summary)]
+    lines = [_ended(summary), _failed(summary), _restarted(summary), _diverged(summary), _fruitless(summary)]
     return [line for line in lines if line is not None]
 
 
@@ -126,6 +126,16 @@ def _diverged(summary: Mapping[str, Any]) -> str | None:
         f"first: {not_finite['found']} of {not_finite['client']} at {text.duration(not_finite['seconds'])}"
     )
     return f"diverged: {count} of {up} models are not finite at the end ({first})"
+
+
+def _fruitless(summary: Mapping[str, Any]) -> str | None:
+    rounds = summary.get("rounds") or {"waits": 0, "in_vain": 0}
+    if not rounds["in_vain"] or 2 * rounds["in_vain"] < rounds["waits"]:
+        return None
+    return (
+        f"{rounds['in_vain']:,} of {rounds['waits']:,} waits for a round's messages were in vain: nobody's "
+        "came within protocol.patience"
+    )
 
 
 def _shortened(error: str) -> str:

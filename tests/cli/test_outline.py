@@ -114,3 +114,27 @@ def test_a_run_does_what_was_said(tmp_path: Path, every: str) -> None:
 def test_step_times_of_mean_zero_are_cut_off_above_it(tmp_path: Path) -> None:
     times = 'devices.step_time={kind="normal", mean=0, sigma="1 s", low="10 ms"}'
     assert "steps" in rows(tmp_path, SHORT, times)["training"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["protocol.patience=1 s"], None),
+        (
+            ["protocol.patience=900 ms"],
+            "too long for 4 of 4 clients: they train for 1 s or more in each, and the server waits for 900",
+        ),
+        (
+            ["protocol.patience=3 s", "devices.override=[{clients=[1],slowdown=5}]"],
+            "too long for 1 of 4 clients",
+        ),
+        (["protocol.patience=900 ms", "protocol.alone=true"], None),
+        (["protocol.name=local"], None),
+    ],
+)
+def test_a_round_that_is_longer_than_the_servers_patience(
+    tmp_path: Path, more: list[str], said: str | None
+) -> None:
+    fedavg = ["protocol={name='fedavg'}", "protocol.local_steps=10"] if "local" not in more[0] else []
+    found = rows(tmp_path, SHORT, *fedavg, *more).get("rounds")
+    assert found is None if said is None else found is not None and found.startswith(said)

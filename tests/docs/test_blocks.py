@@ -140,6 +140,8 @@ def test_commands_run(block: Block, command: str, tmp_path: Path, monkeypatch: p
         assert all(word in said for word in words if word.startswith("--")), f"{block}: {command}"
         return
     arguments = shlex.split(command.replace("my_file.py", README_EXAMPLE))[1:]
+    if "--full" in arguments:  # thousands of runs, which a slow test of the shipped studies looks at
+        arguments.remove("--full")
     result = CliRunner().invoke(app, [*arguments, *shortened(words, tmp_path)])
     assert result.exit_code == 0, f"{block}: {command}\n{result.output}"
 

@@ -142,3 +142,32 @@ def test_nobody_settles_where_nobody_comes(ran: Callable[..., Any]) -> None:
     _, summary, report = ran(DIGITS, BEGIN, "--set", "churn=[{at='1 s', event='crash', clients=[4]}]")
     assert summary["settled"] is None
     assert "Settled clients" not in report
+
+
+FEDAVG = "from protocols.federated.fedavg import FedAvg\n\nclass Own(FedAvg):\n    pass\n"
+DPSGD = "from protocols.decentralized.dpsgd import DPSGD\n\nclass Own(DPSGD):\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more"),
+    [
+        (FEDAVG, ["protocol.patience=1 s", "protocol.local_steps=10"]),  # a round's training takes 1.25 s
+        (DPSGD, ["protocol.patience=10 ms", "network.latency=1 s"]),
+    ],
+)
+def test_rounds_that_bring_nothing_are_the_headline(
+    ran: Callable[..., Any], protocol: str, more: list[str]
+) -> None:
+    result, summary, report = ran(QUADRATIC, protocol, *[word for each in more for word in ("--set", each)])
+    waits = summary["rounds"]["waits"]
+    assert summary["rounds"]["in_vain"] == waits > 0
+    line = f"{waits} of {waits} waits for a round's messages were in vain"
+    assert line in result.stdout.replace("\N{NO-BREAK SPACE}", " ")
+    assert line.replace("'", "&#39;") in report
+    assert result.exit_code == 0
+
+
+def test_rounds_that_bring_something_are_no_headline(ran: Callable[..., Any]) -> None:
+    result, summary, _ = ran(QUADRATIC, FEDAVG, "--set", "protocol.local_steps=10")
+    assert summary["rounds"]["waits"] > summary["rounds"]["in_vain"] == 0
+    assert "in vain" not in result.stdout

@@ -46,6 +46,7 @@ def summarise(
         "clusters": simulation.clusters,
         "client_names": [client.name for client in simulation.clients],
         "places": None if simulation.network.places is None else dict(simulation.network.places),
+        "rounds": _rounds(simulation),
         "population": _population(simulation) if simulation.observer.measure == "accuracy" else None,
         **_of_what_went_wrong(simulation, up),
         "interrupted": interrupted,
@@ -235,6 +236,15 @@ def _non_finite(simulation: Simulation, up: Sequence[str]) -> dict[str, Any] | N
         return None
     at_end = [client for client in up if client in divergence.present]
     return {"client": first.client, "seconds": first.time_s, "found": first.found, "at_end": at_end}
+
+
+def _rounds(simulation: Simulation) -> dict[str, int] | None:
+    """How often actors have waited for a round's messages, and how often in vain; None if they never have."""
+    waiting: list[Any] = [life.actor for life in simulation.servers]
+    waiting += [client.actor._rounds for client in simulation.clients if client.actor is not None]
+    known = [each for each in waiting if getattr(each, "waits", 0)]
+    total, in_vain = (sum(getattr(each, name) for each in known) for name in ("waits", "waits_in_vain"))
+    return {"waits": total, "in_vain": in_vain} if total else None
 
 
 def _membership_traffic(counts: Counts) -> dict[str, int]:
