@@ -48,7 +48,8 @@ def load_checked(path: Path) -> RunDirectory:
 
 def _check_table(file: Path, table: str, trace_hash: str) -> None:
     """Whether a table has its columns, is of the summary's run, and is whole by its pages' checksums."""
-    content, schema = pq.ParquetFile(file, page_checksum_verification=True), (TABLES | SPECIAL_TABLES)[table]
+    content = pq.ParquetFile(file.absolute(), page_checksum_verification=True)
+    schema = (TABLES | SPECIAL_TABLES)[table]
     if not content.schema_arrow.equals(schema):
         raise UserError(
             f"{file}: has {_columns(content.schema_arrow)}; a table of {table} has {_columns(schema)}"
