@@ -69,6 +69,11 @@ class RunDirectory:
             hidden = HiddenFolder(target)
         except OSError as error:
             raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"cannot write results to {target}: this system's file names are in {error.encoding}; set "
+                "PYTHONUTF8=1, or run.name to another name"
+            ) from error
         if shutil.disk_usage(hidden.path).free < _ROOM_BYTES:
             hidden.clear()
             raise UserError(f"no room for results in {out_base}: it has less than {_ROOM_BYTES:,} bytes")
