@@ -1,14 +1,36 @@
 """The command `coterie`, also as `python -m sim`. Ctrl-C is handled even before torch is imported."""
 
+import codecs
+import sys
+import unicodedata
+from io import TextIOWrapper
+
 from sim.run.interrupts import answer, exit_at_once
 
 
 def main() -> None:
     """Entry point of the installed command."""
     answer(exit_at_once)
+    _write_what_can_be_written()
     from sim.cli.studies import app
 
     app()
+
+
+def _write_what_can_be_written() -> None:
+    """Have an ASCII terminal get an escape for what it has no character for, and spaces as such."""
+
+    def escaped(error: UnicodeError) -> tuple[str | bytes, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        if unicodedata.category(error.object[error.start]) == "Zs":
+            return " ", error.start + 1
+        error.end = error.start + 1
+        return codecs.backslashreplace_errors(error)
+
+    codecs.register_error("coterie", escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # None where it is closed
+            stream.reconfigure(errors="coterie")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from sim.cli.exit_codes import (
     endings,
     notice,
     progress_of,
+    say,
     show,
     stop,
     stop_if_cut_short,
@@ -98,7 +99,7 @@ def run(
     """
     scenario = _load(file, overrides, seed, unset, no_code)
     if scenario.sweep is not None:
-        typer.echo(f"{file}: this is one run, without its [sweep]; coterie sweep runs that", err=True)
+        say(f"{file}: this is one run, without its [sweep]; coterie sweep runs that", err=True)
     with endings(file):
         _require_packages(tensorboard)
         from sim.run import running as runs
@@ -263,11 +264,11 @@ def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
         if trace:
             from sim.results.perfetto import write_perfetto
 
-            typer.echo(f"trace: {write_perfetto(directory)}")
+            say(f"trace: {write_perfetto(directory)}")
         if tensorboard:
             from sim.results.tensorboard import write_tensorboard
 
-            typer.echo(f"tensorboard: {write_tensorboard(directory)}")
+            say(f"tensorboard: {write_tensorboard(directory)}")
     except OSError as error:
         raise UserError(f"cannot write to {path}: {error.strerror}") from error
 
@@ -280,7 +281,7 @@ def _load(
 
         scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)
     for said in scenario.notices:
-        typer.echo(f"{file}: {said}", err=True)
+        say(f"{file}: {said}", err=True)
     return scenario
 
 
@@ -310,7 +311,7 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
     from sim.run import running as runs
 
     if not quiet:
-        typer.echo("verifying: running it once more, in a process of its own", err=True)
+        say("verifying: running it once more, in a process of its own", err=True)
     try:
         difference = runs.verify(scenario, result, **settings)
     except KeyboardInterrupt as error:
@@ -319,7 +320,7 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
         stop(f"not verified: the second run could not be compared: {error}", FAILED)
     if difference is not None:
         stop(f"the second run differs: {difference}", FAILED)
-    typer.echo("verified: the second run has the same trace")
+    say("verified: the second run has the same trace")
 
 
 if __name__ == "__main__":

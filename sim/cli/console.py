@@ -1,6 +1,7 @@
 """What the command line shows of a run: a line of progress meanwhile, and a table of results at the end."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from rich.console import Console
@@ -13,6 +14,20 @@ from sim.results import outcome, text
 from sim.run.save.progress import RUNNING, Progress
 
 _PLAIN_EVERY_S = 60.0
+_NARROWEST = 20  # characters; rich can draw no table in one
+
+
+class Terminal(Console):
+    """Where the command line speaks, however narrow it is, and whether or not anybody listens."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if self.width < _NARROWEST:
+            self.width = _NARROWEST
+
+    def on_broken_pipe(self) -> None:
+        """Say so to whoever prints. rich would end the process."""
+        raise BrokenPipeError
 
 
 class StatusLine:
@@ -35,11 +50,13 @@ class StatusLine:
 
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with suppress(OSError):  # nobody listens any more
+                self._bar.stop()
 
     def say(self, line: str) -> None:
         """Show a line that stays."""
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        with suppress(OSError):
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def update(self, line: str, share: float | None, elapsed_s: float, *, now: bool = False) -> bool:
         """Show a line, and the share that is done if it is known; whether it was printed, for which a

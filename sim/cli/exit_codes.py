@@ -1,15 +1,16 @@
 """How commands end: their messages and exit codes, and what they show meanwhile."""
 
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
-from rich.console import Console
 
-from sim.cli.console import ProgressLine, results_table
+from sim.cli.console import ProgressLine, Terminal, results_table
 from sim.errors import UserError, errors_about
 from sim.results.outcome import why_failed
 from sim.run.interrupts import exit_code
@@ -37,30 +38,51 @@ def endings(file: Path | None = None) -> Iterator[None]:
         stop("interrupted before there were results", code_of(error))
 
 
+@contextmanager
+def heard_or_not() -> Iterator[None]:
+    """What is said about a run may find a full disk or nobody at the other end: the run is worth more."""
+    with suppress(OSError):
+        yield
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:  # as where it is closed
+                stream.flush()
+        except OSError:  # what is left in its buffer must go somewhere, too
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def say(line: object, err: bool = False) -> None:
+    """A line about a run, for whoever listens."""
+    with heard_or_not():
+        typer.echo(line, err=err)
+
+
 def progress_of(quiet: bool) -> Any:
-    return nullcontext() if quiet else ProgressLine(Console(stderr=True))
+    return nullcontext() if quiet else ProgressLine(Terminal(stderr=True))
 
 
 def notice(progress: ProgressLine | None) -> Callable[[str], None]:
     """A function that shows a line while a run goes on: above the progress bar, if there is one."""
-    return (lambda line: typer.echo(line, err=True)) if progress is None else progress.say
+    return (lambda line: say(line, err=True)) if progress is None else progress.say
 
 
 def show(result: "RunResult") -> None:
-    console = Console()
-    console.print(results_table(result.summary))
     failures = result.summary.get("failures") or []
+    with heard_or_not():
+        Terminal().print(results_table(result.summary))
     for failure in failures[:_FAILURES_SHOWN]:
-        console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
+        say(f"failed: {failure}")
     if len(failures) > _FAILURES_SHOWN:
-        console.print(f"and {len(failures) - _FAILURES_SHOWN} more failures, in summary.json")
+        say(f"and {len(failures) - _FAILURES_SHOWN} more failures, in summary.json")
     for warning in result.summary.get("warnings", ()):
-        typer.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
     if traceback := result.summary.get("failure_traceback"):
-        typer.echo(f"where the first one came from:\n{traceback}", err=True)
+        say(f"where the first one came from:\n{traceback}", err=True)
     # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.
     if result.directory is not None and not result.unwritten:
-        typer.echo(f"report: {result.directory / 'report.html'}")
+        say(f"report: {result.directory / 'report.html'}")
 
 
 def stop_if_cut_short(result: "RunResult") -> None:
@@ -85,5 +107,5 @@ def code_of(error: KeyboardInterrupt) -> int:
 
 
 def stop(message: str, code: int) -> NoReturn:
-    typer.echo(message, err=True)
+    say(message, err=True)
     raise typer.Exit(code)

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from sim.cli import options
-from sim.cli.exit_codes import endings, notice, progress_of, show, stop_if_cut_short, stop_if_failed
+from sim.cli.exit_codes import endings, notice, progress_of, say, show, stop_if_cut_short, stop_if_failed
 from sim.results.store.output_dir import forget, sync
 from sim.run.interrupts import answering, raise_interrupted
 
@@ -83,7 +83,7 @@ def fork(
         earlier = Earlier.find(directory, at)
         scenario = earlier.scenario(overrides or (), unset or (), from_toml, code=not no_code)
     if earlier.checkpoint is None:
-        typer.echo(f"{directory} has no checkpoint until then: it is computed from the start", err=True)
+        say(f"{directory} has no checkpoint until then: it is computed from the start", err=True)
     settings = {"device": device.value, "data_dir": data_dir}
     _go_on(earlier, scenario, quiet, anyway=anyway, **settings)
 
@@ -115,7 +115,7 @@ def explain(
 def _go_on(earlier: "Earlier", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
     """Run the rest of a run, and show its results."""
     for line in earlier.damaged:
-        typer.echo(f"not used: {line}", err=True)
+        say(f"not used: {line}", err=True)
     with endings():
         from sim.run import running as runs
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
 from sim.cli import options
 from sim.cli.commands import app
-from sim.cli.console import StatusLine
-from sim.cli.exit_codes import FAILED, endings, stop
+from sim.cli.console import StatusLine, Terminal
+from sim.cli.exit_codes import FAILED, endings, say, stop
 from sim.results import text
 from sim.run.interrupts import answering, exit_code, raise_interrupted
 
@@ -106,7 +105,7 @@ def sweep(
         chosen: dict[str, Any] = {"unset": unset or (), "seeds": seeds, "only": only or (), "full": full}
         planned = plan(file, overrides or (), **chosen, code=not no_code)
         for notice in planned.notices:
-            typer.echo(f"{file}: {notice}", err=True)
+            say(f"{file}: {notice}", err=True)
         if dry_run:
             for cell in planned.cells:
                 typer.echo(sweeps.in_words(cell.values, cell.seed))
@@ -120,16 +119,16 @@ def sweep(
         settings: dict[str, Any] = {"data_dir": data_dir, "device": device.value, "code": not no_code}
         settings |= {"reports": reports, "keep_checkpoints": checkpoints}
         try:
-            with answering(raise_interrupted), _SweepLine(Console(stderr=True), quiet) as line:
+            with answering(raise_interrupted), _SweepLine(Terminal(stderr=True), quiet) as line:
                 result = sweeps.run_sweep(planned, out=out, execute=execute, show=line.show, **settings)
         except KeyboardInterrupt as error:
             number = getattr(error, "number", signal.SIGINT)
             stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", exit_code(number))
     again = f", {result.there:,} of them before" if result.there else ""
     done = result.cells - len(result.errors)
-    typer.echo(f"{done:,} of {result.cells:,} runs done{again}: {result.directory}")
+    say(f"{done:,} of {result.cells:,} runs done{again}: {result.directory}")
     for name, reason in result.errors.items():
-        typer.echo(f"failed: {name}: {reason}", err=True)
+        say(f"failed: {name}: {reason}", err=True)
     if result.errors:
         stop(
             f"{len(result.errors):,} of {result.cells:,} runs failed; the same command tries them again",

@@ -83,6 +83,13 @@ def test_an_interrupted_run_goes_on_at_any_time(tmp_path: Path) -> None:
     goes_on()
 
 
+def test_a_checkpoint_that_is_due_on_the_way_to_the_last_one_ends_nothing(tmp_path: Path) -> None:
+    whole = run(tmp_path, BUSY, *SHORTLY).directory
+    assert whole is not None
+    path = interrupted(tmp_path, BUSY, 0.9, *SHORTLY)
+    require_same(whole, went_on(path, "--checkpoint-every", "1 us"))
+
+
 def test_a_run_is_prolonged(tmp_path: Path) -> None:
     first = run(tmp_path, BUSY, "run.duration=900 ms", "run.evaluate_every=300 ms").directory
     whole = run(tmp_path / "..", BUSY, "run.duration=1500 ms", "run.evaluate_every=300 ms").directory

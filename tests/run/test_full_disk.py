@@ -1,4 +1,4 @@
-"""A disk that is full: refused before the run; and if it fills up meanwhile, what can be kept is kept."""
+"""A disk that is full, a report that fails, a folder of an odd name: what can be kept is kept."""
 
 import os
 import re
@@ -7,8 +7,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
@@ -126,11 +127,46 @@ def test_where_nothing_fits_anywhere_the_outcome_is_shown(
     assert list((tmp_path / "runs").iterdir()) == list((tmp_path / "temporary").iterdir()) == []
 
 
+POLARS = pl.exceptions
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("accuracy"), POLARS.ComputeError("no"), MemoryError(), POLARS.PanicException("no")]
+)
+def test_a_report_that_fails_in_any_way_loses_no_number(
+    invoke: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(directory: RunDirectory) -> None:
+        raise error
+
+    monkeypatch.setattr("sim.run.save.saving.write_report", fail)
+    result = invoke()
+    [directory] = (tmp_path / "runs").iterdir()
+    first, why, last = result.stderr.splitlines()
+    assert (first, last) == ("not all results could be written:", f"the others are in {directory}")
+    assert re.fullmatch(rf"report\.html: {type(error).__name__}: .*\(test_full_disk\.py, line \d+\)", why)
+    assert result.exit_code == 1
+    assert load_checked(directory).summary()["finished"] is True
+
+
+@pytest.mark.parametrize("name", ["results [a]", "~", "s3:bucket", "a*?{b}", "%41"])
+def test_a_folder_of_any_name(
+    invoke: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("--out", name, "--trace")
+    assert result.exit_code == 0, result.output
+    [directory] = (tmp_path / name).iterdir()
+    assert (directory / "report.html").is_file() and (directory / "trace.json").is_file()
+    report = CliRunner().invoke(app, ["report", str(Path(name) / directory.name)])
+    assert report.exit_code == 0, report.output
+
+
 def test_half_a_table_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDirectory.create(tmp_path, "demo", 0, "0")
 
-    def half(table: object, file: Path, **options: object) -> None:
-        file.write_bytes(b"PAR1")
+    def half(table: object, file: BinaryIO, **options: object) -> None:
+        file.write(b"PAR1")
         full()
 
     monkeypatch.setattr(pq, "write_table", half)

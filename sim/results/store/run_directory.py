@@ -75,6 +75,11 @@ class RunDirectory:
             hidden = HiddenFolder(target)
         except OSError as error:
             raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"cannot write results to {target}: this system's file names are in {error.encoding}; set "
+                "PYTHONUTF8=1, or run.name to another name"
+            ) from error
         if shutil.disk_usage(hidden.path).free < _ROOM_BYTES:
             hidden.clear()
             raise UserError(f"no room for results in {out_base}: it has less than {_ROOM_BYTES:,} bytes")
@@ -198,7 +203,8 @@ class RunDirectory:
 
     def scan(self, table: str) -> pl.LazyFrame:
         """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""
-        return pl.scan_parquet(self.table_path(table))
+        # Of a bare path polars would take brackets for a pattern, and ~ for somebody's home.
+        return pl.scan_parquet(self.table_path(table).absolute(), glob=False)
 
     def has(self, table: str) -> bool:
         """Whether there is one of `SPECIAL_TABLES`."""
@@ -234,8 +240,9 @@ class RunDirectory:
     def _write(self, table: str, content: pa.Table) -> None:
         if self._trace_hash is not None:
             content = content.replace_schema_metadata({TRACE_HASH: self._trace_hash})
-        with self.whole(f"{table}.parquet") as file:
-            pq.write_table(content, file, compression="zstd", write_page_checksum=True)
+        # An open file: of a path pyarrow might take "s3:" at its beginning for a place elsewhere.
+        with self.whole(f"{table}.parquet") as file, file.open("wb") as opened:
+            pq.write_table(content, opened, compression="zstd", write_page_checksum=True)
 
     @contextmanager
     def whole(self, name: str) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """Writing the results of a run: what describes it before it starts, what came of it as far as that can be."""
 
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import torch
+from polars.exceptions import PanicException
 
 from sim.errors import UserError
 from sim.plugins.loader import Plugin
@@ -144,7 +146,7 @@ def _save(
     for name, write in parts.items():
         try:
             write()
-        except (OSError, UserError) as error:  # the report is refused where a table is missing
+        except (Exception, PanicException) as error:  # whatever it is, what can be kept is worth more
             unwritten.append(f"{name}: {_reason(error)}")
             if name == "summary.json":
                 return Saved(None, tuple(unwritten))
@@ -154,5 +156,10 @@ def _save(
         return Saved(None, (*unwritten, f"{directory.path}: {_reason(error)}"))
 
 
-def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0]
+def _reason(error: BaseException) -> str:
+    """In a line; of what should not have come at all also what it is, and where it came from."""
+    said = (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0]
+    if isinstance(error, OSError | UserError):
+        return said
+    *_, place = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__}: {said} ({Path(place.filename).name}, line {place.lineno})"

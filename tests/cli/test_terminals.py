@@ -1,0 +1,54 @@
+"""A run has ended well however its words are received: by an ASCII terminal, a full disk, or nobody."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from sim.results.store.validation import load_checked
+from tests.simulation.worlds import QUADRATIC, write
+
+ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "COLUMNS": "1", "TERM": "dumb"}
+
+
+def finished(folder: Path, environment: Mapping[str, str], after: str = "", before: str = "") -> str:
+    """What a run says of which there are results, and exit code 0."""
+    file = write(folder, QUADRATIC)
+    command = ["-m", "sim", "run", str(file), "--trace", "--out", str(folder / "runs")]
+    done = subprocess.run(
+        ["sh", "-c", f'{before} "$@" {after}', "sh", sys.executable, *command],
+        env=os.environ | environment,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    [directory] = (folder / "runs").iterdir()
+    assert load_checked(directory).summary()["finished"] is True
+    assert (directory / "trace.json").is_file()
+    return done.stdout.decode("ascii")
+
+
+def test_any_terminal_will_do(tmp_path: Path) -> None:
+    assert f"report: {tmp_path / 'runs'}" in finished(tmp_path, ASCII)
+
+
+@pytest.mark.parametrize("redirections", [">/dev/full 2>&1", ">&- 2>&-"])
+def test_what_nobody_can_read_ends_no_run(tmp_path: Path, redirections: str) -> None:
+    finished(tmp_path, {}, redirections)
+
+
+def test_who_reads_need_not_stay(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    finished(tmp_path, {}, f"; echo $? >{code}; }} | true", before="{")
+    assert code.read_text() == "0\n"
+
+
+def test_a_name_that_the_system_cannot_write_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path, QUADRATIC.replace("[run]", '[run]\nname = "größe"'))
+    command = [sys.executable, "-m", "sim", "run", str(file), "--out", str(tmp_path / "runs")]
+    done = subprocess.run(command, env=os.environ | ASCII, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "this system's file names are in ascii; set PYTHONUTF8=1" in done.stderr
