@@ -29,8 +29,8 @@ In bad weather (options of this form; what they bring is measured in docs/protoc
   the part that it has made. w = 1 at the start means that nobody knows: who is too slow, or hears too little,
   to find out must not be pulled by all.
 - `share_for_peers`: a client that is less than half as fast as its peers (median) spends this share of its
-  device's time on pairs, as long as some are undecided: with whom it has met least comes first. It says so
-  with its models, and its peers leave the choice to it (`protocols.shared.pace`).
+  device's time on pairs; with whom it has met least comes first. It says so with its models, and its peers
+  leave the choice to it (`protocols.shared.pace`).
 
 Differences to the paper:
 - Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),

@@ -1,6 +1,5 @@
 """CoBo's clients without rounds: nobody waits, and updates of pairs are asked for, answered and owed."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -114,21 +113,27 @@ class CoBoAsynchronous(Client):
     # --- updates of pairs -----------------------------------------------------------------------------------
 
     def sample_pairs(self) -> None:
-        """Start updates of the pairs that are sampled now or still owed, and of those that need one most."""
+        """Start updates of the pairs that are sampled now or still owed."""
         probability = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
         for peer in self.peers:
             if self.rng.random() < probability / 2:
                 pair = self.pair_with(peer)
                 pair.owed = min(pair.owed + 1, OWED_MAX)
-        for peer in self.undecided() + self.owed():
+        for peer in self.pairs_to_update():
             pair = self.pair_with(peer)
             if self.peer_time.suffices and not pair.asking:
                 pair.asking = True
                 self.peer_time.spend()
                 self.spawn(self.update_pair(peer, pair))
 
-    def owed(self) -> list[str]:
-        """With whom updates are owed, most first; who is behind the others is left to choose by itself."""
+    def pairs_to_update(self) -> list[str]:
+        """With whom this client starts updates, as far as it has time: those to whom it owes most first.
+
+        If it is behind the others, those with whom it has met least: their weights are known least. (Who has
+        a weight of 0 might wait, but to read weights would make the course of a run hang on their rounding.)
+        """
+        if self.peer_time.is_behind:
+            return sorted(self.peers, key=lambda peer: self.pair_with(peer).meetings)
         owed = [peer for peer in self.peers if self.pair_with(peer).owed and self.takes_requests(peer)]
         return sorted(owed, key=lambda peer: -self.pair_with(peer).owed)
 
@@ -139,27 +144,11 @@ class CoBoAsynchronous(Client):
             return self.settings.exchange == "sampled" or self.silence.is_silent(peer)
         return latest.takes_requests
 
-    def undecided(self) -> list[str]:
-        """The pairs in which a gradient decides most if there is not time for all, the best ones first.
-
-        A weight of 0 has said that the peer does not help. Of the others, who has met least is known least.
-        """
-        if not self.peer_time.is_behind:
-            return []
-        undecided = [peer for peer in self.peers if float(self.pairs.weight(peer)) > 0.0]
-        return sorted(undecided, key=lambda peer: self.pair_with(peer).meetings)
-
     def earn_time(self) -> None:
-        """An iteration's training is over.
-
-        If this client is behind, the more often all undecided pairs have met, the smaller is the share of its
-        time for them: as the error of a mean of so many gradients.
-        """
-        meetings = sum([self.pair_with(peer).meetings for peer in self.undecided()[:1]])
-        share = self.settings.share_for_peers / math.sqrt(1 + meetings)
+        """An iteration's training is over."""
         count = len(self.peers)
         called_for = pair_probability(self.settings, self.iterations + 1, count + 1) * count
-        self.peer_time.earn(self.settings.local_steps, share, called_for)
+        self.peer_time.earn(self.settings.local_steps, self.settings.share_for_peers, called_for)
 
     async def update_pair(self, peer: str, pair: PairState) -> None:
         """Ask one peer for its gradient at our midpoint, and move our weight by all updates that are owed."""
