@@ -101,11 +101,12 @@ def study(folder: Path) -> None:
 def spoiled(folder: Path, rng: Random) -> str:
     """Damage a file of a folder, or swap two."""
     path, other = (rng.choice(sorted(folder.iterdir()) or [folder]) for _ in range(2))
-    if not (path.is_file() and other.is_file()) or path.suffix != other.suffix or rng.random() > 0.2:
+    alike = path != other and path.suffix == other.suffix and path.is_file() and other.is_file()
+    if not alike or rng.random() > 0.2:
         return _spoiled_file(path, rng)
-    content = path.read_bytes()
-    path.write_bytes(other.read_bytes())
-    other.write_bytes(content)
+    kept = path.rename(folder / "kept")  # one may be too large to be read
+    other.rename(path)
+    kept.rename(other)
     return f"{path.name} and {other.name} swapped"
 
 
