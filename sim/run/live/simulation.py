@@ -141,7 +141,8 @@ class Simulation:
             self._start(server, server.fresh)
             server.membership.start(_actor(server).tell)
             for crash in server.crashes:
-                self.loop.call_at(crash.at, self._crash_server, server, crash)
+                name = f"{server.name} crashes at {crash.at!r}"
+                self.loop.call_at_named(crash.at, name, self._crash_server, server, crash)
         for client in self.clients:
             if client.up_at_start:
                 self._start(client, client.fresh, "start")
