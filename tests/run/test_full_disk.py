@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
+from sim.results.store.output_dir import MARK
 from sim.results.store.run_directory import RunDirectory
 from sim.results.store.validation import load_checked
 from tests.simulation.worlds import QUADRATIC, write
@@ -171,7 +172,7 @@ def test_half_a_table_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(pq, "write_table", half)
     with pytest.raises(OSError, match="No space left"):
         run.write_intervals([])
-    assert list(run.path.iterdir()) == []
+    assert [file.name for file in run.path.iterdir()] == [MARK]
 
 
 def test_a_limit_of_the_system(tmp_path: Path) -> None:

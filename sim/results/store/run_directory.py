@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from sim.errors import UserError
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store import output_dir
-from sim.results.store.output_dir import PROGRESS, REPORT, HiddenFolder
+from sim.results.store.output_dir import MARK, PROGRESS, REPORT, HiddenFolder
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
@@ -102,6 +102,7 @@ class RunDirectory:
             path = self.path / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+        (self.path / folder / MARK).write_text("\n".join(files), encoding="utf-8")
 
     def write_metrics(self, metrics: Metrics) -> None:
         """The measurements, the collaboration graph and the coalitions."""
