@@ -113,7 +113,7 @@ def run_scenario(
         place = directory.target
         try:
             if notice is not None:
-                _announce(directory, overwrite, earlier is not None, notice)
+                _announce(directory, overwrite, earlier is not None, notice, quiet=progress is None)
             checkpoints = Checkpointer(
                 simulation,
                 directory.path,
@@ -173,8 +173,10 @@ def _unlogged(simulation: Simulation, checkpoints: Checkpointer) -> tuple[str, .
     return tuple([f"{name}: {error.strerror}" for name, error in failures.items() if error is not None])
 
 
-def _announce(directory: RunDirectory, overwrite: bool, goes_on: bool, notice: Callable[[str], None]) -> None:
-    """Say so if there are results of this scenario already."""
+def _announce(
+    directory: RunDirectory, overwrite: bool, goes_on: bool, notice: Callable[[str], None], *, quiet: bool
+) -> None:
+    """Say where the results go, unless `quiet`; and if there are results of this scenario already."""
     place, free = directory.target, directory.expected_path
     if free != place and overwrite:
         when = "when this run is finished" if _is_finished(place) else "when this run has ended"
@@ -182,6 +184,8 @@ def _announce(directory: RunDirectory, overwrite: bool, goes_on: bool, notice: C
     elif free != place:
         replaces = "" if goes_on else " (--overwrite replaces)"  # an option of `coterie run` alone
         notice(f"{place} exists and stays; the results of this run go to {free}{replaces}")
+    elif not quiet:
+        notice(f"the results of this run go to {place}")
 
 
 def _announce_kept(place: Path, result: RunResult, notice: Callable[[str], None]) -> None:

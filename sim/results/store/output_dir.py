@@ -94,14 +94,20 @@ def left_hidden(target: Path) -> list[Path]:
     UserError if a run is still writing into one of them.
     """
     found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"-\d+$", "", target.name)))
-    for folder in found:
-        try:
-            os.close(_lock(folder))
-        except BlockingIOError:
-            raise UserError(f"{target}: its run is still under way, in {folder}") from None
-        except OSError:
-            continue  # no locks in this file system
+    for folder in filter(is_under_way, found):
+        raise UserError(f"{target}: its run is still under way, in {folder}")
     return found
+
+
+def is_under_way(folder: Path) -> bool:
+    """Whether a process writes into a hidden folder; False where the file system has no locks."""
+    try:
+        os.close(_lock(folder))
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _hidden_of(target: Path) -> list[Path]:

@@ -186,6 +186,10 @@ class RunDirectory:
         """By which code, command and machine, and when; UserError if the file is damaged."""
         return self._read_json("provenance.json")
 
+    def progress(self) -> dict[str, Any]:
+        """How far it is, while it goes on, or was when it was killed; UserError if that is not known."""
+        return self._read_json(PROGRESS)
+
     def scan(self, table: str) -> pl.LazyFrame:
         """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""
         # Of a bare path polars would take brackets for a pattern, and ~ for somebody's home.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,7 @@ class Earlier:
         In a fork, what can change in a running world is one `[[change]]` at its moment.
         """
         file = self.path / "scenario.toml"
+        given = [*(f"--unset {key}" for key in unset), *changes]
         added: dict[str, Any] = {} if more is None else contents_of(more)
         if self.fork_s is not None:
             parent = load_scenario(file, code=code)
@@ -102,7 +103,11 @@ class Earlier:
         if self.fork_s is not None:
             self._require_within(scenario, parent, self.fork_s)
             require_same_prefix(scenario, parent, self.fork_s)
-        return scenario
+        said = self.provenance
+        before, told = [
+            each if isinstance(each := said.get(name), list) else [] for name in ("overrides", "notices")
+        ]
+        return replace(scenario, overrides=(*before, *given), notices=(*told, *scenario.notices))
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
         """UserError for a fork at a moment that its parent has not, or that leaves it no time."""
