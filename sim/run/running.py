@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from sim.run.save.progress_file import noted
 from sim.run.save.saving import Saved, create_directory, save
 from sim.run.setup.builder import build
 from sim.run.unawaited import noticed
+from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
 
 
@@ -124,7 +125,8 @@ def run_scenario(
             )
             watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)
             _begin(simulation, directory, earlier, checkpoints, watcher)
-            with explained("an evaluation of all models", simulation.engine.device):
+            watched = nullcontext() if notice is None else Watchdog(simulation, notice)
+            with watched, explained("an evaluation of all models", simulation.engine.device):
                 result = _run(simulation, directory, overwrite, interrupts, watcher, fork, parent)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             if notice is not None and overwrite:

@@ -52,6 +52,7 @@ class Simulation:
         self.churn = ChurnCounts()
         self.has_begun = False
         self.has_lasted = False  # for its whole duration
+        self.is_abandoned = False  # nothing of it is to run any more
         self.on_pause: Callable[[], bool] = lambda: False
         """Called when a run has paused, at the end of an instant: whether it is to go on."""
         self.on_end: Callable[[], object] = lambda: None
@@ -132,6 +133,9 @@ class Simulation:
         """End all actors and the loop; nothing is recorded any more."""
         self.network.listener = None
         if self.loop.is_closed():
+            return
+        if self.is_abandoned:
+            self.loop.close()
             return
         self.loop.run_until_complete(self.supervisor.drain())
         self.loop.shutdown()
