@@ -123,6 +123,7 @@ def run_scenario(
                 checkpoint_at_end,
                 lambda: interrupts.number is not None,
             )
+            directory.keep_events(simulation.trace)
             watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)
             _begin(simulation, directory, earlier, checkpoints, watcher)
             watched = nullcontext() if notice is None else Watchdog(simulation, notice)

@@ -37,6 +37,8 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
         "  training  at most 400 steps, 100 ms each, if every device trained all the time",
         "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of results not "
         "computed yet; torch and each call come on top",
+        "  trace     up to about 30 B of events.parquet for each message, so 12 kB if each such step sends "
+        "one",
         "  threads   1",
     ]
 
@@ -114,3 +116,14 @@ def test_a_run_does_what_was_said(tmp_path: Path, every: str) -> None:
 def test_step_times_of_mean_zero_are_cut_off_above_it(tmp_path: Path) -> None:
     times = 'devices.step_time={kind="normal", mean=0, sigma="1 s", low="10 ms"}'
     assert "steps" in rows(tmp_path, SHORT, times)["training"]
+
+
+def test_what_the_trace_will_weigh(tmp_path: Path) -> None:
+    def trace(*overrides: str) -> str:
+        return rows(tmp_path, SHORT, *overrides)["trace"]
+
+    assert trace() == (
+        "up to about 30 B of events.parquet for each message, so 12 kB if each such step sends one"
+    )
+    assert trace("run.duration=100 s").endswith("so 120 kB if each such step sends one")
+    assert trace("run.keep_messages=false") == "without messages (run.keep_messages)"

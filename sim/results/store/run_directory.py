@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from sim.errors import UserError
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store import output_dir
+from sim.results.store.events_file import EventsFile
 from sim.results.store.output_dir import MARK, PROGRESS, REPORT, HiddenFolder
 from sim.results.trace import TABLE_SCHEMA, Trace
 
@@ -52,6 +53,7 @@ class RunDirectory:
         self.scenario_hash: str | None = None  # of what was written, for the summary
         self._hidden = hidden
         self._trace_hash: str | None = None
+        self._events: EventsFile | None = None
 
     @classmethod
     def create(
@@ -116,9 +118,21 @@ class RunDirectory:
         """Of a fork: measurements of its parent."""
         self._write("parent", rows)
 
+    def keep_events(self, trace: Trace) -> None:
+        """Have the rows of a trace written as they come, and not kept in memory."""
+        trace.kept = self._events = EventsFile(self.path / "events.parquet")
+
     def write_events(self, trace: Trace) -> None:
-        """The trace, as far as it was kept."""
-        self._write("events", trace.to_table())
+        """The trace, as far as it was kept: where that was in a file, the rest of it, or a copy."""
+        kept = trace.kept
+        if not isinstance(kept, EventsFile):
+            self._write("events", trace.to_table())
+            return
+        trace.flush()
+        kept.close({} if self._trace_hash is None else {TRACE_HASH: self._trace_hash})
+        if kept is not self._events:
+            with self.whole("events.parquet") as file:
+                shutil.copyfile(kept.path, file)
 
     def write_intervals(self, intervals: Iterable[tuple[str, float, float, str]]) -> None:
         """The devices' time: (actor, start_s, end_s, "busy" or "down"); an actor's intervals are disjoint."""
@@ -171,6 +185,8 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Removes what was written, for a run that ends with nothing to keep; no effect once finalised."""
+        if self._events is not None:
+            self._events.discard()
         if self._hidden is not None:
             self._hidden.clear()
 

@@ -77,8 +77,8 @@ def save(
     saved = _save(directory, simulation, summary, overwrite, parent)
     if saved.path is not None:
         return saved
-    directory.discard()
     again = _save_elsewhere(simulation, summary, parent)
+    directory.discard()
     return replace(again, unwritten=saved.unwritten + again.unwritten)
 
 
