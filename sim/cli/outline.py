@@ -13,6 +13,7 @@ from sim.scenario.scenario import Scenario
 from sim.scenario.sections.run import ClientBudget
 
 _NUMBER_BYTES = 4  # of a float32
+_MESSAGE_BYTES = 30  # of the trace: of times that are all different; others take fewer
 
 
 def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]:
@@ -27,6 +28,7 @@ def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]
         ("training", _training(scenario, simulation)),
         *([("rounds", rounds)] if rounds else []),
         ("memory", _memory(scenario, simulation)),
+        ("trace", _trace(scenario, simulation)),
         ("threads", str(scenario.engine.threads)),
     ]
 
@@ -100,19 +102,29 @@ def _budget(budget: ClientBudget) -> str:
 
 
 def _training(scenario: Scenario, simulation: Simulation) -> str:
-    clients, run = simulation.clients, scenario.run
-    steps_s = [client.compute.step_s * client.device.slowdown for client in clients]
+    steps_s = _steps_s(simulation)
     step = f"{_range(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
-    most = [client.compute.steps_left for client in clients]  # of a budget of steps or samples
-    trained = ""
-    if run.duration is not None:
-        up_s = _up_s(clients, simulation, run.duration)
-        in_time = [math.floor(up / step_s + 1e-9) for up, step_s in zip(up_s, steps_s, strict=True)]
-        trained = ", if every device trained all the time" if any(map(operator.lt, in_time, most)) else ""
-        most = [*map(min, in_time, most)]
-    if math.inf in most:
+    most, by_time = _steps_most(scenario, simulation)
+    if most == math.inf:
         return f"unknown how many steps, {step}: what an iteration does is up to the protocol"
-    return f"at most {sum(most):,} steps, {step}{trained}"
+    trained = ", if every device trained all the time" if by_time else ""
+    return f"at most {most:,} steps, {step}{trained}"
+
+
+def _steps_s(simulation: Simulation) -> list[float]:
+    return [client.compute.step_s * client.device.slowdown for client in simulation.clients]
+
+
+def _steps_most(scenario: Scenario, simulation: Simulation) -> tuple[float, bool]:
+    """How many training steps all clients can do, and whether it is the duration that ends them."""
+    clients, duration_s, by_time = simulation.clients, scenario.run.duration, False
+    most = [client.compute.steps_left for client in clients]  # of a budget of steps or samples
+    if duration_s is not None:
+        spans = zip(_up_s(clients, simulation, duration_s), _steps_s(simulation), strict=True)
+        in_time = [math.floor(up_s / step_s + 1e-9) for up_s, step_s in spans]
+        by_time = any(map(operator.lt, in_time, most))
+        most = [*map(min, in_time, most)]
+    return sum(most), by_time
 
 
 def _rounds(scenario: Scenario, simulation: Simulation) -> str:
@@ -164,3 +176,12 @@ def _memory(scenario: Scenario, simulation: Simulation) -> str:
         ", ".join([*parts, *([pending] if scenario.engine.deferred else [])])
         + "; torch and each call come on top"
     )
+
+
+def _trace(scenario: Scenario, simulation: Simulation) -> str:
+    """How many messages there will be nobody knows before: that is up to the protocol."""
+    if not scenario.run.keep_messages:
+        return "without messages (run.keep_messages)"
+    most, _ = _steps_most(scenario, simulation)
+    told = f", so {text.size(_MESSAGE_BYTES * most)} if each such step sends one" if most < math.inf else ""
+    return f"up to about {text.size(_MESSAGE_BYTES)} of events.parquet for each message{told}"

@@ -30,7 +30,7 @@ from sim.kernel.bare_loop import BareLoop
 from sim.kernel.deadlock import Deadlock, place
 from sim.kernel.event import Event, Timer
 from sim.kernel.livelock import ITERATIONS_MAX, LivelockGuard
-from sim.kernel.random import shuffled_numbers
+from sim.kernel.random import shuffled_number, shuffled_numbers
 from sim.kernel.task import NEVER, VirtualTask
 
 __all__ = ["Deadlock", "VirtualLoop"]
@@ -55,6 +55,7 @@ class VirtualLoop(BareLoop):
         self.now_s = 0.0  # what `time()` returns, without the call; read-only for others
         order = count() if shuffle_seed is None else shuffled_numbers(shuffle_seed)
         self._next_number: Callable[[], int] = order.__next__
+        self._shuffle_seed = shuffle_seed
         self._ready: deque[Timer] = deque()
         # Two heaps of (time, number, what fires). Numbers are unique: what fires is never compared.
         self._timers: list[tuple[float, int, Timer]] = []
@@ -111,15 +112,29 @@ class VirtualLoop(BareLoop):
         """Calls `callback(*args)` at the time `when` (s). A past time counts as now, infinity as never."""
         return self._schedule(when, callback, args, context)
 
+    def call_at_named(
+        self, when: float, name: object, callback: Callable[[*Ts], object], *args: *Ts
+    ) -> asyncio.TimerHandle:
+        """`call_at`. Under `shuffle_seed` its place among the events of its time hangs on its name alone, so
+        that planning it changes the order of no others. No two have the same name."""
+        seed = self._shuffle_seed
+        number = None if seed is None else shuffled_number(seed, str(name))
+        return self._schedule(when, callback, args, number=number)
+
     def _schedule(
-        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None = None,
+        number: int | None = None,
     ) -> Event:
         if self._closed:
             self._refuse_closed()
         if not when >= self.now_s:
             when = self._not_before_now(when)
         event = Event(when, callback, args, self, context)
-        event.due = number = self._next_number()
+        event.due = number = self._next_number() if number is None else number
         heappush(self._timers, (when, number, event))
         return event
 
@@ -371,15 +386,10 @@ class VirtualLoop(BareLoop):
         return [task for task in self._tasks if not task.done()]
 
     def must_finish(self, task: asyncio.Task[Any], describe: Callable[[], str]) -> None:
-        """Registers a task that must finish: it is a `Deadlock` if it still waits when no event is left.
-
-        `describe()` then says in words what the task waits for.
-        """
+        """Registers a task that must finish: it is a `Deadlock` if it still waits when no event is left,
+        and `describe()` then says in words what the task waits for."""
         self._must_finish[task] = describe
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._must_finish.pop(task, None)
+        task.add_done_callback(lambda task: self._must_finish.pop(task, None))
 
     def _deadlock(self, tasks: Iterable[asyncio.Task[Any]]) -> Deadlock:
         describe = self._must_finish

@@ -168,3 +168,8 @@ def shuffled_numbers(seed: int) -> Iterator[int]:
     ties = key(seed, "ties")
     for number in count():
         yield splitmix64(ties, number) << 64 | number
+
+
+def shuffled_number(seed: int, name: str) -> int:
+    """One of these numbers that hangs on a name, and not on how many there were before."""
+    return key(seed, "ties", name) << 64 | 1 << 63 | key(seed, "named tie", name) >> 1

@@ -1,18 +1,18 @@
 """The trace: everything that happened in a run, in order, with one hash over all of it.
 
 Entries are kept as they come and made into fixed-size binary records many at a time, so that recording costs
-one tuple and one append. The records' bytes are hashed and, if kept, decoded into a table at the end. Texts
-(names, message types, reasons) stand in them as 64-bit digests of their own, so that equal hashes mean equal
-texts.
+one tuple and one append. The records' bytes are hashed. Texts (names, message types, reasons) stand in them
+as 64-bit digests of their own, so that equal hashes mean equal texts. What is to be kept goes on as tables of
+so many rows each, to a file, so that the memory of a run does not grow with its messages.
 """
 
-from array import array
 from hashlib import blake2b
 from typing import Protocol
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 MESSAGE_EVENTS = ("sent", "delivered", "lost", "dropped")
 LIFECYCLE_EVENTS = ("start", "join", "leave", "crash", "rejoin", "failed", "restarted", "stop")
@@ -46,17 +46,64 @@ _DTYPE = np.dtype(
         ("detail", "<u8"),
     ]
 )
+# What is kept of an entry: texts by their numbers, a checksum as such, and the message's number, 0 for none.
+_ROW = np.dtype(
+    [
+        ("time", "<f8"),
+        ("event", "u1"),
+        ("actor", "<i4"),
+        ("peer", "<i4"),
+        ("type", "<i4"),
+        ("bytes", "<i8"),
+        ("detail", "<u8"),
+        ("message", "<i8"),
+    ]
+)
 _BLOCK = 2048  # entries that are made into records at once
+ROWS = 1 << 16
+"""Rows that are handed on together."""
 _MASK_64 = (1 << 64) - 1
 
 
-class _Digests(dict[str | None, int]):
-    """The 64-bit digest of each text so far; 0 stands for none."""
+class _Texts(dict[str | None, int]):
+    """The number of each text so far, in the order of their first use; 0 is that of none."""
 
-    def __missing__(self, text: str | None) -> int:
-        digest = blake2b(text.encode(), digest_size=8).digest() if text is not None else b""
-        number = self[text] = int.from_bytes(digest, "little")
+    def __init__(self) -> None:
+        super().__init__({None: 0})
+        self._digests = np.zeros(1, np.uint64)
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self)
         return number
+
+    def numbers(self, texts: tuple[str | None, ...]) -> np.ndarray:
+        """The numbers of some texts."""
+        return np.array(list(map(self.__getitem__, texts)), np.int32)
+
+    def digests(self, numbers: np.ndarray) -> np.ndarray:
+        """64-bit digests of the texts with these numbers; 0 stands for none."""
+        known = len(self._digests)
+        if known < len(self):
+            new = [blake2b(str(text).encode(), digest_size=8).digest() for text in list(self)[known:]]
+            self._digests = np.concatenate([self._digests, np.frombuffer(b"".join(new), "<u8")])
+        return self._digests[numbers]
+
+
+class Kept(Protocol):
+    """Where the rows of a trace go, in order."""
+
+    def write(self, rows: pa.Table) -> object: ...
+
+
+class InMemory:
+    """Keeps the rows of a trace in memory."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Keep some more."""
+        self.tables.append(rows)
 
 
 class Addressed(Protocol):
@@ -70,18 +117,20 @@ class Addressed(Protocol):
 
 
 class Trace:
-    """Records a run. With `keep_messages=False` messages are hashed but not stored.
+    """Records a run. With `keep_messages=False` messages are hashed but not kept.
 
-    Lifecycle entries and checksums are always stored: they are few, and the report needs the former.
+    Lifecycle entries and checksums are always kept: they are few, and the report needs the former.
     """
 
     def __init__(self, *, keep_messages: bool = True) -> None:
         self.keep_messages = keep_messages
+        self.kept: Kept = InMemory()
+        """Where rows go, `ROWS` at a time, and the rest by `flush`."""
         self._blake = blake2b(digest_size=16)
         self._recent: list[tuple] = []  # entries that are no records yet
-        self._stored = bytearray()
-        self._numbers = array("q")  # the messages of the stored records; not hashed
-        self._digests = _Digests()
+        self._rows = np.empty(ROWS, _ROW)
+        self._filled = 0  # of these rows
+        self._texts = _Texts()
         self._settled = 0  # entries that became records
         self.lifecycles: list[tuple[float, str, str, str]] = []  # (time_s, actor, event, detail)
 
@@ -128,66 +177,73 @@ class Trace:
         return self._blake.hexdigest()
 
     def to_table(self) -> pa.Table:
-        """The stored entries, in order, with the columns of `TABLE_SCHEMA`."""
+        """What is kept in memory, in order, with the columns of `TABLE_SCHEMA`."""
+        assert isinstance(self.kept, InMemory)
+        self.flush()
+        return pa.concat_tables([TABLE_SCHEMA.empty_table(), *self.kept.tables])
+
+    def flush(self) -> None:
+        """Hand on all that is to be kept so far."""
         self._settle()
-        # A copy: a view of the bytearray would forbid recording for as long as it lives.
-        records = np.frombuffer(bytes(self._stored), dtype=_DTYPE)
-        code = records["event"]
-        is_message = code < len(MESSAGE_EVENTS)
-        texts = pa.array(list(self._digests), pa.string())
-        events = pa.array(EVENTS, pa.string())
+        if self._filled:
+            self.kept.write(self._table(self._rows[: self._filled]))
+            self._filled = 0
+
+    def _table(self, rows: np.ndarray) -> pa.Table:
+        texts, events = pa.array(list(self._texts), pa.string()), pa.array(EVENTS, pa.string())
+        is_message, is_checksum = rows["event"] < len(MESSAGE_EVENTS), rows["event"] == _CODES[CHECKSUM]
+        reasons = pa.array([text or None for text in self._texts], pa.string())
+        details = reasons.take(pa.array(np.where(is_checksum, 0, rows["detail"])))
+        if is_checksum.any():
+            found = [f"{checksum:016x}" for checksum in rows["detail"][is_checksum].tolist()]
+            details = pc.replace_with_mask(details, pa.array(is_checksum), pa.array(found))
         columns = [
-            pa.array(records["time"]),
-            events.take(pa.array(code)),
-            texts.take(pa.array(self._places(records["actor"]))),
-            texts.take(pa.array(self._places(records["peer"]), mask=~is_message)),
-            texts.take(pa.array(self._places(records["type"]), mask=~is_message)),
-            pa.array(records["bytes"], mask=~is_message),
-            pa.array(self._details(records), pa.string()),
-            pa.array(np.array(self._numbers), mask=np.array(self._numbers) == 0),
+            pa.array(rows["time"]),
+            events.take(pa.array(rows["event"])),
+            *[texts.take(pa.array(rows[name])) for name in ("actor", "peer", "type")],
+            pa.array(rows["bytes"], mask=~is_message),
+            details,
+            pa.array(rows["message"], mask=rows["message"] == 0),
         ]
         return pa.Table.from_arrays(columns, schema=TABLE_SCHEMA)
-
-    def _places(self, digests: np.ndarray) -> np.ndarray:
-        """Where in the order of their first use the texts with these digests stand."""
-        known = np.array(list(self._digests.values()), dtype=np.uint64)
-        order = np.argsort(known)
-        return order[np.searchsorted(known, digests, sorter=order)] if known.size else np.zeros(0, np.int64)
-
-    def _details(self, records: np.ndarray) -> list[str | None]:
-        texts = {digest: text or None for text, digest in self._digests.items()}
-        checksum = _CODES[CHECKSUM]
-        return [
-            f"{detail:016x}" if code == checksum else texts[detail]
-            for code, detail in zip(records["event"].tolist(), records["detail"].tolist(), strict=True)
-        ]
 
     def _settle(self) -> None:
         """Make records of the recent entries, hash them, and keep those that are to be kept."""
         if not self._recent:
             return
-        digests = self._digests
-        times, codes, actors, peers, types, sizes, details, numbered = zip(*self._recent, strict=True)
-        records = np.empty(len(times), _DTYPE)
-        records["time"] = times
-        records["event"] = codes
-        for field, texts in (("actor", actors), ("peer", peers), ("type", types)):
-            records[field] = np.array(list(map(digests.__getitem__, texts)), dtype=np.uint64)
-        records["bytes"] = sizes
+        texts = self._texts
+        times, codes, actors, peers, types, sizes, details, numbers = zip(*self._recent, strict=True)
+        records, rows = np.empty(len(times), _DTYPE), np.empty(len(times), _ROW)
+        records["time"] = rows["time"] = times
+        records["event"] = rows["event"] = codes
+        for field, named in (("actor", actors), ("peer", peers), ("type", types)):
+            rows[field] = texts.numbers(named)
+            records[field] = texts.digests(rows[field])
+        records["bytes"] = rows["bytes"] = sizes
         if details.count("") == len(details):  # as most often
-            records["detail"] = digests[""]
+            rows["detail"] = texts[""]
+            records["detail"] = texts.digests(rows["detail"])
         else:
-            as_numbers = [detail if type(detail) is int else digests[detail] for detail in details]
-            records["detail"] = np.array(as_numbers, dtype=np.uint64)
+            found = [each if type(each) is int else texts[each] for each in details]
+            rows["detail"] = np.array(found, np.uint64)
+            is_text = rows["event"] != _CODES[CHECKSUM]
+            records["detail"] = rows["detail"]
+            records["detail"][is_text] = texts.digests(rows["detail"][is_text])
+        rows["message"] = numbers
         self._blake.update(records.tobytes())
-        if self.keep_messages:
-            self._numbers.extend(numbered)
-        else:
-            records = records[records["event"] >= len(MESSAGE_EVENTS)]
-            self._numbers.extend([0] * len(records))
-        self._stored += records.tobytes()
+        self._keep(rows if self.keep_messages else rows[rows["event"] >= len(MESSAGE_EVENTS)])
         self._settled += len(times)
         self._recent.clear()
+
+    def _keep(self, rows: np.ndarray) -> None:
+        while len(rows):
+            fitting = rows[: len(self._rows) - self._filled]
+            self._rows[self._filled : self._filled + len(fitting)] = fitting
+            self._filled += len(fitting)
+            rows = rows[len(fitting) :]
+            if self._filled == len(self._rows):
+                self.kept.write(self._table(self._rows))
+                self._filled = 0
 
 
 def first_difference(first: pa.Table, second: pa.Table) -> str | None:

@@ -48,6 +48,9 @@ MEASURES = (
 )
 
 
+_MESSAGES_MOST = 1_000_000  # whose times are told
+
+
 class Snapshot(NamedTuple):
     """The learned graph at one time, [E] each; pairs left out weigh 0."""
 
@@ -250,9 +253,15 @@ class RunView:
         return not self._directory.scan("events").filter(event="delivered").head(1).collect().is_empty()
 
     @cached_property
+    def one_message_in(self) -> int:
+        """Of how many messages one is looked at where their times are told: of very many not all."""
+        messages = self._directory.scan("events").select(pl.col("message").max()).collect().item()
+        return 1 + (messages or 0) // _MESSAGES_MOST
+
+    @cached_property
     def latencies_s(self) -> dict[str, NDArray[np.float64]]:
-        """Seconds from messages' sending to their arrival, by type."""
-        events = self._directory.scan("events")
+        """Seconds from messages' sending to their arrival, by type, of one message in `one_message_in`."""
+        events = self._directory.scan("events").filter(pl.col("message") % self.one_message_in == 0)
         sent = events.filter(pl.col("event") == "sent").select("message", pl.col("time").alias("sent"))
         arrived = events.filter(pl.col("event") == "delivered").select("message", "time", "type")
         took = arrived.join(sent, on="message").select("type", took=pl.col("time") - pl.col("sent")).collect()
@@ -266,19 +275,37 @@ class RunView:
         counts = sent.group_by("one", "other").len().sort(-pl.col("len").cast(pl.Int64), "one", "other")
         return {(one, other): count for one, other, count in counts.collect().iter_rows()}
 
-    def arrivals(self, clients: Sequence[int]) -> list[pl.DataFrame]:
-        """For each of `clients` what it got from others, in order: time, actor (the sender), type."""
-        return self._of_each("peer", clients, self._directory.scan("events").filter(event="delivered"))
+    def last_arrivals(
+        self, clients: Sequence[int], instants: Sequence[NDArray[np.float64]]
+    ) -> list[pl.DataFrame]:
+        """For each of `clients` the last message that reached it in each of its instants in which any did.
+
+        In order, with time, actor (the sender) and type. Of the trace no more is held in memory than that.
+        """
+        names = [self.clients[client] for client in clients]
+        peers = np.repeat(np.array(names, object), [len(each) for each in instants])
+        wanted = pl.DataFrame(
+            {"peer": peers, "time": np.concatenate([[], *instants])}, {"peer": pl.String, "time": pl.Float64}
+        )
+        arrived = self._directory.scan("events").with_row_index("row").filter(event="delivered")
+        rows = arrived.select("row", "time", "peer", "actor", "type").join(
+            wanted.lazy(), on=["peer", "time"], how="semi"
+        )
+        found = rows.collect(engine="streaming").sort("row")
+        last = found.unique(["peer", "time"], keep="last", maintain_order=True)
+        return self._of_each("peer", clients, last)
 
     def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
         """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""
         rows = self._directory.scan("intervals").filter(state=state).sort("start")
         return [part.select("start", "end").to_numpy() for part in self._of_each("actor", clients, rows)]
 
-    def _of_each(self, column: str, clients: Sequence[int], rows: pl.LazyFrame) -> list[pl.DataFrame]:
+    def _of_each(
+        self, column: str, clients: Sequence[int], rows: pl.LazyFrame | pl.DataFrame
+    ) -> list[pl.DataFrame]:
         """Those rows of each client that have its name in a column."""
         names = [self.clients[client] for client in clients]
-        frame = rows.filter(pl.col(column).is_in(names)).collect()
+        frame = rows.lazy().filter(pl.col(column).is_in(names)).collect()
         parts = frame.partition_by(column, as_dict=True)
         return [parts.get((name,), frame.clear()) for name in names]
 

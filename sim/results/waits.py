@@ -33,12 +33,12 @@ def waits_of(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
     """What each of `clients` waited for; None where no message, or no device's work, was kept."""
     if not view.has_intervals or not view.has_messages:
         return None
-    found = []
-    all_arrivals = view.arrivals(clients)
-    for client, busy, arrivals in zip(clients, view.intervals("busy", clients), all_arrivals, strict=True):
-        begun, ended = _idle(busy, np.array([start for start, _ in view.presence[client]]))
-        found.append(_attributed(begun, ended, arrivals))
-    return found
+    spans = [
+        _idle(busy, np.array([start for start, _ in view.presence[client]]))
+        for client, busy in zip(clients, view.intervals("busy", clients), strict=True)
+    ]
+    arrivals = view.last_arrivals(clients, [ended for _, ended in spans])
+    return [_attributed(*span, last) for span, last in zip(spans, arrivals, strict=True)]
 
 
 def kept_waiting_s(view: RunView) -> dict[str, float] | None:

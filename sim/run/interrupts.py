@@ -130,6 +130,8 @@ class Interrupts:
     def _answer(self, number: int) -> None:
         again = self.number is not None
         self.number = self.number or number
+        if again and self._simulation is not None:
+            self._simulation.is_abandoned = True  # else the next client would spin where this one is ended
         if again or self._at_once:
             raise Interrupted(number)
         loop = self._simulation.loop if self._simulation is not None else None

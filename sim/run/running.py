@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from sim.run.save.progress_file import noted
 from sim.run.save.saving import Saved, create_directory, save
 from sim.run.setup.builder import build
 from sim.run.unawaited import noticed
+from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
 
 
@@ -113,7 +114,7 @@ def run_scenario(
         place = directory.target
         try:
             if notice is not None:
-                _announce(directory, overwrite, earlier is not None, notice)
+                _announce(directory, overwrite, earlier is not None, notice, quiet=progress is None)
             checkpoints = Checkpointer(
                 simulation,
                 directory.path,
@@ -122,9 +123,11 @@ def run_scenario(
                 checkpoint_at_end,
                 lambda: interrupts.number is not None,
             )
+            directory.keep_events(simulation.trace)
             watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)
             _begin(simulation, directory, earlier, checkpoints, watcher)
-            with explained("an evaluation of all models", simulation.engine.device):
+            watched = nullcontext() if notice is None else Watchdog(simulation, notice)
+            with watched, explained("an evaluation of all models", simulation.engine.device):
                 result = _run(simulation, directory, overwrite, interrupts, watcher, fork, parent)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             if notice is not None and overwrite:
@@ -173,8 +176,10 @@ def _unlogged(simulation: Simulation, checkpoints: Checkpointer) -> tuple[str, .
     return tuple([f"{name}: {error.strerror}" for name, error in failures.items() if error is not None])
 
 
-def _announce(directory: RunDirectory, overwrite: bool, goes_on: bool, notice: Callable[[str], None]) -> None:
-    """Say so if there are results of this scenario already."""
+def _announce(
+    directory: RunDirectory, overwrite: bool, goes_on: bool, notice: Callable[[str], None], *, quiet: bool
+) -> None:
+    """Say where the results go, unless `quiet`; and if there are results of this scenario already."""
     place, free = directory.target, directory.expected_path
     if free != place and overwrite:
         when = "when this run is finished" if _is_finished(place) else "when this run has ended"
@@ -182,6 +187,8 @@ def _announce(directory: RunDirectory, overwrite: bool, goes_on: bool, notice: C
     elif free != place:
         replaces = "" if goes_on else " (--overwrite replaces)"  # an option of `coterie run` alone
         notice(f"{place} exists and stays; the results of this run go to {free}{replaces}")
+    elif not quiet:
+        notice(f"the results of this run go to {place}")
 
 
 def _announce_kept(place: Path, result: RunResult, notice: Callable[[str], None]) -> None:

@@ -1,14 +1,16 @@
 """A list of the runs in a folder, for `coterie runs`."""
 
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sim.errors import UserError
+from sim.errors import UserError, one_line
 from sim.results.outcome import protocol
-from sim.results.store.run_directory import RunDirectory
+from sim.results.store.output_dir import HIDDEN, is_under_way
+from sim.results.store.run_directory import SUMMARY_KEYS, TABLES, RunDirectory
 
 COLUMNS = ("scenario", "protocol", "seed", "started", "result", "overrides", "state", "directory")
 """The columns of the list, which can be filtered and sorted by."""
@@ -16,41 +18,76 @@ Row = dict[str, Any]
 
 
 def runs_in(folder: Path) -> list[Row]:
-    """Every run in a folder and the folders in it, by name. UserError where there is no such folder."""
+    """Every run in a folder and the folders in it, by name. UserError where there is no such folder.
+
+    Also those that go on, that were killed, and that are damaged, with what is known of them.
+    """
     if not folder.is_dir():
         raise UserError(
             f"{folder} is no folder; --out of `coterie run` and `coterie sweep` names it, or ./runs"
         )
-    found = []
-    for summary in sorted([*folder.glob("summary.json"), *folder.glob("[!.]*/summary.json")]):
-        with suppress(UserError):  # what is damaged, or not ours, is no run
-            found.append(_row(RunDirectory.load(summary.parent)))
-    return found
+    return [_row(RunDirectory(each)) for each in [folder, *sorted(folder.iterdir())] if _is_run(each)]
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder has what a run writes first, or last."""
+    if folder.name.startswith(".") and not HIDDEN.fullmatch(folder.name):
+        return False
+    has_begun = all((folder / name).is_file() for name in ("scenario.toml", "provenance.json"))
+    return has_begun or (folder / "summary.json").is_file()
 
 
 def _row(directory: RunDirectory) -> Row:
-    summary = directory.summary()
-    started = ""
-    with suppress(UserError):
-        started = str(directory.provenance().get("started") or "").replace("T", " ")[:16]
-    name, result = _result(summary)
+    summary, provenance, state = _known(directory.summary), _known(directory.provenance), "damaged"
+    if HIDDEN.fullmatch(directory.path.name):
+        state = "running" if is_under_way(directory.path) else "killed"
+    elif all(key in summary for key in SUMMARY_KEYS) and not _lacks_tables(directory):
+        failed = "interrupted" if summary.get("interrupted") else "failed"
+        state = "finished" if summary.get("finished", True) else failed
+    known = summary or _stated(directory)
+    seed, (name, result) = known.get("seed"), _result(summary or {"accuracy": _mean(directory)})
+    overrides = known.get("overrides") or provenance.get("overrides")
+    given = overrides if isinstance(overrides, list) else []
     return {
-        "scenario": summary.get("scenario"),
-        "protocol": protocol(summary),
-        "seed": summary.get("seed"),
-        "started": started,
+        "scenario": one_line(known.get("scenario") or ""),
+        "protocol": one_line(protocol(known)) if known.get("protocol") else "",
+        "seed": seed if isinstance(seed, int) else None,
+        "started": one_line(provenance.get("started") or "").replace("T", " ")[:16],
         "measure": name,
         "result": result,
-        "overrides": " ".join(
-            each for each in map(str, summary.get("overrides") or ()) if "run.seed=" not in each
-        ),
-        "state": "finished"
-        if summary.get("finished", True)
-        else "interrupted"
-        if summary.get("interrupted")
-        else "failed",
+        "overrides": one_line(" ".join(each for each in map(str, given) if "run.seed=" not in each)),
+        "state": state,
         "directory": str(directory.path),
     }
+
+
+def _known(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    with suppress(UserError):
+        return read()
+    return {}
+
+
+def _lacks_tables(directory: RunDirectory) -> bool:
+    return not all((directory.path / f"{table}.parquet").is_file() for table in TABLES)
+
+
+def _stated(directory: RunDirectory) -> dict[str, Any]:
+    """What the scenario of a run without a summary says of it."""
+    try:
+        table = tomllib.loads(directory.scenario_text())
+        run, method = table["run"], table["protocol"]
+        return {
+            "scenario": run.get("name"),
+            "seed": run.get("seed"),
+            "protocol": method.get("name"),
+            "alone": method.get("alone"),
+        }
+    except (UserError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        return {}
+
+
+def _mean(directory: RunDirectory) -> dict[str, Any]:
+    return {"mean": _known(directory.progress).get("accuracy")}
 
 
 def _result(summary: dict[str, Any]) -> tuple[str, float | None]:

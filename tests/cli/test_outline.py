@@ -37,6 +37,8 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
         "  training  at most 400 steps, 100 ms each, if every device trained all the time",
         "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of results not "
         "computed yet; torch and each call come on top",
+        "  trace     up to about 30 B of events.parquet for each message, so 12 kB if each such step sends "
+        "one",
         "  threads   1",
     ]
 
@@ -138,3 +140,14 @@ def test_a_round_that_is_longer_than_the_servers_patience(
     fedavg = ["protocol={name='fedavg'}", "protocol.local_steps=10"] if "local" not in more[0] else []
     found = rows(tmp_path, SHORT, *fedavg, *more).get("rounds")
     assert found is None if said is None else found is not None and found.startswith(said)
+
+
+def test_what_the_trace_will_weigh(tmp_path: Path) -> None:
+    def trace(*overrides: str) -> str:
+        return rows(tmp_path, SHORT, *overrides)["trace"]
+
+    assert trace() == (
+        "up to about 30 B of events.parquet for each message, so 12 kB if each such step sends one"
+    )
+    assert trace("run.duration=100 s").endswith("so 120 kB if each such step sends one")
+    assert trace("run.keep_messages=false") == "without messages (run.keep_messages)"

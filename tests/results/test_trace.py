@@ -1,3 +1,4 @@
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +64,35 @@ def test_hash_covers_more_than_one_chunk():
 
     assert long_trace(-1) == long_trace(-1)
     assert len({long_trace(-1), long_trace(0), long_trace(9_999)}) == 3
+
+
+def test_rows_go_on_as_they_come(monkeypatch):
+    """However long a trace is, it holds fewer rows than are handed on together."""
+    monkeypatch.setattr("sim.results.trace.ROWS", 100)
+    whole, streamed = Trace(), Trace()
+
+    class Sizes:
+        def __init__(self):
+            self.tables = []
+
+        def write(self, rows):
+            assert streamed._filled <= 100
+            self.tables.append(rows)
+
+    streamed.kept = Sizes()
+    for step in range(10_000):
+        for trace in (whole, streamed):
+            to = Envelope("a", f"b{step % 7}", None)
+            trace.message("sent", step / 8, to, "Model", step, number=step + 1)
+            if step % 1000 == 0:
+                trace.checksum(step / 8, "a", step)
+                trace.lifecycle(step / 8, "a", "crash", "keep")
+    handed_on = len(streamed.kept.tables)
+    assert streamed.hash() == whole.hash()
+    assert handed_on >= 78
+    streamed.flush()
+    assert [len(rows) for rows in streamed.kept.tables] == [100] * 100 + [20]
+    assert pa.concat_tables(streamed.kept.tables).equals(whole.to_table())
 
 
 names = st.sampled_from(["client-0", "client-1", "server", ""])

@@ -15,7 +15,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from tests.resume.same import require_same
 from tests.resume.test_resume import BUSY, SHORTLY, coterie
-from tests.simulation.worlds import write
+from tests.simulation.worlds import QUADRATIC, write
 
 CRASHES = """\
 [[churn]]
@@ -208,6 +208,22 @@ def test_a_fork_whose_server_crashes_is_the_full_run(tmp_path: Path) -> None:
     assert (
         RunDirectory.load(fork).summary()["trace_hash"] != RunDirectory.load(parent).summary()["trace_hash"]
     )
+
+
+def test_more_events_leave_the_order_of_ties_before_them(tmp_path: Path) -> None:
+    """With a checkpoint or without one: all steps of these devices, and so all messages, are at once."""
+    text = QUADRATIC.replace('"local"', '"fedavg"').replace("[run]", "[run]\nshuffle_ties = true")
+    text += '[[churn]]\nat = "1 s"\nevent = "crash"\nclients = [5]\n'
+    crash = '[[server.crash]]\nat = "2250 ms"\nback = "3 s"\nstate = "keep"\n'
+    more = f'{crash}\n[[churn]]\nat = "2250 ms"\nevent = "leave"\nclients = [1, 2]\n'
+    options = ["--set", "run.duration=4 s", "--set", "run.evaluate_every=1 s", "--out", tmp_path / "runs"]
+    text += "\n[server]\n"
+    parent = done("run", write(tmp_path, text), *options, "--checkpoint-at", "2 s")
+    added = write(tmp_path, more, "more.toml")
+    fork = done("fork", parent, "--at", "2 s", "--from-toml", added)
+    require_same(done("run", write(tmp_path, f"{text}\n{more}"), *options), fork)
+    ties = [RunDirectory.load(path).scan("events").filter(pl.col("time") <= 2) for path in (parent, fork)]
+    assert ties[0].collect().equals(ties[1].collect())
 
 
 def test_a_setting_that_is_read_once_cannot_change(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from sim.cli import resume_commands
-from sim.results.store.output_dir import CHECKPOINT, HIDDEN, READS
+from sim.results.store.output_dir import CHECKPOINT, HIDDEN, MARK, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.resume import checkpoint
 from sim.run.resume.checkpoint import Checkpoint
@@ -28,8 +28,9 @@ def left(results: Path, digits: str, *, checkpoint: bool = True) -> Path:
     """The hidden folder of a process that was killed instead of having written these results."""
     hidden = results.with_name(f".{results.name}.{digits}")
     results.rename(hidden)
+    (hidden / MARK).touch()
     for file in hidden.iterdir():
-        if file.is_file() and not (file.name in KEPT or (checkpoint and file.suffix == ".pt")):
+        if file.is_file() and not (file.name in (MARK, *KEPT) or (checkpoint and file.suffix == ".pt")):
             file.unlink()
     return hidden
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
 from sim.results.store.output_dir import CHECKPOINT, READS
+from sim.results.store.run_directory import RunDirectory
 from sim.run.resume.checkpoint import Checkpoint
 from sim.run.running import run_scenario
 from sim.run.save.progress import Progress
@@ -97,6 +98,8 @@ def test_a_run_is_prolonged(tmp_path: Path) -> None:
     longer = went_on(first, "--until", "1500 ms")
     assert longer.name == whole.name and longer.parent == first.parent
     require_same(longer, whole)
+    given = ["run.duration=900 ms", "run.evaluate_every=300 ms", "run.duration=1500 ms"]
+    assert RunDirectory.load(longer).summary()["overrides"] == given
 
 
 @pytest.mark.parametrize("state", ["keep", "stale"])
@@ -155,6 +158,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert went_on(place) == place
     assert list((tmp_path / "killed").iterdir()) == [place]
     require_same(whole, place)
+    assert RunDirectory.load(place).summary()["overrides"] == SHORTLY
 
 
 def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
+from sim.results.store.output_dir import MARK
 from sim.results.store.run_directory import RunDirectory
 from sim.results.store.validation import load_checked
+from sim.results.trace import TABLE_SCHEMA
 from tests.simulation.worlds import QUADRATIC, write
 
 LIMITED = """\
@@ -84,6 +87,34 @@ def test_a_table_that_does_not_fit(
         "checkpoint.pt",
         "checksums.json",
     }
+
+
+def test_a_trace_for_which_there_is_no_room_while_it_comes(
+    invoke: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes room for the numbers; one that has room is written meanwhile, in row groups."""
+    monkeypatch.setattr("sim.results.trace.ROWS", 5)
+    assert invoke().exit_code == 0
+    [whole] = (tmp_path / "runs").iterdir()
+    assert pq.ParquetFile(whole / "events.parquet").num_row_groups > 2
+    write_table, written = pq.ParquetWriter.write_table, []
+
+    def full_later(writer: pq.ParquetWriter, table: pa.Table, **options: Any) -> None:
+        is_of_trace = table.schema.names == TABLE_SCHEMA.names
+        written.extend([table] if is_of_trace else [])
+        (full if is_of_trace and len(written) == 2 else write_table)(writer, table, **options)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full_later)
+    result = invoke()
+    assert len(written) == 2
+    directory = whole.with_name(f"{whole.name}-2")
+    _, events, report, last = result.stderr.splitlines()[-4:]
+    assert events == "events.parquet: No space left on device"
+    assert report.startswith("report.html: ") and last == f"the others are in {directory}"
+    assert not (directory / "events.parquet").exists()
+    for table in ("metrics", "graph", "intervals"):
+        frames = [RunDirectory.load(path).scan(table).collect() for path in (whole, directory)]
+        assert frames[0].equals(frames[1])
 
 
 def test_where_not_even_the_summary_fits_all_goes_elsewhere(
@@ -172,7 +203,7 @@ def test_half_a_table_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(pq, "write_table", half)
     with pytest.raises(OSError, match="No space left"):
         run.write_intervals([])
-    assert list(run.path.iterdir()) == []
+    assert [file.name for file in run.path.iterdir()] == [MARK]
 
 
 def test_a_limit_of_the_system(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_an_edited_protocol_does_not_overwrite_earlier_results(folder: Path) -> 
     assert (first.directory / "summary.json").read_bytes() == before
     for result, content in ((first, OWN), (second, (folder / "own.py").read_text())):
         [copy] = result.directory.glob("protocol-*")
-        assert {path.name for path in copy.iterdir()} == {"own.py", "provenance_steps.py"}
+        assert {path.name for path in copy.glob("*.py")} == {"own.py", "provenance_steps.py"}
         assert (copy / "own.py").read_text() == content
 
 

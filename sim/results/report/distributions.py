@@ -86,7 +86,8 @@ def latencies(view: RunView) -> go.Figure | None:
     if not found:
         return None
     often = sorted(found, key=lambda kind: (-len(found[kind]), kind))[:_MOST_TYPES]
-    return _cumulative({text.message_type(kind): found[kind] for kind in often}, "on its way", "messages")
+    of = "messages" if view.one_message_in == 1 else f"messages, one in {view.one_message_in:,}"
+    return _cumulative({text.message_type(kind): found[kind] for kind in often}, "on its way", of)
 
 
 def staleness_spread(view: RunView) -> go.Figure | None:
@@ -111,7 +112,8 @@ def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -
     if least > 0 and most > _LOG_FROM * least:
         figure.update_xaxes(type="log", exponentformat="power")
     figure.update_xaxes(title_text=f"{title} (s)")
-    figure.update_yaxes(title_text=f"share of the {of}", tickformat=".0%", range=[-0.02, 1.02])
+    of_all, _, _ = of.partition(",")
+    figure.update_yaxes(title_text=f"share of the {of_all}", tickformat=".0%", range=[-0.02, 1.02])
     return figure
 
 

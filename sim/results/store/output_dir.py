@@ -8,9 +8,8 @@ without a lock was left by a dead process. The next run removes it, or renames i
 import fcntl
 import os
 import re
-import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from uuid import uuid4
@@ -29,13 +28,13 @@ PROGRESS = "progress.json"
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 _CHECKPOINTS = re.compile(r"checkpoint(-[0-9.e+-]+)?\.pt")
 _OURS = re.compile(
-    r"scenario\.toml|(summary|provenance|trace|progress|cell|checksums)\.json|reads\.log|report\.html"
+    r"scenario\.toml|(summary|provenance|trace|progress|cell|checksums)\.json|\.coterie|reads\.log|report\.html"
     r"|(metrics|graph|events|intervals|coalitions|parent)\.parquet|events\.out\.tfevents\..+"
     rf"|{_CHECKPOINTS.pattern}|\.?(report\.html|(progress|checksums)\.json|{_CHECKPOINTS.pattern})\.new"
 )
 """The files that coterie writes into a result directory. Others are the user's, and are never removed."""
-_CODE = re.compile(r"[a-z][a-z_]*-[0-9a-f]{8}")
-"""Copies of the user's code: protocol-<hash>, latency-<hash>, ..."""
+MARK = ".coterie"
+"""Says that a hidden folder, or one within results, is of coterie; of the latter it names the files."""
 
 
 class HiddenFolder:
@@ -49,15 +48,19 @@ class HiddenFolder:
         """Rename the folder to its target, or if that exists to `<target>-2`, ...; its new path. OSError.
 
         With `replace` it takes the place of results that are there. What the user put into the old folder is
-        moved into the new one.
+        moved into the new one. Whoever settles beside it waits.
         """
-        if replace and is_results(self.target):
-            # Who is killed between the two leaves complete results, which the next run gives their name.
-            old = self.target.rename(_hidden_name(self.target))
-            self.path = self.path.rename(self.target)
-            _clear_away(old, self.target)
-        else:
-            self.path = _move(self.path, self.target)
+        with _alone_in(self.target.parent):
+            if replace and is_results(self.target):
+                # Who is killed between the two leaves complete results, which the next run gives their name.
+                (self.target / MARK).touch()
+                old = self.target.rename(_hidden_name(self.target))
+                self.path = self.path.rename(self.target)
+                _clear_away(old, self.target)
+            else:
+                self.path = _move(self.path, self.target)
+            with suppress(OSError):  # no folder of results has one
+                (self.path / MARK).unlink()
         self._unlock()
         return self.path
 
@@ -93,14 +96,20 @@ def left_hidden(target: Path) -> list[Path]:
     UserError if a run is still writing into one of them.
     """
     found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"-\d+$", "", target.name)))
-    for folder in found:
-        try:
-            os.close(_lock(folder))
-        except BlockingIOError:
-            raise UserError(f"{target}: its run is still under way, in {folder}") from None
-        except OSError:
-            continue  # no locks in this file system
+    for folder in filter(is_under_way, found):
+        raise UserError(f"{target}: its run is still under way, in {folder}")
     return found
+
+
+def is_under_way(folder: Path) -> bool:
+    """Whether a process writes into a hidden folder; False where the file system has no locks."""
+    try:
+        os.close(_lock(folder))
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _hidden_of(target: Path) -> list[Path]:
@@ -141,14 +150,17 @@ def next_free(target: Path) -> Path:
 def clean_up(base: Path) -> None:
     """Remove the hidden folders in `base` that dead processes left; rename those with complete results.
 
-    A folder with a checkpoint stays, since its run can be resumed.
+    A folder with a checkpoint stays, since its run can be resumed, and so does one without our mark.
     """
-    with suppress(OSError):
+    with suppress(OSError), _alone_in(base):
         for folder in sorted(base.iterdir()):
             match = HIDDEN.fullmatch(folder.name)
             if match is None or folder.is_symlink() or not folder.is_dir():
                 continue
             with suppress(OSError):
+                if not (folder / MARK).is_file():
+                    folder.rmdir()  # if it is empty: whoever made it died before it could mark it
+                    continue
                 lock = _lock(folder)  # an OSError if its process lives
                 try:
                     if (folder / MANIFEST).is_file():
@@ -164,14 +176,16 @@ def _new_hidden(target: Path) -> tuple[Path, int | None]:
     while True:
         path = _hidden_name(target)
         path.mkdir(parents=True)
-        try:
+        lock = None
+        with suppress(OSError):
             lock = _lock(path)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for one that was left, before it was locked
-        except OSError:
-            return path, None
-        if path.exists():
-            return path, lock
+        try:
+            (path / MARK).touch()
+        except FileNotFoundError:  # another process took it for one that was left
+            if lock is not None:
+                os.close(lock)
+            continue
+        return path, lock
 
 
 def _hidden_name(target: Path) -> Path:
@@ -183,11 +197,24 @@ def _names(target: Path) -> Iterator[Path]:
     yield from (target.with_name(f"{target.name}-{number}") for number in count(2))
 
 
-def _lock(folder: Path) -> int:
-    """The only lock on a folder, as a file descriptor. Raises BlockingIOError if another process has it."""
+@contextmanager
+def _alone_in(base: Path) -> Iterator[None]:
+    """Let one process at a time give names in a folder; where there are no locks, as many as come."""
+    lock = None
+    with suppress(OSError):
+        lock = _lock(base, wait=True)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: Path, *, wait: bool = False) -> int:
+    """The only lock on a folder, as a file descriptor. BlockingIOError if another process has it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         raise
@@ -213,12 +240,28 @@ def _clear_away(folder: Path, target: Path) -> None:
         (folder / MANIFEST).unlink()  # first: from now on these results are not complete
     with suppress(OSError):  # another process may be clearing up as well
         for entry in sorted(folder.iterdir()):
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 if _OURS.fullmatch(entry.name) and not entry.is_dir():
                     entry.unlink()
-                elif _CODE.fullmatch(entry.name) and entry.is_dir():
-                    shutil.rmtree(entry)
-                else:
+                elif entry.is_symlink() or not _clear_copy(entry):
                     target.mkdir(exist_ok=True)
                     _move(entry, target / entry.name)
         folder.rmdir()
+
+
+def _clear_copy(folder: Path) -> bool:
+    """Remove the files of a folder that its mark names; whether nothing else was in it."""
+    if not (folder / MARK).is_file():
+        return False
+    home = folder.resolve()
+    for name in [*(folder / MARK).read_text(encoding="utf-8", errors="replace").splitlines(), MARK]:
+        file = folder / name
+        if file.parent.resolve().is_relative_to(home):  # else somebody has written into the mark
+            file.unlink(missing_ok=True)
+    for below in sorted(folder.rglob("*/"), reverse=True):
+        with suppress(OSError):  # there is something of the user's in it
+            below.rmdir()
+    if any(folder.iterdir()):
+        return False
+    folder.rmdir()
+    return True

@@ -18,8 +18,9 @@ from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store import output_dir
+from sim.results.store.events_file import EventsFile
 from sim.results.store.manifest import Manifest
-from sim.results.store.output_dir import PROGRESS, READS, REPORT, HiddenFolder
+from sim.results.store.output_dir import MARK, PROGRESS, READS, REPORT, HiddenFolder
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
@@ -58,6 +59,7 @@ class RunDirectory:
         self._hidden = hidden
         self._trace_hash: str | None = None
         self._manifest = manifest  # None while it is written, and of what a killed process left
+        self._events: EventsFile | None = None
 
     @classmethod
     def create(
@@ -117,6 +119,7 @@ class RunDirectory:
             path = self.path / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+        (self.path / folder / MARK).write_text("\n".join(files), encoding="utf-8")
 
     def write_metrics(self, metrics: Metrics) -> None:
         """The measurements, the collaboration graph and the coalitions."""
@@ -130,9 +133,21 @@ class RunDirectory:
         """Of a fork: measurements of its parent."""
         self._write("parent", rows)
 
+    def keep_events(self, trace: Trace) -> None:
+        """Have the rows of a trace written as they come, and not kept in memory."""
+        trace.kept = self._events = EventsFile(self.path / "events.parquet")
+
     def write_events(self, trace: Trace) -> None:
-        """The trace, as far as it was kept."""
-        self._write("events", trace.to_table())
+        """The trace, as far as it was kept: where that was in a file, the rest of it, or a copy."""
+        kept = trace.kept
+        if not isinstance(kept, EventsFile):
+            self._write("events", trace.to_table())
+            return
+        trace.flush()
+        kept.close({} if self._trace_hash is None else {TRACE_HASH: self._trace_hash})
+        if kept is not self._events:
+            with self.whole("events.parquet") as file:
+                shutil.copyfile(kept.path, file)
 
     def write_intervals(self, intervals: Iterable[tuple[str, float, float, str]]) -> None:
         """The devices' time: (actor, start_s, end_s, "busy" or "down"); an actor's intervals are disjoint."""
@@ -186,6 +201,8 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Removes what was written, for a run that ends with nothing to keep; no effect once finalised."""
+        if self._events is not None:
+            self._events.discard()
         if self._hidden is not None:
             self._hidden.clear()
 
@@ -200,6 +217,10 @@ class RunDirectory:
     def provenance(self) -> dict[str, Any]:
         """By which code, command and machine, and when; UserError if the file is damaged."""
         return self._read_json("provenance.json")
+
+    def progress(self) -> dict[str, Any]:
+        """How far it is, while it goes on, or was when it was killed; UserError if that is not known."""
+        return self._read_json(PROGRESS)
 
     def scan(self, table: str) -> pl.LazyFrame:
         """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""

@@ -52,6 +52,7 @@ class Simulation:
         self.churn = ChurnCounts()
         self.has_begun = False
         self.has_lasted = False  # for its whole duration
+        self.is_abandoned = False  # nothing of it is to run any more
         self.on_pause: Callable[[], bool] = lambda: False
         """Called when a run has paused, at the end of an instant: whether it is to go on."""
         self.on_end: Callable[[], object] = lambda: None
@@ -133,6 +134,9 @@ class Simulation:
         self.network.listener = None
         if self.loop.is_closed():
             return
+        if self.is_abandoned:
+            self.loop.close()
+            return
         self.loop.run_until_complete(self.supervisor.drain())
         self.loop.shutdown()
 
@@ -141,7 +145,8 @@ class Simulation:
             self._start(server, server.fresh)
             server.membership.start(_actor(server).tell)
             for crash in server.crashes:
-                self.loop.call_at(crash.at, self._crash_server, server, crash)
+                name = f"{server.name} crashes at {crash.at!r}"
+                self.loop.call_at_named(crash.at, name, self._crash_server, server, crash)
         for client in self.clients:
             if client.up_at_start:
                 self._start(client, client.fresh, "start")

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -98,6 +98,7 @@ class Earlier:
         In a fork, what can change in a running world is one `[[change]]` at its moment.
         """
         file = RunDirectory.found(self.path).file("scenario.toml")
+        given = [*(f"--unset {key}" for key in unset), *changes]
         added: dict[str, Any] = {} if more is None else contents_of(more)
         if self.fork_s is not None:
             parent = load_scenario(file, code=code)
@@ -108,7 +109,12 @@ class Earlier:
         if self.fork_s is not None:
             self._require_within(scenario, parent, self.fork_s)
             require_same_prefix(scenario, parent, self.fork_s)
-        return scenario
+        said = self.provenance
+        return replace(
+            scenario,
+            overrides=(*said.overrides, *given),
+            notices=(*said.notices, *scenario.notices),
+        )
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
         """UserError for a fork at a moment that its parent has not, or that leaves it no time."""
@@ -251,6 +257,8 @@ class Provenance(BaseModel):
     made_by: dict[str, str] | None = None
     fork: _Fork | None = None
     machine: _Machine = _Machine()
+    overrides: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, folder: Path) -> Self:

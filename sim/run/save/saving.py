@@ -77,8 +77,8 @@ def save(
     saved = _save(directory, simulation, summary, overwrite, parent)
     if saved.path is not None:
         return saved
-    directory.discard()
     again = _save_elsewhere(simulation, summary, parent)
+    directory.discard()
     return replace(again, unwritten=saved.unwritten + again.unwritten)
 
 
@@ -109,7 +109,8 @@ def _describe(
     made = made_by(scenario, torch.device(device))  # now: what is to be stated is not there yet
     copies = {plugin.key: _copy(directory, plugin) for plugin in scenario.plugins}
     directory.write_scenario(to_toml(scenario, copies))
-    said = provenance(device) | {"made_by": made}
+    given = {"overrides": list(scenario.overrides), "notices": list(scenario.notices)}
+    said = provenance(device) | {"made_by": made} | given
     directory.write_provenance(said if fork is None else said | {"fork": fork})
 
 

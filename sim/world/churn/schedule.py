@@ -5,6 +5,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sim.kernel.clock import VirtualLoop
+
 Kind = Literal["join", "leave", "crash", "rejoin"]
 State = Literal["keep", "stale", "fresh"]
 Presence = Literal["absent", "up", "left", "crashed"]
@@ -132,7 +134,7 @@ def _describe(presence: Presence, since_s: float | None) -> str:
 
 
 def schedule(
-    loop: asyncio.AbstractEventLoop,
+    loop: VirtualLoop,
     events: Iterable[ChurnEvent],
     callbacks: Mapping[Kind, Callable[[int, ChurnEvent], object]],
     but: Container[tuple[int, float]] = (),
@@ -148,4 +150,4 @@ def schedule(
             if (client, event.time_s) not in but:
                 callback(client, event)
 
-    return [loop.call_at(event.time_s, happen, event, callbacks[event.kind]) for event in events]
+    return [loop.call_at_named(event.time_s, event, happen, event, callbacks[event.kind]) for event in events]

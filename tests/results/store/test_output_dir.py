@@ -11,6 +11,7 @@ import pytest
 
 from sim.errors import UserError
 from sim.results.store import output_dir, run_directory
+from sim.results.store.output_dir import MARK
 from sim.results.store.run_directory import SUMMARY_KEYS, RunDirectory
 
 NAME = "demo-3-abc123"
@@ -72,6 +73,45 @@ def test_results_are_replaced_and_what_others_put_there_stays(base):
     assert entries(base / NAME) == ["checksums.json", "figures", "notes.txt", "report.html", "summary.json"]
     assert seed_of(base / NAME) == 2
     assert (base / NAME / "figures" / "a.png").read_text() == "mine, too"
+
+
+def test_folders_of_others_that_are_called_like_ours_stay(base, tmp_path):
+    """Within results, within our copies, and beside results; also if somebody has written into a mark."""
+    mine = {"notes-20261125/a.txt", "protocol-01234567/a.txt", "protocol-01234567/deep/b.txt"}
+    first = create(base, 1)
+    first.write_code("protocol-01234567", {"own.py": b"1", "deep/more.py": b"2"})
+    first.write_code("model-89abcdef", {"net.py": b"3", "deep/more.py": b"4"})
+    first.finalise()
+    for name in mine:
+        (base / NAME / name).parent.mkdir(exist_ok=True)
+        (base / NAME / name).write_text("mine")
+    (tmp_path / "outside.txt").write_text("mine")
+    with (base / NAME / "protocol-01234567" / MARK).open("a") as mark:
+        mark.write(f"\n../../../outside.txt\n{tmp_path}/outside.txt\n")
+    beside = base / ".notes-2024-11.20261125"
+    beside.mkdir()
+    (beside / "trace.json").write_text("mine")
+    create(base, 2, overwrite=True).finalise(replace=True)
+    kept = {str(file.relative_to(base / NAME)) for file in (base / NAME).rglob("*") if file.is_file()}
+    assert kept == mine | {"report.html", "summary.json"}
+    assert seed_of(base / NAME) == 2
+    assert (beside / "trace.json").read_text() == (tmp_path / "outside.txt").read_text() == "mine"
+
+
+def test_many_replace_one_at_once(base):
+    """The results of each are there at its end, and those of the last stay."""
+    program = (
+        "from pathlib import Path\n"
+        "from tests.results.store.test_output_dir import create\n"
+        "for seed in range(50):\n"
+        f"    create(Path({str(base)!r}), seed, overwrite=True).finalise(replace=True)\n"
+    )
+    several = [
+        subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    assert [process.communicate()[1] for process in several] == [""] * 4
+    assert entries(base) == [NAME]
+    assert seed_of(base / NAME) == 49
 
 
 def test_a_discarded_run_leaves_nothing_and_a_settled_one_stays(base):
@@ -194,10 +234,10 @@ def test_checkpoints_are_found_whatever_their_moment(tmp_path):
 def test_what_a_killed_run_could_go_on_from_stays(base, name):
     left = base / f".{NAME}.0a1b2c3d"
     left.mkdir(parents=True)
-    (left / "reads.log").write_text("")
-    (left / name).write_text("")
+    for each in (MARK, "reads.log", name):
+        (left / each).write_text("")
     output_dir.clean_up(base)
-    assert entries(left) == [name, "reads.log"]
+    assert entries(left) == [MARK, name, "reads.log"]
 
 
 @pytest.mark.parametrize("table", ["protocol", "model", "latency", "churn_process"])
@@ -207,7 +247,9 @@ def test_copies_of_the_users_code_are_cleared_away(base, table):
     copy = left / f"{table}-4c948e1c" / "package"
     copy.mkdir(parents=True)
     (copy / "mine.py").write_text("")
-    (left / "scenario.toml").write_text("")
+    (copy.parent / MARK).write_text("package/mine.py")
+    for name in (MARK, "scenario.toml"):
+        (left / name).write_text("")
     output_dir.clean_up(base)
     assert entries(base) == []
 
