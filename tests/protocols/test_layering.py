@@ -18,6 +18,7 @@ WALL_CLOCK = {
     "sim/run/save/progress.py": {""},
     "sim/run/running.py": {""},
     "sim/run/resume/checkpoint.py": {""},  # when one is due; it changes nothing that is simulated
+    "sim/run/watchdog.py": {"Watchdog._look"},  # it only talks
     "sim/run/save/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/studies/sweep.py": {"run_sweep", "run_sweep.look"},
     "sim/learning/engine/engine.py": {"Engine.flush"},
