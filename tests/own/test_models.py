@@ -136,7 +136,7 @@ def test_results_keep_the_file_and_what_it_imports_and_run_again_from_there(tmp_
     result = run_scenario(scenario, out=tmp_path / "runs", device="cpu")
     assert result.directory is not None
     [folder] = result.directory.glob("model-*")
-    assert sorted(path.name for path in folder.iterdir()) == ["beside.py", "net.py"]
+    assert sorted(path.name for path in folder.iterdir()) == [".coterie", "beside.py", "net.py"]
     copy = load_scenario(result.directory / "scenario.toml")
     again = run_scenario(copy, out=tmp_path / "again", device="cpu")
     assert again.summary["trace_hash"] == result.summary["trace_hash"]

@@ -249,7 +249,7 @@ def test_a_run_with_churn_of_ones_own_can_be_verified(tmp_path: Path) -> None:
     result = run_scenario(scenario, out=tmp_path / "runs", device="cpu")
     assert result.directory is not None
     [copy] = result.directory.glob("churn_process-*")
-    assert sorted(path.name for path in copy.iterdir()) == ["helper.py", "own.py"]
+    assert sorted(path.name for path in copy.iterdir()) == [".coterie", "helper.py", "own.py"]
     assert f'kind = "{copy.name}/own.py:mine"' in (result.directory / "scenario.toml").read_text()
     kept = run_scenario(
         load_scenario(result.directory / "scenario.toml"), out=tmp_path / "again", device="cpu"

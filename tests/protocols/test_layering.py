@@ -215,7 +215,7 @@ def test_learning_knows_nothing_of_the_world() -> None:
 
 
 def test_results_need_neither_torch_nor_the_simulation() -> None:
-    own = ("sim.results", "sim.errors")
+    own = ("sim.results", "sim.errors", "sim.files")
     foreign = ("torch", *OURS)
     assert (
         found(

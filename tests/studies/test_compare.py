@@ -201,6 +201,7 @@ def test_who_was_given_as_many_samples_may_make_other_steps_of_them(
         content["budget"] = {kind: 40, "finished": 4}
         content["work"]["samples"]["mean"], content["work"]["steps"]["mean"] = 40, 10 * (1 + number)
         summary.write_text(json.dumps(content))
+        as_if_written(summary.parent)
     warnings = Comparison(load_study([copy / small[1].directory.name])).warnings
     assert any(warning.startswith("unequal budgets") for warning in warnings) == warned
 

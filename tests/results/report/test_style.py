@@ -66,6 +66,6 @@ def test_both_schemes_are_in_the_page_and_every_colour_that_is_used_has_a_value(
     assert all(f"--{name}: {value};" in light for name, value in LIGHT.items())
     assert all(f"--{name}: {value};" in dark for name, value in DARK.items())
     used = set(re.findall(r"var\(--([\w-]+)\)", page.split("</style>")[0]))
-    assert used <= {*LIGHT, "font"}
+    assert used <= {*LIGHT, "font", "tiles"}  # how many tiles there are is said where they stand
     with pytest.raises(KeyError):
         colour("mauve")
