@@ -75,7 +75,7 @@ def reference_trajectory(a: np.ndarray, mu: np.ndarray, times: list[int], seed: 
 def test_quadratics_follow_the_authors_trajectory() -> None:
     outside: dict[int, list[float]] = {t: [] for t in REFERENCE}
     independent: dict[int, list[float]] = {t: [] for t in REFERENCE}
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         scenario = load_scenario(
             SCENARIO, ["run.iterations=500", 'run.evaluate_every="100 iterations"'], seed
         )
@@ -261,18 +261,18 @@ def quadratics(mode: str, loss: float, iterations: int) -> tuple[int, float, flo
 
 
 def test_updates_survive_loss_without_rounds() -> None:
-    calm, _, _ = quadratics("asynchronous", 0.0, 200)
-    light, _, _ = quadratics("asynchronous", 0.05, 200)
-    heavy, _, _ = quadratics("asynchronous", 0.3, 200)
+    calm, _, _ = quadratics("asynchronous", 0.0, 120)
+    light, _, _ = quadratics("asynchronous", 0.05, 120)
+    heavy, _, _ = quadratics("asynchronous", 0.3, 120)
     assert light >= 0.9 * calm
     assert heavy >= 0.45 * calm
 
 
 def test_rounds_last_little_longer_where_messages_are_lost() -> None:
     """A patience, before; beside the losses there is the second for which nobody is reminded at first."""
-    _, _, calm_s = quadratics("synchronous", 0.0, 200)
-    assert quadratics("synchronous", 0.05, 200)[2] < 1.7 * calm_s
-    assert quadratics("synchronous", 0.3, 200)[2] < 4.5 * calm_s
+    _, _, calm_s = quadratics("synchronous", 0.0, 120)
+    assert quadratics("synchronous", 0.05, 120)[2] < 1.7 * calm_s
+    assert quadratics("synchronous", 0.3, 120)[2] < 4.5 * calm_s
 
 
 @pytest.mark.slow

@@ -112,21 +112,29 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
             "a training step takes 8,000.6 GB at least, for a model",
         ),
         (SMALL, ["training.batch_size=1000000", "engine.threads=1"], "a training step takes 0.3 GB at least"),
-        (QUADRATIC, ["clients.count=100000"], 'topology.kind = "complete": has 4,999,950,000 links'),
         (
             QUADRATIC,
-            ["clients.count=100000", 'clients.topology={kind="k-regular", degree=90000}'],
-            'topology.kind = "k-regular": has 4,500,000,000 links among clients.count = 100000',
+            ["clients.count=20000"],
+            'topology.kind = "complete": has 199,990,000 links',
         ),
         (
             QUADRATIC,
-            ["clients.count=100000", 'clients.topology={kind="erdos-renyi", probability=1e-9}'],
-            "topology.probability = 1e-09: leaves 99,990 of clients.count = 100000 without a neighbour",
+            ["clients.count=20000", 'clients.topology={kind="k-regular", degree=18000}'],
+            'topology.kind = "k-regular": has 180,000,000 links among clients.count = 20000',
         ),
         (
             QUADRATIC,
-            ["clients.count=100000", 'clients.topology={kind="clusters", count=2}'],
-            'topology.kind = "clusters": has 2,499,950,000 links',
+            [
+                "clients.count=20000",
+                "data.samples=2",
+                'clients.topology={kind="erdos-renyi", probability=1e-9}',
+            ],
+            "topology.probability = 1e-09: leaves 20,000 of clients.count = 20000 without a neighbour",
+        ),
+        (
+            QUADRATIC,
+            ["clients.count=20000", 'clients.topology={kind="clusters", count=2}'],
+            'topology.kind = "clusters": has 99,990,000 links',
         ),
         (
             SMALL,
