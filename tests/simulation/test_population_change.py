@@ -10,14 +10,15 @@ SCENARIO = (
     "run.duration=75 s",
     "run.evaluate_every=3 s",
     "run.keep_messages=false",
-    "clients.count=13",
     "data.partition.samples_per_client=48",
     "data.test_samples=100",
     "network.downlink=50 Mbit/s",
     "network.loss=0.01",
     "devices.step_time.median=200 ms",
-    "churn=[{at='30 s', event='crash', clients=[0, 1, 5]}, {at='30 s', event='join', clients=[10, 11, 12]}]",
 )
+# How many clients there are at first, and which of them crash; as many come.
+HALF = (10, [0, 1, 5])
+WHOLE = (20, [0, 1, 2, 10, 11, 12])
 VARIANTS = {
     "local": ["protocol.name=local"],
     "gossip": ["protocol.period=1 s"],
@@ -32,7 +33,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_survivors_recover_and_newcomers_catch_up(variant: str, tmp_path: Path) -> None:
-    lived_through(tmp_path, *VARIANTS[variant])
+    lived_through(tmp_path, HALF, *VARIANTS[variant])
 
 
 @pytest.mark.slow
@@ -41,17 +42,30 @@ def test_survivors_recover_and_newcomers_catch_up(variant: str, tmp_path: Path) 
 def test_under_every_kind_of_membership(variant: str, membership: str, tmp_path: Path) -> None:
     if membership == "bootstrap" and variant in ("FedAvg", "oracle"):
         pytest.skip("clients of a server have no other peers")
-    lived_through(tmp_path, *VARIANTS[variant], f"network.membership={membership}")
+    lived_through(tmp_path, WHOLE, *VARIANTS[variant], f"network.membership={membership}")
 
 
-def lived_through(folder: Path, *overrides: str) -> None:
-    summary = run(folder, DIGITS, *SCENARIO, *overrides).summary
+def lived_through(folder: Path, world: tuple[int, list[int]], *overrides: str) -> None:
+    there, crashing = world
+    moved = len(crashing)
+    coming = list(range(there, there + moved))
+    churn = (
+        f"churn=[{{at='30 s', event='crash', clients={crashing}}},"
+        f" {{at='30 s', event='join', clients={coming}}}]"
+    )
+    summary = run(folder, DIGITS, *SCENARIO, f"clients.count={there + moved}", churn, *overrides).summary
     clients, population = summary["clients"], summary["population"]
     assert summary["failures"] == []
-    assert (clients["initial"], clients["crashed"], clients["joined"], clients["alive"]) == (10, 3, 3, 10)
-    assert (population["newcomers"], population["caught_up"]) == (3, 3)
+    assert (clients["initial"], clients["alive"]) == (there, there)
+    assert (clients["crashed"], clients["joined"]) == (moved, moved)
+        there,
+        moved,
+        moved,
+        there,
+    )
+    assert (population["newcomers"], population["caught_up"]) == (moved, moved)
     assert (population["went_before"], population["still_behind"]) == (0, 0)
-    assert summary["accuracy"]["clients"] == summary["settled"]["clients"] == 10
+    assert summary["accuracy"]["clients"] == summary["settled"]["clients"] == there
     assert 0 < population["catch_up_seconds"]["max"] <= 45
     assert (population["departures"], population["recovered"]) == (1, 1)
     assert population["deepest_dip"] < 0.1
