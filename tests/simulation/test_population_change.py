@@ -58,11 +58,6 @@ def lived_through(folder: Path, world: tuple[int, list[int]], *overrides: str) -
     assert summary["failures"] == []
     assert (clients["initial"], clients["alive"]) == (there, there)
     assert (clients["crashed"], clients["joined"]) == (moved, moved)
-        there,
-        moved,
-        moved,
-        there,
-    )
     assert (population["newcomers"], population["caught_up"]) == (moved, moved)
     assert (population["went_before"], population["still_behind"]) == (0, 0)
     assert summary["accuracy"]["clients"] == summary["settled"]["clients"] == there
