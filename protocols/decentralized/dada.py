@@ -220,7 +220,7 @@ class Dada(Client):
         """One step for the weights of those that have answered; they are told."""
         assert self.own_loss is not None
         own = self._confidence(self.samples) * float(self.own_loss)
-        apart = [self.params - answer.params for answer in received.values()]
+        apart = [self.trainable(self.params - answer.params) for answer in received.values()]
         settings = self.settings
         moved = graph_step(
             [self.edge(peer).weight for peer in received],

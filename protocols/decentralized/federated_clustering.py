@@ -35,9 +35,10 @@ class ReturnedGradient:
     update: Vector
 
 
-def threshold_clustering(*points: Tensor, within: int, sweeps: int) -> tuple[Tensor, ...]:
+def threshold_clustering(mask: Tensor, *points: Tensor, within: int, sweeps: int) -> tuple[Tensor, ...]:
     """The centre [P] of the `within` of n `points` [P] nearest to it, and for each whether it is one.
 
+    mask [P]: 1 for what distances are made of, 0 for what does not count.
     The search begins at the first point. Each sweep moves the centre as if all others were where it is, so by
     within/n of the way.
     """
@@ -45,7 +46,7 @@ def threshold_clustering(*points: Tensor, within: int, sweeps: int) -> tuple[Ten
     centre = points[0]
     near = torch.zeros(len(points), dtype=torch.bool)
     for _ in range(sweeps):
-        squares = ((rows - centre) ** 2).sum(dim=1)
+        squares = (mask * (rows - centre) ** 2).sum(dim=1)
         near = squares <= squares.sort().values[within - 1]
         centre = torch.where(near[:, None], rows, centre).mean(dim=0)
     return (centre, *near.float().unbind())
@@ -78,6 +79,7 @@ class FederatedClustering(Client):
         self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience)
         self.followed: dict[str, Scalar] = {}
+        self.mask = self.trainable(self.vector(torch.ones(self.params.shape)))
 
     async def step(self) -> None:
         self.rounds.announce()
@@ -92,7 +94,7 @@ class FederatedClustering(Client):
         points = [own, *[each.update for each in returned.values()]]
         within = -(-len(points) // self.settings.clusters)
         centre, _, *near = self.apply(
-            threshold_clustering, *points, within=within, sweeps=self.settings.sweeps
+            threshold_clustering, self.mask, *points, within=within, sweeps=self.settings.sweeps
         )
         self.followed = dict(zip(returned, near, strict=True))
         self.params = self.params + centre

@@ -142,7 +142,7 @@ class MetaL2C(Client):
         chosen = self.settings
         rng = common_rng(self.context.shared_seed)
         [width] = self.params.shape
-        self.signs: Vector = self.vector(rng.choice([-1.0, 1.0], size=width))
+        self.signs = self.trainable(self.vector(rng.choice([-1.0, 1.0], size=width)))
         inner = rng.standard_normal(chosen.hidden * chosen.sketch)  # of a sketch of length 1
         outer = rng.standard_normal(chosen.codes * chosen.hidden) / np.sqrt(chosen.hidden)
         self.phi: Vector = self.vector(np.concatenate([inner, np.zeros(chosen.hidden), outer]))

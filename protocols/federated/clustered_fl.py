@@ -126,7 +126,7 @@ class ClusteredFLServer(RoundServer):
             if cluster.parts:
                 for client, update in zip(clients, updates, strict=True):
                     if client not in self.done:
-                        self.place[client] = cluster.next_for(update.numpy())
+                        self.place[client] = cluster.next_for(self.trainable(update).numpy())
             else:
                 self.advance(cluster, clients, updates, [answer.samples for answer in contributions])
 
@@ -136,15 +136,16 @@ class ClusteredFLServer(RoundServer):
         """The average of a cluster, after which it may be parted."""
         total = sum(samples)
         average = mix([(n / total, update) for n, update in zip(samples, updates, strict=True)])
-        trained = [update.norm() for update in updates]
-        length = float(average.norm())
+        directions = [self.trainable(update) for update in updates]
+        trained = [direction.norm() for direction in directions]
+        length = float(self.trainable(average).norm())
         cluster.longest = max(cluster.longest, length)
         # Who has spent its budget pulls nowhere: that nothing moves any more says nothing of the others.
         all_train = self.done.isdisjoint(clients)
         at_rest = all_train and length < self.settings.stationary * cluster.longest
         pulling = max([float(norm) for norm in trained]) > self.settings.progress * cluster.longest
         if at_rest and pulling and len(clients) >= self.settings.smallest:
-            self.divide(cluster, clients, np.stack([update.numpy() for update in updates]))
+            self.divide(cluster, clients, np.stack([direction.numpy() for direction in directions]))
         for heir in [part for part, _ in cluster.parts] or [cluster]:
             heir.params = heir.params + average
 

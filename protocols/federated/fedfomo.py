@@ -129,7 +129,7 @@ class FedFomo(RoundClient):
         """The weights of those of `models` that are better than `before`."""
         on = self.settings.losses_on
         losses = [await self.loss(model, on=on) for model in (before, *models.values())]
-        distances = [(model - before).norm() for model in models.values()]
+        distances = [self.trainable(model - before).norm() for model in models.values()]
         first, *others = [float(loss) for loss in losses]
         shares = first_order_weights(first, others, [float(distance) for distance in distances])
         return {name: share for name, share in zip(models, shares, strict=True) if share > 0}

@@ -51,11 +51,13 @@ class QFFLSettings(FedAvgSettings):
     """The p_k of the objective: as clients have samples, or all alike."""
 
 
-def fair_step(update: Vector, loss: Scalar, q: float, learning_rate: float) -> tuple[Vector, Scalar]:
-    """Delta_k / L and h_k / L of an update w_k - w [P], which took place at 1/L = `learning_rate`."""
+def fair_step(
+    update: Vector, length: Scalar, loss: Scalar, q: float, learning_rate: float
+) -> tuple[Vector, Scalar]:
+    """Delta_k / L and h_k / L of an update w_k - w [P] of this length, with 1/L = `learning_rate`."""
     loss = loss + _LEAST_LOSS
     steepness = loss**q
-    return update * (-1.0 * steepness), steepness + (q / learning_rate) * loss ** (q - 1) * update.norm() ** 2
+    return update * (-1.0 * steepness), steepness + (q / learning_rate) * loss ** (q - 1) * length**2
 
 
 class QFFLServer(RoundServer):
@@ -86,5 +88,6 @@ class QFFL(RoundClient):
         self.params = task.params
         loss = await self.loss(task.params, on="train")
         update = await self.trained(task.params) - task.params
-        delta, curvature = fair_step(update, loss, self.settings.q, self.compute.learning_rate)
+        length = self.trainable(update).norm()
+        delta, curvature = fair_step(update, length, loss, self.settings.q, self.compute.learning_rate)
         return FairStep(delta, curvature, self.samples)

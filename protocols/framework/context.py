@@ -8,6 +8,7 @@ import numpy as np
 
 from actors.transport import Transport
 from protocols.framework.compute import Compute
+from protocols.framework.vectors import Vector
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ class ClientContext:
 
     `rng` is its own random stream; `shared_seed` is a number that all clients were given before the start;
     `observe(name, value)` reports to the observer and costs nothing. `alone`: there are no peers and no
-    servers, and never will be. `links`: what the topology says of its links. `compute`: the device and data
-    of a server that has some; a client is handed its own beside these.
+    servers, and never will be. `links`: what the topology says of its links. `trainable`: a model with 0 in
+    place of what no optimizer changes. `compute`: the device and data of a server that has some; a client is
+    handed its own beside these.
     """
 
     transport: Transport
@@ -71,4 +73,5 @@ class ClientContext:
     newcomers: NewcomersStart = NewcomersStart()
     alone: bool = False
     links: Links = Links()
+    trainable: Callable[[Vector], Vector] = lambda of: of
     compute: Compute | None = None

@@ -379,6 +379,14 @@ class Node(Actor):
         """A model like `of`, with another part (or row of it); deferred."""
         return self.compute.with_part(of, name, part, row)
 
+    def trainable(self, of: Vector) -> Vector:
+        """A model, or an update, with 0 for what no optimizer changes, such as running statistics; deferred.
+
+        Norms, distances and cosines by which models are compared are those of this: the statistics tell what
+        inputs are like, not what has been learned of them.
+        """
+        return self.context.trainable(of)
+
     def dot(self, first: Vector, second: Vector) -> Scalar:
         """Inner product; deferred, and free of device time (it is small beside a gradient)."""
         return self.compute.dot(first, second)

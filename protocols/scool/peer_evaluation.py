@@ -85,7 +85,9 @@ class PeerEvaluations(Component):
         drawn = None
         if isinstance(prior, AttentionPrior):
             change = (client.params if model is None else model) - client.compute.initial()
-            drawn = client.apply(sketch, change, self.posterior.signs, width=self.settings.sketch)
+            drawn = client.apply(
+                sketch, client.trainable(change), self.posterior.signs, width=self.settings.sketch
+            )
         told: dict[str, Beliefs] = {}
         if self.in_rounds and prior is not None:
             told = prior.told_all(client.peers)  # what is learned from now on is of the next round

@@ -72,6 +72,11 @@ def _models(scenario: Scenario, simulation: Simulation) -> str:
         + (f" at {count:,} clients" if len(numbers) > 1 else "")
         for numel, count in numbers.values()
     ]
+    kinds = simulation.architectures
+    constants = sum(kind.constant_bytes for kind in kinds)
+    sizes += [f"{text.size(constants)} that nothing trains, once for all clients"] if constants else []
+    uncounted = sorted({name for kind in kinds for name in kind.uncounted})
+    sizes += [f"operations without a formula are estimated: {', '.join(uncounted)}"] if uncounted else []
     return f"{scenario.model.name}; {', '.join(sizes)}"
 
 
@@ -170,6 +175,7 @@ def _memory(scenario: Scenario, simulation: Simulation) -> str:
     samples = sum(part.x.nbytes + part.y.nbytes for part in (data.train, data.test))
     settings = [client.compute.settings for client in simulation.clients]
     models = sum(_NUMBER_BYTES * own.architecture.numel * (1 + own.optimizer.slots) for own in settings)
+    models += sum(architecture.constant_bytes for architecture in simulation.architectures)
     pending = f"up to {text.size(scenario.engine.pending_limit)} of results not computed yet"
     parts = [f"{text.size(models)} of models and optimizers", f"{text.size(samples)} of samples"]
     return (

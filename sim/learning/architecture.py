@@ -2,14 +2,15 @@
 
 The engine keeps a client's parameters as one vector of P float32 numbers. Modules are built on the meta
 device, where they hold shapes but no numbers, and a vector's values are put in their place. That works only
-for modules without state of their own: the running statistics of our batch norms are parameters as well.
+for modules without state of their own: the running statistics of our batch norms are parameters as well. What
+nothing changes, such as frozen parameters, is in no vector: all clients share it.
 """
 
 import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from protocols.framework.objectives import Embedding, Parameters
-from sim.learning.flops import FlopCounter
+from sim.learning.flops import flops_counted
 
 
 def _reset_affine(parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
@@ -33,6 +34,8 @@ def _reset_norm(parameters: Mapping[str, Tensor], generator: torch.Generator) ->
     for name, parameter in parameters.items():
         parameter.fill_(1.0 if name == "weight" else 0.0)
 
+
+_COUNTED = 2  # samples whose operations are counted: some norms take no single one
 
 _Reset = Callable[[Mapping[str, Tensor], torch.Generator], None]
 _RESETS: Mapping[type[nn.Module], _Reset] = {
@@ -71,13 +74,15 @@ class Architecture:
     engine can group clients by it. `slices` lists the parameters in the vector's order, that of
     `module.named_parameters()`; `numel` is P.
 
-    `untrained` are those that no optimizer touches, which modules name in an attribute `untrained`: the
-    `statistics` of batch norms, and what the engine draws before a training step, `drawn`, which modules name
-    in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
+    `untrained` are those of them that no optimizer touches, which modules name in an attribute `untrained`:
+    the `statistics` of batch norms, and what the engine draws before a training step, `drawn`, which modules
+    name in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
     """
 
     constants: Mapping[str, Tensor] = {}  # of a model of ours there are none
-    """Buffers that no call changes, by name, on the CPU."""
+    """Buffers and frozen parameters, which no call changes and all clients share, by name, on the CPU."""
+    examples: Tensor | None = None
+    """Samples whose operations are counted; without, some of zeros, which not every model takes."""
 
     def __init__(self, module: nn.Module, key: str, input_shape: tuple[int, ...]) -> None:
         """Raises TypeError for state other than parameters, and for parameters of no known initialisation."""
@@ -97,7 +102,12 @@ class Architecture:
         self.training_module = copy.deepcopy(module).train()
         self.key = key
         self.input_shape = input_shape
-        shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+        self._constants_on: dict[torch.device, Mapping[str, Tensor]] = {torch.device("cpu"): self.constants}
+        shapes = {
+            name: tuple(parameter.shape)
+            for name, parameter in module.named_parameters()
+            if name not in self.constants
+        }
         self._sizes = [math.prod(shape) for shape in shapes.values()]
         *offsets, self.numel = accumulate(self._sizes, initial=0)
         self.slices = tuple(map(ParameterSlice, shapes, shapes.values(), offsets))
@@ -134,6 +144,11 @@ class Architecture:
     def drawn_columns(self) -> Tensor:
         """The columns of `drawn`, one each, int64."""
         return torch.tensor([part.offset for part in self.drawn], dtype=torch.int64)
+
+    @property
+    def constant_bytes(self) -> int:
+        """Memory of the constants, of which there is one copy for all clients."""
+        return sum(each.nbytes for each in self.constants.values())
 
     def set_untrained(self, flat: Tensor, values: Tensor | None) -> None:
         """Set the untrained parameters of `flat` [N, P], in place, to `values` [N, U]; None if U = 0."""
@@ -209,7 +224,9 @@ class Architecture:
         named = self.unflatten(parameters) if isinstance(parameters, Tensor) else dict(parameters)
         if self.constants:
             device = next(iter(named.values())).device
-            named |= {name: constant.to(device) for name, constant in self.constants.items()}
+            if device not in self._constants_on:
+                self._constants_on[device] = {name: each.to(device) for name, each in self.constants.items()}
+            named |= self._constants_on[device]
         return named
 
     def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
@@ -251,27 +268,28 @@ class Architecture:
     @cached_property
     def forward_flops_per_sample(self) -> int:
         """Floating-point operations to evaluate one sample."""
-        return self._count_flops(training=False)
+        return self._flops(training=False)[0]
 
     @cached_property
     def training_flops_per_sample(self) -> int:
         """Floating-point operations of one sample's forward and backward pass, projections included."""
-        return self._count_flops(training=True)
+        return self._flops(training=True)[0]
 
-    @cached_property
-    def known_training_flops(self) -> int | None:
-        """The same; None for a model that cannot be evaluated at zeros, as a user's may be."""
-        try:
-            return self.training_flops_per_sample
-        except (RuntimeError, ValueError, TypeError, NotImplementedError):
-            return None
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """Operations of a training step of which nobody knows how many they are; estimated in all counts."""
+        return self._flops(training=True)[1]
 
-    def _count_flops(self, *, training: bool) -> int:
-        """Matrix products and convolutions, as torch counts; without any, 2 per parameter and pass."""
+    @cache  # noqa: B019  # an architecture lives as long as its run
+    def _flops(self, *, training: bool) -> tuple[int, tuple[str, ...]]:
+        """Matrix products and convolutions, as torch counts; without any, 2 per parameter and pass.
+
+        And the names of operations that could not be counted.
+        """
         # Of numbers: without them, on the meta device, torch would load its compiler, which takes seconds.
-        flat = torch.zeros(self.numel, requires_grad=training)
-        x = torch.zeros(1, *self.input_shape)
-        with FlopCounter() as counter, torch.set_grad_enabled(training):
+        flat = self.initial(torch.Generator().manual_seed(0)).requires_grad_(training)
+        x = torch.zeros(_COUNTED, *self.input_shape) if self.examples is None else self.examples
+        with flops_counted() as counter, torch.set_grad_enabled(training):
             if training and getattr(self.module, "projection", None) is not None:
                 embedding = self.embed(flat, x)
                 assert embedding.projections is not None
@@ -280,17 +298,22 @@ class Architecture:
                 output = self.forward(flat, x)
                 if training:
                     output.sum().backward()
-        return counter.total or (4 if training else 2) * self.numel
+        per_sample = counter.total // len(x) or (4 if training else 2) * self.numel
+        return per_sample, tuple(sorted(counter.uncounted))
 
 
 class OwnArchitecture(Architecture):
     """That of a model of the user's own, which `drawn` makes of a seed, and which starts as it is made."""
 
-    def __init__(self, drawn: Callable[[int], nn.Module], key: str, input_shape: tuple[int, ...]) -> None:
-        module = drawn(0)
+    def __init__(
+        self, drawn: Callable[[int], nn.Module], key: str, input_shape: tuple[int, ...], seed: int = 0
+    ) -> None:
+        """seed: of the model whose buffers and frozen parameters all share."""
+        module = drawn(seed)
         self._drawn = drawn
-        self.constants = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-        super().__init__(module.to("meta"), key, input_shape)
+        frozen = [(name, each) for name, each in module.named_parameters() if not each.requires_grad]
+        self.constants = {name: each.detach().clone() for name, each in (*frozen, *module.named_buffers())}
+        super().__init__(_shapes_of(module), key, input_shape)
 
     def _is_unknown(self, part: nn.Module) -> bool:
         return False
@@ -300,6 +323,15 @@ class OwnArchitecture(Architecture):
         named = dict(self._drawn(seed).named_parameters())
         flat = torch.cat([named[part.name].detach().float().reshape(-1) for part in self.slices])
         return flat.to(generator.device)
+
+
+def _shapes_of(module: nn.Module) -> nn.Module:
+    """The module on the meta device; what is tied stays tied, which it would not by `Module.to`."""
+    shapes: dict[int, Any] = {
+        id(each): nn.Parameter(each.detach().to("meta"), each.requires_grad) for each in module.parameters()
+    }
+    shapes |= {id(each): each.detach().to("meta") for each in module.buffers()}
+    return copy.deepcopy(module, shapes)
 
 
 class TrainingPass:

@@ -1,22 +1,105 @@
 """Counting the floating-point operations of torch's code."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch._ops import OpOverload
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+
+_aten = torch.ops.aten
+
+
+def _product(matrix: Tensor, *others: Any, **options: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _product_added(of: Tensor, matrix: Tensor, *others: Any, **options: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _sum_of_products(of: Tensor, left: Tensor, right: Tensor, **options: Any) -> int:
+    return 2 * left.numel() * right.shape[-1]
+
+
+def _convolution_backward(
+    gradient: Tensor, of: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, padding_out: Any, groups: int, wanted: Sequence[bool], **options: Any,
+) -> int:  # fmt: skip
+    """Each gradient costs what the forward pass does; torch's formula counts groups as if there were none."""
+    places = of if transposed else gradient
+    return 2 * sum(wanted[:2]) * (places.numel() // places.shape[1]) * weight.numel()
+
+
+def _trilinear(
+    first: Tensor, second: Tensor, third: Tensor, *missing: Any, out_val: Tensor, **options: Any
+) -> int:
+    shapes = []
+    for factor, dims in zip((first, second, third), missing, strict=False):
+        shape = list(factor.shape)
+        for dim in sorted(dims):
+            shape.insert(dim, 1)
+        shapes.append(shape)
+    return 2 * math.prod(torch.broadcast_shapes(*shapes))
+
+
+def _distances(left: Tensor, right: Tensor, *others: Any, **options: Any) -> int:
+    return 2 * left.numel() * right.shape[-2]
+
+
+def _distances_backward(gradient: Tensor, left: Tensor, right: Tensor, *others: Any, **options: Any) -> int:
+    return _distances(left, right)
+
+
+def _fourier(of: Tensor, dims: Sequence[int], *others: Any, out_val: Tensor, **options: Any) -> int:
+    size = max(of.numel(), out_val.numel())
+    length = math.prod(max(of.shape[dim], out_val.shape[dim]) for dim in dims)
+    return round(5 * size * math.log2(max(length, 2)))
+
+
+_FORMULAS: Mapping[Any, Callable[..., int]] = {
+    **flop_registry,
+    _aten.convolution_backward: _convolution_backward,
+    _aten.mv: _product,
+    _aten.addmv: _product_added,
+    _aten.dot: _product,
+    _aten.vdot: _product,
+    _aten.addbmm: _sum_of_products,
+    _aten._trilinear: _trilinear,
+    _aten._cdist_forward: _distances,
+    _aten._cdist_backward: _distances_backward,
+    _aten._fft_r2c: _fourier,
+    _aten._fft_c2c: _fourier,
+    _aten._fft_c2r: _fourier,
+}
+"""(arguments, out_val=result) -> operations. A multiplication and an addition are 2; a Fourier transform of n
+numbers is 5 n log2(n)."""
+
+_PRODUCTS = re.compile(
+    r"mm(_|$)|matmul|(^|_)linear(_|$)|conv|attention|encoder_layer|rnn|lstm|gru|linalg|(^|_)lu_|cholesky"
+    r"|solve|(^|_)(geqrf|ormqr|svd|eig)|pdist"
+)
+"""Names of torch's operations in which numbers are multiplied and added up. All others count nothing."""
 
 
 class FlopCounter(TorchDispatchMode):
     """Counts in `total` what matrix products, convolutions and attention do while it is entered.
 
     By torch's formulas, as `torch.utils.flop_counter.FlopCounterMode`, which first loads torch's compiler.
+    What is added or applied to single numbers counts nothing, as there. `uncounted` are the names of
+    operations that nobody has a formula for: they count 1 for each number that goes in or comes out.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.total = 0
+        self.uncounted: set[str] = set()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -31,7 +114,7 @@ class FlopCounter(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         named = kwargs or {}
-        formula: Callable[..., int] | None = flop_registry.get(func.overloadpacket)
+        formula = _FORMULAS.get(func.overloadpacket)
         if formula is None:
             with self:
                 parts = func.decompose(*args, **named)
@@ -40,4 +123,30 @@ class FlopCounter(TorchDispatchMode):
         output = func(*args, **named)
         if formula is not None:
             self.total += formula(*args, **named, out_val=output)
+        elif func.namespace not in ("aten", "prim") or _PRODUCTS.search(func.overloadpacket.__name__):
+            self.uncounted.add(func.overloadpacket._qualified_op_name)
+            self.total += sum(tensor.numel() for tensor in _tensors([args, named, output]))
         return output
+
+
+def _tensors(nested: Any) -> Iterator[Tensor]:
+    if isinstance(nested, Tensor):
+        yield nested
+    elif isinstance(nested, dict | list | tuple):
+        for part in nested.values() if isinstance(nested, dict) else nested:
+            yield from _tensors(part)
+
+
+@contextmanager
+def flops_counted() -> Iterator[FlopCounter]:
+    """Counts what is computed while it is entered, attention and recurrent layers product by product."""
+    mha, mkldnn = torch.backends.mha, torch.backends.mkldnn
+    before = mha.get_fastpath_enabled(), mkldnn.enabled
+    mha.set_fastpath_enabled(False)
+    mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        with sdpa_kernel(SDPBackend.MATH), FlopCounter() as counter:
+            yield counter
+    finally:
+        mha.set_fastpath_enabled(before[0])
+        mkldnn.enabled = before[1]

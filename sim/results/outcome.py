@@ -11,8 +11,8 @@ _MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
 
 def headlines(summary: Mapping[str, Any]) -> list[str]:
     """What went wrong, which must be known before the numbers are read; empty if nothing did."""
-    lines = [_ended(summary), _failed(summary), _restarted(summary), _diverged(summary), _fruitless(summary)]
-    return [line for line in lines if line is not None]
+    parts = (_ended, _failed, _restarted, _diverged, _fruitless, _uncounted)
+    return [line for part in parts if (line := part(summary)) is not None]
 
 
 def answer(summary: Mapping[str, Any]) -> str:
@@ -136,6 +136,13 @@ def _fruitless(summary: Mapping[str, Any]) -> str | None:
         f"{rounds['in_vain']:,} of {rounds['waits']:,} waits for a round's messages were in vain: nobody's "
         "came within protocol.patience"
     )
+
+
+def _uncounted(summary: Mapping[str, Any]) -> str | None:
+    names = summary.get("uncounted")
+    if not names:
+        return None
+    return f"no formula counts the operations of {', '.join(names)}: FLOPs, and times by them, are estimates"
 
 
 def _shortened(error: str) -> str:

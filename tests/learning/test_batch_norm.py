@@ -132,10 +132,9 @@ def test_replacing_keeps_values_settings_and_mode() -> None:
     assert type(replace_batch_norms(nn.BatchNorm1d(3))) is BatchNorm
 
 
-@pytest.mark.parametrize("options", [{"affine": False}, {"track_running_stats": False}, {"momentum": None}])
-def test_norms_of_other_kinds_are_refused(options: dict[str, Any]) -> None:
+def test_norms_of_other_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="running statistics"):
-        replace_batch_norms(nn.Sequential(nn.BatchNorm2d(3, **options)))
+        replace_batch_norms(nn.Sequential(nn.BatchNorm2d(3, momentum=None)))
 
 
 def test_a_norm_starts_as_the_identity() -> None:

@@ -25,7 +25,7 @@ def literally(points: np.ndarray, within: int, sweeps: int) -> tuple[np.ndarray,
 @pytest.mark.parametrize(("within", "sweeps"), [(1, 3), (3, 1), (3, 8), (7, 5)])
 def test_the_centre_of_the_nearest(within: int, sweeps: int) -> None:
     points = np.random.default_rng(2).standard_normal((7, 4))
-    centre, *near = threshold_clustering(*torch.tensor(points), within=within, sweeps=sweeps)
+    centre, *near = threshold_clustering(torch.ones(()), *torch.tensor(points), within=within, sweeps=sweeps)
     expected, close = literally(points, within, sweeps)
     np.testing.assert_allclose(centre.numpy(), expected, rtol=1e-12)
     assert [bool(each) for each in near] == close.tolist()
@@ -34,7 +34,7 @@ def test_the_centre_of_the_nearest(within: int, sweeps: int) -> None:
 def test_two_heaps_are_told_apart() -> None:
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.normal(3.0, 0.1, (4, 5)), rng.normal(-3.0, 0.1, (4, 5))])
-    centre, *near = threshold_clustering(*torch.tensor(points), within=4, sweeps=30)
+    centre, *near = threshold_clustering(torch.ones(()), *torch.tensor(points), within=4, sweeps=30)
     assert [float(each) for each in near] == [1.0] * 4 + [0.0] * 4
     np.testing.assert_allclose(centre.numpy(), points[:4].mean(axis=0), atol=1e-6)
 

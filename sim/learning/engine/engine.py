@@ -16,7 +16,7 @@ from sim.learning.engine.backends.kernels import Kernel, choose_backend
 from sim.learning.engine.execution import EngineStatistics, Execution
 from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot, Terms
-from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Weighted
+from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Trainable, Weighted
 from sim.learning.engine.graph.parts import Part, WithPart
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.graph.samples import ClientData
@@ -118,6 +118,14 @@ class Engine:
         inputs = (self._input(first, first.width), self._input(second, first.width))
         operation = self.intern(Dot(first.width))
         return Scalar.of_slot(self, 1, self.submit(operation, inputs, None, (self._scalars,))[0])
+
+    def trainable(self, of: Vector, architecture: Architecture) -> Vector:
+        """A vector with 0 in place of the architecture's untrained parameters, still deferred."""
+        if not architecture.untrained:
+            return of
+        operation = self.intern(Trainable(architecture))
+        slot = self.submit(operation, (self._input(of, architecture.numel),), None, (self.pool(of.width),))[0]
+        return Vector.of_slot(self, of.width, slot)
 
     def part(self, of: Vector, offset: int, width: int) -> Vector:
         """Columns [offset, offset + width) of a vector as a vector of its own, still deferred."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from sim.errors import UserError
 from sim.learning.models.model import ModelSection
 from sim.plugins.section import FAILURES, PluginSection, in_short
 
@@ -47,11 +48,15 @@ class OwnModel(PluginSection, ModelSection):
                         f"numbers of its own: set {path}.dropout = 0.0 (nn.Dropout works)"
                     )
             made = replace_dropouts(replace_batch_norms(made))
+            _require_vector(made)
             return made if inputs is None else SeveralInputs(made, inputs)
         except FAILURES as error:
             raise self.refusal(f"cannot be made: {in_short(error)}", error) from error
 
-    def architecture(self, input_shape: tuple[int, ...], classes: int, **options: Any) -> Architecture:
+    def architecture(
+        self, input_shape: tuple[int, ...], classes: int, seed: int = 0, **options: Any
+    ) -> Architecture:
+        """As of any model; `seed` draws what all clients share, see `OwnArchitecture`."""
         import torch
 
         from sim.learning.architecture import OwnArchitecture
@@ -62,7 +67,12 @@ class OwnModel(PluginSection, ModelSection):
                 torch.manual_seed(seed)
                 return self.module(input_shape, classes, **options)
 
-        return OwnArchitecture(drawn, self.key(input_shape, classes, **options), input_shape)
+        try:
+            return OwnArchitecture(drawn, self.key(input_shape, classes, **options), input_shape, seed)
+        except UserError:
+            raise
+        except FAILURES as error:
+            raise self.refusal(f"cannot be made: {in_short(error)}", error) from error
 
     def require_pure(
         self, architecture: Architecture, objective: Objective, views: int, dataset: Dataset
@@ -81,6 +91,7 @@ class OwnModel(PluginSection, ModelSection):
         x, y = [
             part[places].expand(_CLIENTS, *([-1] * part.ndim)) for part in (dataset.train_x, dataset.train_y)
         ]
+        architecture.examples = x[0]
         before = copy.deepcopy(dict(architecture.constants))
         kernel = Kernel(architecture, objective, "vmap")
         try:
@@ -92,9 +103,40 @@ class OwnModel(PluginSection, ModelSection):
             if not torch.equal(first.nan_to_num(), second.nan_to_num()):
                 raise ValueError("the same input gives other outputs when it is called again")
             kernel.gradients(flat, x, y)
+            architecture.training_flops_per_sample  # noqa: B018  # where the model's own code can be blamed
             for name, value in before.items():
                 if not torch.equal(value, architecture.constants[name]):
                     raise ValueError(f"it changes its buffer {name}, which is the same for all clients")
         except FAILURES as error:
             problem = f"cannot be computed for two clients at once: {in_short(error)}"
             raise self.refusal(problem, error) from error
+
+
+def _require_vector(module: nn.Module) -> None:
+    """ValueError unless what is trained of a module can be one vector of float32 numbers."""
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    for path, part in module.named_modules():
+        for parameter in part.parameters(recurse=False):
+            if is_lazy(parameter):
+                raise ValueError(
+                    f"{path or 'the model'} is a {type(part).__name__}, whose shape nobody knows before its "
+                    f"first input: use {type(part).__name__.removeprefix('Lazy')} with the number of inputs"
+                )
+    trained = {name: each for name, each in module.named_parameters() if each.requires_grad}
+    if not trained:
+        raise ValueError("it has no parameters to train: requires_grad is False for all that it has")
+    at: dict[int, str] = {}
+    for name, parameter in trained.items():
+        if parameter.dtype != torch.float32:
+            kind = str(parameter.dtype).removeprefix("torch.")
+            raise ValueError(f"{name} is {kind}: parameters that are trained must be float32")
+        if parameter._backward_hooks:
+            raise ValueError(f"{name} has a hook on its gradient, which is not called for each client")
+        other = at.setdefault(parameter.data_ptr(), name)
+        if other != name and parameter.numel():
+            raise ValueError(
+                f"{other} and {name} share their memory, but are two parameters; to tie them, let both be "
+                "the same nn.Parameter"
+            )

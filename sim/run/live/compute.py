@@ -132,10 +132,9 @@ class DeviceCompute(Compute):
         return self.training_steps * self.samples_per_step + self._samples_measured
 
     @property
-    def flops(self) -> float | None:
-        """Floating-point operations of all training steps and gradients so far; None where nobody knows."""
-        per_sample = self.settings.architecture.known_training_flops
-        return None if per_sample is None else self.samples_seen * float(per_sample)
+    def flops(self) -> float:
+        """Floating-point operations of all training steps and gradients so far."""
+        return self.samples_seen * float(self.settings.architecture.training_flops_per_sample)
 
     @property
     def step_s(self) -> float:

@@ -7,6 +7,7 @@ from actors.message import Envelope
 from actors.supervisor import Supervisor
 from protocols.framework.requirements import ProtocolSettings
 from sim.kernel.clock import VirtualLoop
+from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine
 from sim.results.trace import Trace
 from sim.run.live.lives import A, ChurnCounts, ClientLife, Life, ServerLife
@@ -300,6 +301,12 @@ class Simulation:
     def lives(self) -> list[Life[Any]]:
         """All clients, and then all servers."""
         return [*self.clients, *self.servers]
+
+    @property
+    def architectures(self) -> list[Architecture]:
+        """The clients' architectures, each once."""
+        models = [client.compute.settings.architecture for client in self.clients]
+        return list({model.key: model for model in models}.values())
 
     @property
     def clients_up(self) -> list[ClientLife]:

@@ -150,9 +150,7 @@ class Observer:
         computes = [client.compute for client in self.by_name.values()]
         steps = sum([compute.training_steps for compute in computes])
         self.metrics.add(now, ALL, "steps_taken", steps)
-        flops = [compute.flops for compute in computes]
-        if None not in flops:
-            self.metrics.add(now, ALL, "flops", sum(filter(None, flops)))
+        self.metrics.add(now, ALL, "flops", sum([compute.flops for compute in computes]))
 
     def _evaluate_models(self, now: float, up: Sequence[ClientLife]) -> None:
         for clients in with_same_model(up):

@@ -50,6 +50,7 @@ def summarise(
         "population": _population(simulation) if simulation.observer.measure == "accuracy" else None,
         **_of_what_went_wrong(simulation, up),
         "interrupted": interrupted,
+        "uncounted": sorted({name for kind in simulation.architectures for name in kind.uncounted}),
         "notices": list(simulation.scenario.notices),
     }
     if simulation.scenario.run.target_accuracy is not None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -174,7 +175,11 @@ class _Builder:
             starts.append(self.engine.vector(start))
         return starts
 
-    def _context(self, simulation: Simulation, name: str, membership: MembershipView) -> ClientContext:
+    def _context(
+        self, simulation: Simulation, name: str, membership: MembershipView, index: int = 0
+    ) -> ClientContext:
+        """index: of the client whose model it has; that of servers is the first client's."""
+        model = self.learning.settings[index].architecture
         return ClientContext(
             self.network,
             membership,
@@ -184,6 +189,7 @@ class _Builder:
             newcomers_start(self.scenario),
             self.scenario.protocol.alone,
             self.links.get(name, Links()),
+            lambda of: self.engine.trainable(cast(Vector, of), model),
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> ClientLife:
@@ -192,7 +198,7 @@ class _Builder:
 
         compute = self._compute(index, name, bytes_sent)
         membership = self.view_of(name, self.neighbours[name])
-        context = self._context(simulation, name, membership)
+        context = self._context(simulation, name, membership, index)
         protocol = self.scenario.protocol
 
         def fresh() -> Client:

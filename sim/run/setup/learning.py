@@ -92,8 +92,10 @@ def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple
             f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
             'models, for which it must be "decoupled"'
         )
-    elif isinstance(model, OwnModel) and dataset.inputs is not None:
-        options["common"]["inputs"] = dataset.inputs
+    elif isinstance(model, OwnModel):
+        options["common"]["seed"] = scenario.run.seed
+        if dataset.inputs is not None:
+            options["common"]["inputs"] = dataset.inputs
     kinds = {
         kind: _trained(scenario, dataset, model.architecture(shape, dataset.outputs, **given))
         for kind, given in options.items()

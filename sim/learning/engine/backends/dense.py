@@ -27,6 +27,13 @@ class Layer:
 
 Parts = list[tuple[Tensor, Tensor]]
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _is_altered(part: nn.Module) -> bool:
+    """Whether a module does more than its class says."""
+    return "forward" in vars(part) or any(getattr(part, hooks) for hooks in _HOOKS)
+
 
 class DenseChain(Backend):
     """Linear layers with a ReLU between each two, behind a flattening of the input.
@@ -40,7 +47,7 @@ class DenseChain(Backend):
         offsets = {part.name: part.offset for part in architecture.slices}
         self.layers = tuple(
             Layer(part.in_features, part.out_features, offsets[f"{name}.weight"], offsets[f"{name}.bias"])
-            for name, part in architecture.module.named_children()
+            for name, part in architecture.module._modules.items()
             if isinstance(part, nn.Linear)
         )
         self._minus_one = torch.full((1, 1, 1), -1.0)
@@ -48,9 +55,11 @@ class DenseChain(Backend):
     @classmethod
     def suits(cls, architecture: Architecture, objective: Objective) -> bool:
         module = architecture.module
-        if objective is not cross_entropy or not isinstance(module, nn.Sequential):
+        if objective is not cross_entropy or type(module).forward is not nn.Sequential.forward:
             return False
-        flatten, *others = module.children()
+        if architecture.constants or any(map(_is_altered, module.modules())):
+            return False
+        flatten, *others = module._modules.values()  # `children` leaves out what is used a second time
         linear, relus = others[::2], others[1::2]
         return (
             type(flatten) is nn.Flatten
@@ -58,6 +67,7 @@ class DenseChain(Backend):
             and len(linear) == len(relus) + 1
             and all(type(part) is nn.Linear and part.bias is not None for part in linear)
             and all(type(part) is nn.ReLU for part in relus)
+            and len(architecture.slices) == 2 * len(linear)  # else some are tied
         )
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.drawing import draw, undraw
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot
@@ -150,6 +151,18 @@ class Dot(Operation):
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         return ((gather_inputs(nodes, 0) * gather_inputs(nodes, 1)).sum(dim=1, keepdim=True),)
+
+
+@dataclass(frozen=True)
+class Trainable(Operation):
+    """A vector with 0 in place of untrained parameters."""
+
+    architecture: Architecture
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        vectors = gather_inputs(nodes, 0)
+        self.architecture.clear_untrained(vectors)
+        return (vectors,)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _NormBase
 
 from sim.errors import UserError
-from sim.learning.models.modules.replacing import replaced
+from sim.learning.models.modules.replacing import converted
 
 
 class BatchNorm(nn.Module):
-    """torch.nn.BatchNorm1d and 2d with the running statistics among the parameters.
+    """torch.nn.BatchNorm1d, 2d and 3d with the running statistics among the parameters.
 
     So they are sent, mixed and kept with a model, and each client has its own under `vmap`. In training,
     inputs are normalised by the batch's mean and biased variance, and the running statistics move towards its
@@ -20,19 +21,21 @@ class BatchNorm(nn.Module):
     untrained = ("running_mean", "running_var")
     """Parameters that no optimizer touches."""
 
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
     running_mean: Tensor  # for the type checker: of nn.Parameters it would not let us set the new ones
     running_var: Tensor
 
     def __init__(self, features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
-        self.features, self.eps, self.momentum = features, eps, momentum
+        self.num_features, self.eps, self.momentum = features, eps, momentum
         self.weight = nn.Parameter(torch.ones(features))
         self.bias = nn.Parameter(torch.zeros(features))
         self.register_parameter("running_mean", nn.Parameter(torch.zeros(features)))
         self.register_parameter("running_var", nn.Parameter(torch.ones(features)))
 
     def extra_repr(self) -> str:
-        return f"{self.features}, eps={self.eps}, momentum={self.momentum}"
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
     def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
         """Start as the identity: weight and variance 1, bias and mean 0."""
@@ -40,7 +43,7 @@ class BatchNorm(nn.Module):
             values.fill_(1.0 if name in ("weight", "running_var") else 0.0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, C] or [B, C, H, W] -> the same shape. UserError for a training batch of 1 value per channel."""
+        """[B, C, ...] -> the same shape. UserError for a training batch of 1 value per channel."""
         if not self.training:
             mean, variance = self.running_mean.detach(), self.running_var.detach().clamp(min=0)
             return functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
@@ -61,21 +64,31 @@ class BatchNorm(nn.Module):
 
 
 def replace_batch_norms(module: nn.Module) -> nn.Module:
-    """Replace torch's 1d and 2d batch norms inside `module`, in place, by ours with the same values.
+    """Make torch's batch norms inside `module` ours, in place and with the same values; returns the module.
 
-    Returns the module, or its replacement if it is a batch norm itself. ValueError for norms without weights,
-    without running statistics, or with a cumulative average (momentum None).
+    Norms without running statistics stay: they have no state. ValueError for norms whose running statistics
+    are computed in another way: averages over all batches (momentum None), and classes derived from torch's.
     """
-    return replaced(module, (nn.BatchNorm1d, nn.BatchNorm2d), _ours)
+    converted(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), _convert)
+    for path, part in module.named_modules():
+        if isinstance(part, _NormBase) and part.running_mean is not None:
+            kind = type(part).__name__
+            raise ValueError(
+                f"{path or 'the model'} is a {kind} with running statistics. Each client has its own of "
+                "torch.nn.BatchNorm1d, 2d and 3d, but not of classes derived from them: put what it adds "
+                "behind the norm, or set track_running_stats=False"
+            )
+    return module
 
 
-def _ours(theirs: nn.BatchNorm1d | nn.BatchNorm2d) -> BatchNorm:
-    if not theirs.affine or theirs.running_mean is None or theirs.momentum is None:
-        raise ValueError(f"{theirs}: needs weights, running statistics and a momentum")
-    assert theirs.running_var is not None
-    ours = BatchNorm(theirs.num_features, theirs.eps, theirs.momentum)
-    ours.weight, ours.bias = theirs.weight, theirs.bias
-    ours._parameters["running_mean"] = nn.Parameter(theirs.running_mean)
-    ours._parameters["running_var"] = nn.Parameter(theirs.running_var)
-    ours.train(theirs.training)
-    return ours
+def _convert(norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d) -> None:
+    if norm.running_mean is None:
+        return
+    if norm.momentum is None:
+        raise ValueError(f"{norm}: its running statistics need a momentum")
+    norm.__class__ = BatchNorm  # type: ignore[assignment]
+    del norm.num_batches_tracked
+    for name in BatchNorm.untrained:
+        statistics = norm._buffers.pop(name)
+        assert statistics is not None
+        norm.register_parameter(name, nn.Parameter(statistics))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from sim.learning.models.modules.replacing import replaced
+from sim.learning.models.modules.replacing import converted
 
 _MASK = 0xFFFFFFFF
 
@@ -55,5 +55,10 @@ def _mixed(numbers: Tensor) -> Tensor:
 
 
 def replace_dropouts(module: nn.Module) -> nn.Module:
-    """Replace torch's dropouts inside `module`, in place, by ours. Returns the module, or its replacement."""
-    return replaced(module, nn.Dropout, lambda theirs: Dropout(theirs.p).train(theirs.training))
+    """Make torch's dropouts inside `module` ours, in place; returns the module."""
+    return converted(module, (nn.Dropout,), _convert)
+
+
+def _convert(theirs: nn.Dropout) -> None:
+    theirs.__class__ = Dropout  # type: ignore[assignment]
+    theirs.register_parameter("draw", nn.Parameter(torch.zeros(())))

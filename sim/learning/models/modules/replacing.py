@@ -1,23 +1,20 @@
-"""Replacing modules of torch inside a model by ours."""
+"""Making modules of torch inside a model ours."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from torch import nn
 
 
-def replaced(
-    module: nn.Module, kinds: type[nn.Module] | tuple[type[nn.Module], ...], ours: Callable[[Any], nn.Module]
+def converted(
+    module: nn.Module, kinds: tuple[type[nn.Module], ...], convert: Callable[[Any], None]
 ) -> nn.Module:
-    """Replace every part of these kinds inside `module` by `ours(part)`, in place.
+    """Have `convert` make every part of exactly these kinds one of ours, in place; returns the module.
 
-    Returns the module, or `ours` of it if it is of these kinds itself. A part that is used in several places
-    gets one replacement.
+    The part stays the object that it was, with its hooks and wherever it is used. A class derived from one of
+    the kinds may have a forward pass of its own, and stays what it is.
     """
-    replacement = cache(ours)
-    for owner in list(module.modules()):
-        for name, part in owner._modules.items():  # named_children lists a part that is used twice only once
-            if isinstance(part, kinds):
-                setattr(owner, name, replacement(part))
-    return replacement(module) if isinstance(module, kinds) else module
+    for part in module.modules():
+        if type(part) in kinds:
+            convert(part)
+    return module
