@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from sim.errors import UserError
 from sim.results.kaplan_meier import Reached
+from sim.results.measures import MEASURES
 from sim.results.metrics import ALL, Series, worst_decile
 from sim.results.outcome import protocol
 from sim.results.population import Panel, Population
 from sim.results.store.run_directory import RunDirectory
-from sim.results.view import MEASURES, RunView
+from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from sim.results import text
-from sim.results.view import MEASURES
+from sim.results.measures import MEASURES
 from sim.studies.comparison import BUDGETS, Comparison, Line, SeedGroup, Target
 from sim.studies.statistics import Estimate
 from sim.studies.study import CATCH_UP, RECOVERY, WAITS, WORST, higher_is_better

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
+from sim.results.measures import Measure
 from sim.results.metrics import ALONE, Series, value_at, worst_decile
 from sim.results.population import ARRIVALS, Panel
 from sim.results.report.blocks import Cell, Table, number, points, seconds, share
@@ -22,7 +23,7 @@ from sim.results.report.style import (
     measure_axis,
     time_axis,
 )
-from sim.results.view import Measure, RunView, evenly
+from sim.results.view import RunView, evenly
 
 MOST_POINTS = 600  # of a line
 MOST_STEPS = 2_000  # of the number of clients, in which each arrival is one

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sim.results import outcome, text
+from sim.results.measures import MEASURES
 from sim.results.population import ARRIVALS, LifecycleEvent, Population
 from sim.results.report import curves
 from sim.results.report.bars import SLOW, bytes_by_type, gains, least_px, work_done
@@ -288,8 +289,7 @@ def _details(view: RunView) -> Section:
         ("clients", text.number),
         ("accuracy", text.share),
         ("settled", text.share),
-        ("distance", text.number),
-        ("loss", text.number),
+        *[(measure.name, text.number) for measure in MEASURES if not measure.is_share],
         ("target", text.number),
         ("graph", ratio),
         ("messages", text.number),
