@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.results.measures import MEASURES, Measure
-from sim.results.metrics import ALL, ALONE, EDGE_THRESHOLD, Series
+from sim.results.metrics import ALL, ALONE, EDGE_THRESHOLD, OWN_METRICS, Series
 from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, panel_of
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
@@ -113,6 +113,30 @@ class RunView:
         if name not in self._panels:
             self._panels[name] = panel_of(self._directory.scan("metrics"), name, self.clients)
         return self._panels[name]
+
+    @cached_property
+    def observed(self) -> list[str]:
+        """The names under which the method itself observed numbers, in the order of first mention."""
+        rows = self._directory.scan("metrics").filter(pl.col("actor") != ALL, pl.col("value").is_finite())
+        names = rows.select(pl.col("name").unique(maintain_order=True)).collect()["name"].to_list()
+        own = {*OWN_METRICS, "iterations", *[measure.name for measure in MEASURES]}
+        of_models = [name.removesuffix(ALONE).partition("_of_")[0] for name in names]
+        return [name for name, of in zip(names, of_models, strict=True) if of not in own]
+
+    def panel_of_servers(self, name: str) -> Panel | None:
+        """One metric of the actors that are no clients."""
+        rows = self._directory.scan("metrics")
+        others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
+        return panel_of(
+            rows, name, others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
+        )
+
+    @cached_property
+    def others(self) -> list[tuple[Measure, Panel]]:
+        """What else was measured of the clients' models, beside what they are judged by."""
+        judged = None if self.measure is None else self.measure[0]
+        panels = [(measure, self.panel(measure.name)) for measure in MEASURES if measure != judged]
+        return [(measure, panel) for measure, panel in panels if panel is not None]
 
     def last(self, name: str) -> NDArray[np.float64] | None:
         """Each client's last value [N] of one metric, NaN without any; None if it was never recorded."""

@@ -28,6 +28,8 @@ from sim.run.live.simulation import Simulation
 from sim.run.measure.personalized_models import metric_of
 from sim.world.network import Counts
 
+_COUNTS_MAX = 100_000  # of samples of a class at a client, in a summary
+
 
 def summarise(
     simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
@@ -44,6 +46,7 @@ def summarise(
         "work": _work(simulation),
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
+        "class_counts": _class_counts(simulation),
         "client_names": [client.name for client in simulation.clients],
         "places": None if simulation.network.places is None else dict(simulation.network.places),
         "rounds": _rounds(simulation),
@@ -191,6 +194,16 @@ def _engine(simulation: Simulation) -> dict[str, Any]:
         "memory": engine.bytes_held,
         "memory_per_client": engine.bytes_held / len(simulation.clients),
     }
+
+
+def _class_counts(simulation: Simulation) -> list[list[int]] | None:
+    """How many training samples of each class each client has; None without classes, or of very many."""
+    clients = simulation.clients
+    classes = clients[0].compute.classes
+    if simulation.scenario.data.task != "classification" or len(clients) * classes > _COUNTS_MAX:
+        return None
+    counts: list[list[int]] = simulation.engine.data.train.class_counts(classes)[: len(clients)].tolist()
+    return counts
 
 
 def _client_counts(simulation: Simulation) -> dict[str, int]:
