@@ -11,6 +11,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column, Table
 
 from sim.results import outcome, text
+from sim.results.measures import MEASURES, measure_called
 from sim.run.save.progress import RUNNING, Progress
 
 _PLAIN_EVERY_S = 60.0
@@ -134,13 +135,24 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("protocol", outcome.protocol(summary))]
     if accuracy["mean"] is not None:
         rows.append(("accuracy", f"{_accuracy(accuracy)} ({outcome.whom(summary)})"))
+    for measure in MEASURES:
+        mean = (summary.get(measure.name) or {}).get("mean")
+        if mean is not None and measure.name != "accuracy":
+            rows.append((measure.label, measure.text(mean)))
     if (settled := summary["settled"]) is not None:
         since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since they came"
         rows.append(("of those settled", f"{_accuracy(settled)} ({since})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
     if summary.get("help") is not None:
-        rows.append(("gained by help", _gained(summary["help"], is_share=accuracy["mean"] is not None)))
+        rows.append(
+            (
+                "gained by help",
+                _gained(
+                    summary["help"], is_share=measure_called(summary.get("measure", "accuracy")).is_share
+                ),
+            )
+        )
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))

@@ -23,6 +23,7 @@ def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]
         ("protocol", scenario.protocol.label + (", alone" if scenario.protocol.alone else "")),
         ("clients", _clients(simulation)),
         ("data", _data(scenario, simulation)),
+        *([("features", simulation.features)] if simulation.features else []),
         ("model", _models(scenario, simulation)),
         ("time", _time(scenario)),
         ("training", _training(scenario, simulation)),

@@ -17,6 +17,7 @@ from sim.cli.commands import app
 from sim.cli.console import StatusLine, Terminal
 from sim.cli.exit_codes import FAILED, endings, say, stop
 from sim.results import text
+from sim.results.measures import measure_called
 from sim.run.interrupts import answering, exit_code, raise_interrupted
 
 if TYPE_CHECKING:
@@ -239,5 +240,4 @@ def _shown(row: dict[str, Any], column: str) -> str:
         return str(row[column])
     if row["result"] is None:
         return text.NOTHING
-    number = text.share(row["result"]) if row["measure"] == "accuracy" else text.number(row["result"])
-    return f"{row['measure']} {number}"
+    return f"{row['measure']} {measure_called(row['measure']).text(row['result'])}"

@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from sim.errors import UserError
 from sim.results import text
-from sim.results.outcome import headlines, protocol
+from sim.results.outcome import headlines, judged, protocol
 from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.output_dir import HIDDEN, REPORT, is_results
 from sim.results.store.run_directory import RunDirectory
@@ -144,8 +144,8 @@ def _sweep(folder: Path) -> dict[str, Any]:
 
 def _ended(folder: Path) -> dict[str, Any]:
     summary = RunDirectory.load(folder).summary()
-    mean = summary["accuracy"]["mean"]
     facts = [protocol(summary), f"seed {summary['seed']}", text.duration(summary["virtual_seconds"])]
-    facts += [f"accuracy {text.share(mean)}"] if mean is not None else []
+    if (found := judged(summary)) is not None:
+        facts.append(f"{found[0].name} {found[0].text(found[1])}")
     facts += ["interrupted"] if summary.get("interrupted") else headlines(summary)
     return {"name": folder.name, "facts": facts, "pages": [REPORT] if (folder / REPORT).is_file() else []}

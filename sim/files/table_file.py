@@ -29,7 +29,7 @@ class TextFormat:
 def read_table(file: InputFile, text: TextFormat) -> pl.DataFrame:
     """The columns of a .parquet file, or else of a file of text, whose values are all texts (null: empty).
 
-    Columns of a .parquet file are texts or numbers (float64). Raises UserError.
+    Columns of a .parquet file are texts or numbers (int64, float64). Raises UserError.
     """
     if file.path.suffix == ".parquet":
         found = file.parsed(lambda content: _parquet(file, content), "a Parquet table")
@@ -71,6 +71,8 @@ def _plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArr
         return column.cast(pa.string())
     if pa.types.is_boolean(kind):
         return column.cast(pa.int8()).cast(pa.float64())
+    if pa.types.is_signed_integer(kind):
+        return column.cast(pa.int64())
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return column.cast(pa.float64(), safe=False)
     raise file.refusal(f"column {shown(name)} has the type {kind}; must be numbers or texts")

@@ -8,7 +8,15 @@ from torch import Tensor
 
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.samples import Subset
-from sim.learning.metrics import METRICS, ParameterMetric, SampleMetric
+from sim.learning.metrics import (
+    METRICS,
+    Metric,
+    ObjectiveMetric,
+    OutputMetric,
+    ParameterMetric,
+    SampleMetric,
+    metrics_of,
+)
 
 # What is measured in one call. On a CPU it stays in the cache (measured).
 _CLIENTS, _CHUNK_BYTES = 128, 8 * 2**20
@@ -24,46 +32,95 @@ def measure_models(
     subset: Subset,
     clients: Sequence[int],
     shares: Tensor | None = None,
+    names: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
-    """The METRICS of a task, [N] each, of each client's model `rows[n]`, on its own samples in `subset`.
+    """The `metrics_of` these names, [N] each, of each client's model `rows[n]`, on its samples in `subset`.
 
     With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
-    classes, or their outputs in a regression, are averaged in these shares. ValueError for ensembles in a
-    task that predicts nothing.
+    classes, or their outputs in a regression, are averaged in these shares, and so is
+    what they minimise. ValueError for ensembles in a task that predicts nothing.
 
     A client without samples gets nan. So does one whose loss is not finite, of all else: which class is the
     largest of numbers that are none says nothing of what was learned.
     """
     if shares is not None and shares.shape[1] == 1:
         rows, shares = rows[:, 0], None
-    samples = [metric for metric in METRICS[task] if isinstance(metric, SampleMetric)]
-    others = [metric for metric in METRICS[task] if isinstance(metric, ParameterMetric)]
+    metrics = metrics_of(task, names, kernel.objective)
+    others = [metric for metric in metrics if isinstance(metric, ParameterMetric)]
     if shares is not None and others:
         raise ValueError(f"an ensemble averages probabilities of classes, which the task {task} has not")
-    found = {metric.name: np.full(len(clients), np.nan) for metric in samples}
+    loss = [metric for metric in METRICS[task] if metric.name == "loss"]  # which says whether all else counts
+    on_samples = {metric.name: metric for metric in (*loss, *metrics) if metric not in others}
+    found = {name: np.full(len(clients), np.nan) for name in on_samples}
     numbers = np.asarray(clients, dtype=np.int64)
-    counts = subset.counts[numbers] if samples else np.empty(0, np.int64)
-    mean = _mean if task == "regression" else _log_mean
+    counts = subset.counts[numbers] if found else np.empty(0, np.int64)
     for count in np.unique(counts[counts > 0]).tolist():
         same = np.flatnonzero(counts == count)
         at_once, length = _at_once(kernel, rows.device, len(same), subset.sample_bytes)
         for first in range(0, len(same), at_once):
             block = same[first : first + at_once]
             chosen = torch.from_numpy(block).to(rows.device)
-            models, weights = rows[chosen], None if shares is None else shares[chosen]
-            sums = [np.zeros(len(block)) for _ in samples]
+            look = _Look(kernel, rows[chosen], None if shares is None else shares[chosen], task)
             for start in range(0, count, length):
                 x, y = subset.of_each(numbers[block], np.arange(start, min(start + length, count)))
-                outputs = kernel.outputs(models, x) if weights is None else mean(kernel, models, x, weights)
-                scores = outputs.transpose(1, 2)  # [N, classes, B]
-                for metric, total in zip(samples, sums, strict=True):
-                    total += metric.values(scores, y).sum(dim=1).double().cpu().numpy()
-            for metric, total in zip(samples, sums, strict=True):
-                found[metric.name][block] = total / count
+                look.add(list(on_samples.values()), x, y)
+            for name, values in look.measured(list(on_samples.values()), count).items():
+                found[name][block] = values
     for name, values in found.items():
-        if name != "loss":
+        if name not in ("loss", "objective"):
             values[~np.isfinite(found["loss"])] = np.nan
-    return found | {metric.name: metric.of_models(rows, subset, clients) for metric in others}
+    found |= {metric.name: metric.of_models(rows, subset, clients) for metric in others}
+    return {metric.name: found[metric.name] for metric in metrics}
+
+
+class _Look:
+    """What is measured of some clients' models [N, P], or ensembles [N, K, P], chunk by chunk of samples."""
+
+    def __init__(self, kernel: Kernel, models: Tensor, shares: Tensor | None, task: str) -> None:
+        self._kernel, self._models, self._shares = kernel, models, shares
+        self._mean = _mean if task == "regression" else _log_mean
+        self._sums: dict[str, np.ndarray] = {}
+        self._outputs: list[np.ndarray] = []
+        self._targets: list[np.ndarray] = []
+
+    def add(self, metrics: Sequence[Metric], x: Tensor, y: Tensor) -> None:
+        """Look at samples x [N, B, ...], or [1, B, ...], and y [N, B] or [N, B, T]."""
+        kernel, models, shares = self._kernel, self._models, self._shares
+        outputs = kernel.outputs(models, x) if shares is None else self._mean(kernel, models, x, shares)
+        scores = outputs.transpose(1, 2)  # [N, classes, B]
+        for metric in metrics:
+            if isinstance(metric, SampleMetric):
+                total = metric.values(scores, y).sum(dim=1)
+            elif isinstance(metric, ObjectiveMetric):
+                total = self._minimised(x.expand(len(models), *x.shape[1:]), y) * y.shape[1]
+            else:
+                continue
+            self._sums[metric.name] = self._sums.get(metric.name, 0.0) + total.double().cpu().numpy()
+        if any(isinstance(metric, OutputMetric) for metric in metrics):
+            self._outputs.append(outputs.double().cpu().numpy())
+            self._targets.append(y.cpu().numpy())
+
+    def measured(self, metrics: Sequence[Metric], count: int) -> dict[str, np.ndarray]:
+        """The metrics, [N] each, of all that was looked at: `count` samples of each client."""
+        found = {name: total / count for name, total in self._sums.items()}
+        for metric in metrics:
+            if isinstance(metric, OutputMetric):
+                outputs, targets = (np.concatenate(each, axis=1) for each in (self._outputs, self._targets))
+                found[metric.name] = np.array(
+                    [
+                        metric.of_outputs(*pair) if np.isfinite(pair[0]).all() else np.nan
+                        for pair in zip(outputs, targets, strict=True)
+                    ]
+                )
+        return found
+
+    def _minimised(self, x: Tensor, y: Tensor) -> Tensor:
+        """What the clients minimise, [N]; of ensembles, the mean of their models'."""
+        if self._shares is None:
+            return self._kernel.losses(self._models, x, y)
+        places = range(self._models.shape[1])
+        losses = [self._kernel.losses(self._models[:, place], x, y) for place in places]
+        return (torch.stack(losses, dim=1) * self._shares).sum(dim=1)
 
 
 def _at_once(kernel: Kernel, device: torch.device, clients: int, sample_bytes: int) -> tuple[int, int]:

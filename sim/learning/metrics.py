@@ -1,9 +1,9 @@
-"""The metrics that the observer evaluates: to add one, add it to `METRICS`.
+"""The metrics that the observer evaluates: to add one, add it to `METRICS`, and to MEASURES of the results.
 
 A metric is called `name` in the results. Its value is one number for each client.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sim.learning.engine.graph.samples import Subset
+from sim.learning.objectives import OBJECTIVES, Objective
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,29 @@ class ParameterMetric:
     of_models: Callable[[Tensor, Subset, Sequence[int]], np.ndarray]
 
 
+@dataclass(frozen=True)
+class OutputMetric:
+    """A metric of all outputs of a client [B, K] beside its true classes [B], or beside targets [B, T].
+
+    of_outputs: the number, by scikit-learn. of_tags: whether targets must be 0 or 1 each: tags, of which a
+    sample may have several, and has those with an output above 0.
+    """
+
+    name: str
+    of_outputs: Callable[[np.ndarray, np.ndarray], float]
+    of_tags: bool = True
+
+
+@dataclass(frozen=True)
+class ObjectiveMetric:
+    """What the clients minimise, a mean over a client's samples."""
+
+    name: str
+
+
+Metric = SampleMetric | ParameterMetric | OutputMetric | ObjectiveMetric
+
+
 def accuracy(scores: Tensor, y: Tensor) -> Tensor:
     """Whether a sample's class has the highest score."""
     return scores.max(dim=1).indices == y  # argmax takes five times as long on a CPU
@@ -51,6 +75,11 @@ def squared_error(scores: Tensor, y: Tensor) -> Tensor:
     return (scores - y.transpose(1, 2)).square().mean(dim=1)
 
 
+def tag_accuracy(scores: Tensor, y: Tensor) -> Tensor:
+    """The share of a sample's tags that are told rightly."""
+    return ((scores > 0) == (y.transpose(1, 2) > 0)).float().mean(dim=1)
+
+
 def distance_to_optimum(rows: Tensor, subset: Subset, clients: Sequence[int]) -> np.ndarray:
     """||x - mu|| of quadratic clients, whose single test row is (a, mu)."""
     numbers = np.asarray(clients, dtype=np.int64)
@@ -58,11 +87,103 @@ def distance_to_optimum(rows: Tensor, subset: Subset, clients: Sequence[int]) ->
     return (rows - x[:, 0, 1:]).norm(dim=1).double().cpu().numpy()
 
 
-METRICS: Mapping[str, tuple[SampleMetric | ParameterMetric, ...]] = {
-    "classification": (SampleMetric("accuracy", accuracy), SampleMetric("loss", cross_entropy)),
-    "regression": (SampleMetric("loss", squared_error),),
+def _score(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
+    """A function of scikit-learn of true and predicted classes, or tags: its mean over the classes there."""
+
+    def score(outputs: np.ndarray, y: np.ndarray) -> float:
+        from sklearn import metrics
+
+        predicted = outputs > 0 if y.ndim == 2 else outputs.argmax(axis=1)
+        truth = y > 0 if y.ndim == 2 else y
+        return float(getattr(metrics, name)(truth, predicted, average="macro", zero_division=0))
+
+    return score
+
+
+def area_under_curve(outputs: np.ndarray, y: np.ndarray) -> float:
+    """Of the ROC curve, each class against the others, or each tag: the mean over those with both kinds."""
+    from scipy.special import softmax
+    from sklearn.metrics import roc_auc_score
+
+    truth = y > 0 if y.ndim == 2 else y[:, None] == np.arange(outputs.shape[1])
+    scores = outputs if y.ndim == 2 else softmax(outputs, axis=1)
+    both = truth.any(axis=0) & ~truth.all(axis=0)
+    return float(roc_auc_score(truth[:, both], scores[:, both], average="macro")) if both.any() else np.nan
+
+
+def absolute_error(outputs: np.ndarray, y: np.ndarray) -> float:
+    """The mean absolute error."""
+    from sklearn.metrics import mean_absolute_error
+
+    return float(mean_absolute_error(y, outputs))
+
+
+def determination(outputs: np.ndarray, y: np.ndarray) -> float:
+    """R^2, the mean over the targets; it needs two samples."""
+    from sklearn.metrics import r2_score
+
+    return float(r2_score(y, outputs)) if len(y) > 1 else np.nan
+
+
+_OBJECTIVE = ObjectiveMetric("objective")
+_SCORES = (
+    OutputMetric("f1", _score("f1_score")),
+    OutputMetric("precision", _score("precision_score")),
+    OutputMetric("recall", _score("recall_score")),
+    OutputMetric("auc", area_under_curve),
+)
+_ERRORS = (
+    OutputMetric("mae", absolute_error, of_tags=False),
+    OutputMetric("r2", determination, of_tags=False),
+)
+METRICS: Mapping[str, tuple[Metric, ...]] = {
+    "classification": (
+        SampleMetric("accuracy", accuracy),
+        SampleMetric("loss", cross_entropy),
+        *_SCORES,
+        _OBJECTIVE,
+    ),
+    "regression": (
+        SampleMetric("loss", squared_error),
+        SampleMetric("accuracy", tag_accuracy),
+        *_SCORES,
+        *_ERRORS,
+        _OBJECTIVE,
+    ),
     "quadratic": (ParameterMetric("distance", distance_to_optimum),),
 }
-"""Task of the data -> its metrics. Models are judged by the first one."""
+"""Task of the data -> its metrics."""
 
-NAMES = frozenset(metric.name for metrics in METRICS.values() for metric in metrics)
+_DEFAULTS = {"classification": ("accuracy", "loss"), "regression": ("loss",), "quadratic": ("distance",)}
+
+
+def metrics_of(
+    task: str, names: Sequence[str] = (), objective: Objective | None = None
+) -> tuple[Metric, ...]:
+    """The metrics of these names; by default those of the task, and what clients minimise if it is their own.
+
+    Models are judged by the first one: where nothing is classified, by a method's own objective.
+    """
+    if not names:
+        names = _DEFAULTS[task]
+        is_own = objective not in (None, OBJECTIVES[task]) and _views(objective) == 1
+        if is_own and task != "quadratic":
+            names = (*names, "objective") if task == "classification" else ("objective", *names)
+    known = {metric.name: metric for metric in METRICS[task]}
+    return tuple([known[name] for name in names])
+
+
+def unfit(task: str, names: Sequence[str], targets: np.ndarray, objective: Objective | None) -> Iterator[str]:
+    """Why these data, or this objective of a method's own, cannot be measured so."""
+    is_tags = targets.dtype.kind != "f" or bool(np.isin(targets, (0, 1)).all())
+    for metric in metrics_of(task, names) if names else ():
+        of_tags = metric.of_tags if isinstance(metric, OutputMetric) else metric.name == "accuracy"
+        if of_tags and not is_tags:
+            yield f'"{metric.name}" needs classes, or targets of a regression that are 0 or 1 each'
+        if isinstance(metric, ObjectiveMetric) and _views(objective) > 1:
+            yield '"objective" needs a loss of one view of each sample; that of this method takes two'
+
+
+def _views(objective: Objective | None) -> int:
+    """How many views of a sample a method's objective takes."""
+    return getattr(objective, "views", 1)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.results import text
+from sim.results.measures import Measure, measure_called
 
 _ERROR_LENGTH = 200
 _MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
@@ -17,12 +18,16 @@ def headlines(summary: Mapping[str, Any]) -> list[str]:
 
 def answer(summary: Mapping[str, Any]) -> str:
     """What the run found, in a sentence, as far as it was measured; empty if nothing was."""
-    mean = (summary.get("accuracy") or {}).get("mean")
-    parts = [] if mean is None else [f"the clients reach {text.share(mean)} on average"]
-    gains = summary.get("help") or {}
-    if mean is not None and gains.get("mean_gain") is not None:
-        better = f"{text.share(summary['better_than_alone'])} of them do better than alone"
-        parts.append(f"{better}, by {text.points(gains['mean_gain'])} points on average")
+    parts, gains = [], summary.get("help") or {}
+    if (found := judged(summary)) is not None:
+        measure, mean = found
+        reached = f"the {measure.label} is {measure.text(mean)} on average"
+        if measure.name == "accuracy":
+            reached = f"the clients reach {measure.text(mean)} on average"
+        parts.append(reached)
+        if gains.get("mean_gain") is not None:
+            better = f"{text.share(summary['better_than_alone'])} of the clients do better than alone"
+            parts.append(f"{better}, by {measure.difference(gains['mean_gain'])} on average")
     graph = summary.get("graph") or {}
     if graph.get("edge_recall") is not None:
         true = "no edge was learned"
@@ -38,6 +43,13 @@ def answer(summary: Mapping[str, Any]) -> str:
         parts.append(f"after {back} the others were back where they had been")
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+
+
+def judged(summary: Mapping[str, Any]) -> tuple[Measure, float] | None:
+    """What clients are judged by, and its mean at the end; None if nothing was measured."""
+    name = summary.get("measure", "accuracy")
+    mean = (summary.get(name) or {}).get("mean")
+    return None if mean is None else (measure_called(name), mean)
 
 
 def why_failed(summary: Mapping[str, Any]) -> str | None:
@@ -58,8 +70,8 @@ def protocol(summary: Mapping[str, Any]) -> str:
 
 
 def whom(summary: Mapping[str, Any]) -> str:
-    """Whose accuracies count at the end: those of the clients that are up with a finite model."""
-    counted, known = summary["accuracy"]["clients"], len(summary["client_names"])
+    """Whose numbers count at the end: those of the clients that are up with a finite model."""
+    counted, known = summary[summary.get("measure", "accuracy")]["clients"], len(summary["client_names"])
     return f"{known:,} clients" if counted == known else f"{counted:,} of {known:,} clients"
 
 

@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,42 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sim.results import text
-from sim.results.metrics import ALL, ALONE, EDGE_THRESHOLD, Series
+from sim.results.measures import MEASURES, Measure
+from sim.results.metrics import ALL, ALONE, EDGE_THRESHOLD, OWN_METRICS, Series
 from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, panel_of
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A quantity by which clients are judged."""
-
-    name: str
-    label: str
-    higher_is_better: bool
-    is_share: bool
-
-    def text(self, value: float | None) -> str:
-        """A value for people."""
-        return text.share(value) if self.is_share else text.number(value)
-
-    def difference(self, value: float) -> str:
-        """A difference of two values for people: with its sign, of shares in percentage points."""
-        return f"{text.points(value)} points" if self.is_share else f"{value:+,.4g}"
-
-    @property
-    def y(self) -> str:
-        """The y of a point in a tooltip, in plotly's words."""
-        return "%{y:.1%}" if self.is_share else "%{y:.4~g}"
-
-
-MEASURES = (
-    Measure("accuracy", "test accuracy", higher_is_better=True, is_share=True),
-    Measure("distance", "distance to the own optimum", higher_is_better=False, is_share=False),
-    Measure("loss", "test loss", higher_is_better=False, is_share=False),
-)
-
 
 _MESSAGES_MOST = 1_000_000  # whose times are told
 
@@ -119,8 +87,9 @@ class RunView:
 
     @cached_property
     def measure(self) -> tuple[Measure, Panel] | None:
-        """The first of MEASURES that was recorded, by which clients are judged, with its values."""
-        for measure in MEASURES:
+        """What clients are judged by, or else the first of MEASURES that was recorded, with its values."""
+        judged = self.get("measure")
+        for measure in sorted(MEASURES, key=lambda each: each.name != judged):
             panel = self.panel(measure.name)
             if panel is not None:
                 return measure, panel
@@ -144,6 +113,30 @@ class RunView:
         if name not in self._panels:
             self._panels[name] = panel_of(self._directory.scan("metrics"), name, self.clients)
         return self._panels[name]
+
+    @cached_property
+    def observed(self) -> list[str]:
+        """The names under which the method itself observed numbers, in the order of first mention."""
+        rows = self._directory.scan("metrics").filter(pl.col("actor") != ALL, pl.col("value").is_finite())
+        names = rows.select(pl.col("name").unique(maintain_order=True)).collect()["name"].to_list()
+        own = {*OWN_METRICS, "iterations", *[measure.name for measure in MEASURES]}
+        of_models = [name.removesuffix(ALONE).partition("_of_")[0] for name in names]
+        return [name for name, of in zip(names, of_models, strict=True) if of not in own]
+
+    def panel_of_servers(self, name: str) -> Panel | None:
+        """One metric of the actors that are no clients."""
+        rows = self._directory.scan("metrics")
+        others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
+        return panel_of(
+            rows, name, others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
+        )
+
+    @cached_property
+    def others(self) -> list[tuple[Measure, Panel]]:
+        """What else was measured of the clients' models, beside what they are judged by."""
+        judged = None if self.measure is None else self.measure[0]
+        panels = [(measure, self.panel(measure.name)) for measure in MEASURES if measure != judged]
+        return [(measure, panel) for measure, panel in panels if panel is not None]
 
     def last(self, name: str) -> NDArray[np.float64] | None:
         """Each client's last value [N] of one metric, NaN without any; None if it was never recorded."""

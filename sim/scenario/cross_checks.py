@@ -11,6 +11,7 @@ from actors.settings.units import DURATION
 from protocols.framework.requirements import ProtocolSettings
 from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
+from sim.results.measures import MEASURES
 from sim.scenario.protocol_errors import blaming, requirements_of
 from sim.scenario.sections import Sections
 from sim.world.churn.processes import PoissonChurn
@@ -34,6 +35,7 @@ _BEGINS = re.compile(
 def misfits(sections: Sections) -> Iterator[SettingError]:
     """All contradictions between sections."""
     yield from _topology(sections)
+    yield from _metrics(sections)
     yield from sections.data.misfits(sections.clients.count)
     yield from _augmentation(sections)
     yield from model_misfits(sections.model, sections.data)
@@ -69,6 +71,15 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
     for misfit in topology.misfits(sections.clients.count):
         key = ".".join(filter(None, ("clients.topology", misfit.key)))
         yield SettingError(key, misfit.value, misfit.problem)
+
+
+def _metrics(sections: Sections) -> Iterator[SettingError]:
+    """What is measured must be defined for the data, and once each."""
+    names, task = sections.run.metrics or (), sections.data.task
+    allowed = [measure.name for measure in MEASURES if task in measure.tasks]
+    problem = f"must be of {', '.join(allowed)}, once each, for data of a {task}"
+    if not set(names) <= set(allowed) or len(set(names)) < len(names):
+        yield SettingError("run.metrics", names, problem)
 
 
 def _augmentation(sections: Sections) -> Iterator[SettingError]:

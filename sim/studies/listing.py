@@ -91,7 +91,7 @@ def _mean(directory: RunDirectory) -> dict[str, Any]:
 
 
 def _result(summary: dict[str, Any]) -> tuple[str, float | None]:
-    for name in ("accuracy", "loss", "distance"):
+    for name in map(str, (summary.get("measure"), "accuracy", "loss", "distance")):
         found = summary.get(name)
         if isinstance(found, dict) and isinstance(found.get("mean"), int | float):
             return name, found["mean"]

@@ -36,7 +36,8 @@ def _page(comparison: Comparison, folder: Path, titles: dict[str, str], files: l
     tables = [("At the end", rows_to_show(comparison), words, caption(comparison))]
     if comparison.targets:
         tables.append((f"To reach {comparison.target:g}", targets_to_show(comparison), words, ""))
-    tables.append(("Spent per client", budgets_to_show(comparison), words, ""))
+    spent = "Spent per client" + (", of all clients" if comparison.study.clients else "")
+    tables.append((spent, budgets_to_show(comparison), words, ""))
     return templates.get_template("comparison.html").render(
         title=comparison.study.name,
         question=comparison.study.question,

@@ -79,14 +79,17 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
     return titles
 
 
-def _seeds(groups: Sequence[SeedGroup]) -> str:
+def _seeds(comparison: Comparison, metric: str = "") -> str:
+    """What a picture's numbers are made of; metric: of each client, or none, which is of all."""
+    groups, only = comparison.groups, comparison.study.clients
     counts = sorted({len(group.runs) for group in groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
     intervals = ", 95 % intervals" if counts[-1] > 1 else ""
     excluded = (
         ", each without the clients that it excludes" if any(group.excluded for group in groups) else ""
     )
-    return f"{number} seed{'s' * (counts[-1] != 1)}{intervals}{excluded}"
+    of_some = f", clients {only}" if only and metric and comparison.study.is_of_clients(metric) else ""
+    return f"{number} seed{'s' * (counts[-1] != 1)}{intervals}{excluded}{of_some}"
 
 
 def _rest(comparison: Comparison, group: SeedGroup) -> str:
@@ -203,7 +206,7 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
         axes[0].set_ylim(max(bottom, -2), min(top, 102))
     _name_below(axes, f"virtual time [{unit}]")
     figure.supylabel(titled(metric), fontsize=9)
-    figure.suptitle(_seeds(comparison.groups), fontsize=8, color=LIGHT["faint"])
+    figure.suptitle(_seeds(comparison, metric), fontsize=8, color=LIGHT["faint"])
     return figure
 
 
@@ -254,7 +257,7 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     _draw_along(comparison, ax, [(line.group, line.estimate) for line in lines], scale_of(metric))
     ax.set_ylabel(titled(metric))
     ax.set_title(
-        f"{name_of(metric)} at the end, {_seeds(comparison.groups)}", fontsize=8, color=LIGHT["faint"]
+        f"{name_of(metric)} at the end, {_seeds(comparison, metric)}", fontsize=8, color=LIGHT["faint"]
     )
     _legend(figure, [ax])
     return figure
@@ -289,7 +292,7 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     ax.grid(visible=False)
     ground = f"ground: difference to {comparison.baseline_text}, blue more, orange less"
     ax.set_title(
-        f"{titled(metric)} at the end, {_seeds(comparison.groups)}; {ground}",
+        f"{titled(metric)} at the end, {_seeds(comparison, metric)}; {ground}",
         fontsize=8,
         color=LIGHT["faint"],
     )
@@ -310,7 +313,7 @@ def _to_target(comparison: Comparison) -> Figure | None:
     measure = comparison.study.measure
     goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()
     title = f"{name_of(measure)} of {goal}: what it takes; hollow: not all runs reach it"
-    figure.suptitle(f"{title} ({_seeds(comparison.groups)})", fontsize=8, color=LIGHT["faint"])
+    figure.suptitle(f"{title} ({_seeds(comparison, measure)})", fontsize=8, color=LIGHT["faint"])
     _legend(figure, axes)
     return figure
 
@@ -328,7 +331,7 @@ def _catching_up(comparison: Comparison) -> Figure | None:
     figure, axes = _panelled(comparison, curves, times, steps=True, ends=(0, 100))
     _name_below(axes, "time since arrival [s]")
     figure.supylabel("newcomers below 90 % of the others' accuracy [%]", fontsize=9)
-    figure.suptitle(f"Kaplan-Meier, {_seeds(comparison.groups)}", fontsize=8, color=LIGHT["faint"])
+    figure.suptitle(f"Kaplan-Meier, {_seeds(comparison)}", fontsize=8, color=LIGHT["faint"])
     return figure
 
 

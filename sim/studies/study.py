@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 
 from sim.errors import UserError
 from sim.results.kaplan_meier import Reached
+from sim.results.measures import MEASURES
 from sim.results.metrics import ALL, Series, worst_decile
 from sim.results.outcome import protocol
 from sim.results.population import Panel, Population
 from sim.results.store.run_directory import RunDirectory
-from sim.results.view import MEASURES, RunView
+from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
 
@@ -158,6 +160,18 @@ class Study:
     def label(self, axis: str) -> str:
         """The name of an axis in tables and pictures."""
         return self.labels.get(axis, axis)
+
+    @property
+    def clients(self) -> str:
+        """Which clients alone count, as their numbers: "0-3, 7"; empty if all do."""
+        counted = sorted(set(self.runs[0].clients or ()))
+        ends = [n for n, each in enumerate(counted) if each + 1 not in counted]
+        spans = [counted[first + 1 : last + 1] for first, last in pairwise([-1, *ends])]
+        return ", ".join([str(each[0]) if len(each) == 1 else f"{each[0]}-{each[-1]}" for each in spans])
+
+    def is_of_clients(self, metric: str) -> bool:
+        """Whether a metric is one of each client, so that only those that count make it."""
+        return any(run.view.panel(metric.removesuffix(WORST)) is not None for run in self.runs)
 
     @property
     def measure(self) -> str:

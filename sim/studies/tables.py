@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from sim.results import text
-from sim.results.view import MEASURES
+from sim.results.measures import MEASURES
 from sim.studies.comparison import BUDGETS, Comparison, Line, SeedGroup, Target
 from sim.studies.statistics import Estimate
 from sim.studies.study import CATCH_UP, RECOVERY, WAITS, WORST, higher_is_better
@@ -105,6 +105,9 @@ def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
     }
     written = {folder / name: rows for name, rows in tables.items() if rows}
     for path, rows in written.items():
+        for row in rows:
+            of_clients = "metric" not in row or comparison.study.is_of_clients(row["metric"])
+            row["clients"] = comparison.study.clients or None if of_clients else None
         frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
         numbers = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
         frame.with_columns([pl.when(each.is_finite()).then(each) for each in numbers]).write_csv(path)
@@ -189,7 +192,7 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
 def latex(comparison: Comparison) -> str:
     """A table for papers, by booktabs: a row for each group, a column for each metric and cost."""
     axes = _axes(comparison)
-    heads = [*axes, *map(titled, comparison.metrics)]
+    heads = [*axes, *[_of_whom(comparison, metric) for metric in comparison.metrics]]
     heads += [f"{kind} to {_target_text(comparison)}" for kind in comparison.kinds]
     rows = []
     for group in comparison.groups:
@@ -227,6 +230,11 @@ def caption(comparison: Comparison) -> str:
         parts.append(
             f"* differs from the baseline ({comparison.baseline_text}) with p < .05, by seed, corrected "
             f"for {number} comparisons (Holm)."
+        )
+    if comparison.study.clients:
+        parts.append(
+            f"Of the clients, only {comparison.study.clients} count; graphs, catch-up, recovery and what was "
+            "spent are of all."
         )
     if any(group.excluded for group in comparison.groups):
         parts.append(
@@ -276,7 +284,7 @@ def rows_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     has_baseline = any(line.against is not None for line in comparison.lines)
     heads = [*_axes(comparison), "seeds"]
     for metric in comparison.metrics:
-        heads += [titled(metric), *(["difference"] if has_baseline else [])]
+        heads += [_of_whom(comparison, metric), *(["difference"] if has_baseline else [])]
     rows = []
     for group in comparison.groups:
         row = [*_values(group).values(), str(len(group.runs))]
@@ -308,6 +316,12 @@ def budgets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]
         shown = [f"{steps:,.0f}", f"{samples:,.0f}", text.size(_number(sent)), text.duration(_number(up_s))]
         rows.append([*_values(group).values(), *shown])
     return heads, rows
+
+
+def _of_whom(comparison: Comparison, metric: str) -> str:
+    """Name and unit of a metric, and which clients alone it is of."""
+    only = comparison.study.clients if comparison.study.is_of_clients(metric) else ""
+    return f"{titled(metric)}{only and f', clients {only}'}"
 
 
 def _axes(comparison: Comparison) -> list[str]:

@@ -176,7 +176,7 @@ WRONG = {  # what the function returns, and what is said of it
     "labels in rows": ("x, np.eye(3, dtype=int)[y]", r"y has the shape \(30, 3\); must be \(30,\), a class"),
     "float labels": ("x, y + 0.5", "y has the type float64; must be whole numbers, the classes from 0"),
     "labels that are huge": ("x, y + 10**9", r"y\[0\] is 1000000000; must be a class from 0 to 99,999"),
-    "not a number": ("np.where(x == 7, np.nan, x), y", r"x\[7, 0\] is nan; must be a finite number"),
+    "not a number": ("np.where(x == 7, np.nan, x), y", r"x\[7, 0\] is nan, a missing value; fill"),
     "too large": ("x * 1e300, y", r"x\[0, 1\] is 5e\+299; must be a finite number, of float32"),
     "a sample that is none": ("[(x[0], 0), 3]", r"sample 1 is 3; must be \(x, y\) or"),
     "ragged arrays": ("([[1.0], [2.0, 3.0]], y[:2])", "x is no array: ValueError"),

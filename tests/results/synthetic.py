@@ -1,7 +1,9 @@
 """Result directories of runs that never happened, of any size, for tests of the report."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,7 @@ def write_run(
     graph: bool = True,
     reach: int | None = None,
     staleness: bool = True,
+    observed: Mapping[str, Sequence[str]] = MappingProxyType({}),
     churn: bool = True,
     messages: bool = True,
     devices: bool = True,
@@ -51,7 +54,8 @@ def write_run(
 
     `seed` is stated, and changes the trace, but nothing that is measured.
 
-    `reach` limits the graph to clients with near numbers; the other arguments leave parts of a run out.
+    `observed`: by name, the actors that observe it, a number each time. `reach` limits the graph to clients
+    with near numbers; the other arguments leave parts of a run out.
     """
     random = np.random.Generator(np.random.Philox(7))
     names = [f"client-{i}" for i in range(clients)]
@@ -67,6 +71,9 @@ def write_run(
                 if staleness and time_s > 0:
                     metrics.add(time_s, name, "staleness", float(random.gamma(2, 4 if i == SLOW else 1)))
         metrics.add(time_s, "all", "bytes_sent", BYTES_PER_S * time_s * clients * messages)
+        for name, actors in observed.items():
+            for place, actor in enumerate(actors if time_s > 0 else ()):
+                metrics.add(time_s, actor, name, place + time_s / END_S)
         if graph:
             _weigh(metrics, time_s, truth, clients, reach or clients, random)
     for i, name in enumerate(names):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,8 @@ import polars as pl
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
 from sim.files.table_file import TextFormat, read_table
-from sim.learning.data.dataset import Dataset
+from sim.learning.data.dataset import Dataset, in_list
+from sim.learning.data.raw_arrays import require_told_apart
 from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
 
 if TYPE_CHECKING:
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 _OTHERS = "*"
 _CATEGORIES_MAX = 10_000
 _NUMBERS_MAX = 3 * 10**8  # of all features of a table
+_NUMBER = re.compile(  # with a decimal comma, separators of thousands, a currency, a unit: "-1.234,5 kg"
+    r"[-+\u2212]?\s?[$\u20ac\xa3\xa5]?\s?(\d{1,3}(,\d{2,3})+|\d{1,3}([.'\u2019_\s]\d{3})+|\d*)([.,]?\d+)?(e[-+]?\d+)?"
+    r"(?P<gap>\s?)(?P<unit>[^\W\d_]{1,9}(/[^\W\d_]{1,9})?[\xb2\xb3]?|[^\w\s.,:/-][^\W\d_]?)?",
+    re.IGNORECASE,
+)
+_UNITS_MAX = 3  # more of them are no units
+_ORDINALS = {"st", "nd", "rd", "th"}
 
 
 @dataclass(frozen=True)
@@ -37,10 +46,14 @@ class TablePart:
 
 @dataclass(frozen=True)
 class Column:
-    """How a column becomes numbers: a number, or, with categories, one for each of them."""
+    """How a column becomes numbers: a number, or, with categories, one for each of them.
+
+    start: what is subtracted of whole numbers that float64 does not hold, which become standardised.
+    """
 
     name: str
     categories: tuple[str, ...] | None
+    start: int = 0
 
     @property
     def width(self) -> int:
@@ -60,16 +73,29 @@ def load_table(section: TableData, folder: DataFolder) -> Dataset:
     ]
     if not names:
         raise train.file.refusal("has no column of features beside label and client; must have one")
-    columns = [learned(train, name, name in section.categorical) for name in names]
+    columns = [learned(train, name, section) for name in names]
     labels, classes = _labels(section, tables)
     owners = _owners(section, tables)
     parts = {}
     for name, table in tables.items():
         kept, whose = owners[name]
-        x, missing = encoded(table, columns)
-        parts[name] = ArraysPart(("x", "y", "client"), x[kept], labels[name][kept], whose, missing[kept])
+        x, missing = encoded(table, columns, wide=section.standardise)
+        of_y = f"column {shown(section.labels[0])}"
+        parts[name] = ArraysPart(("x", of_y, "client"), x[kept], labels[name][kept], whose, missing[kept])
     scaled = [np.full(each.width, section.standardise and each.categories is None) for each in columns]
-    return dataset_of(parts, section, train.file.refusal, classes=classes, standardise=np.concatenate(scaled))
+    dataset = dataset_of(
+        parts, section, train.file.refusal, classes=classes, standardise=np.concatenate(scaled)
+    )
+    return replace(dataset, features=_described(columns))
+
+
+def _described(columns: Sequence[Column]) -> str:
+    """The columns of the features, and how many numbers each of them becomes."""
+    plain = [each.name for each in columns if each.categories is None]
+    sizes = [f"{each.name} ({each.width:,})" for each in columns if each.categories is not None]
+    kinds = [("numbers", plain), ("categories", sizes)]
+    lists = [f"{len(names):,} of {kind}: {in_list(names)}" for kind, names in kinds if names]
+    return f"{'; '.join(lists)}; {sum(each.width for each in columns):,} in all for each sample"
 
 
 def _table(section: TableData, folder: DataFolder, key: str, path: str) -> TablePart:
@@ -160,10 +186,16 @@ def _owners(
     return {name: (np.flatnonzero(whose >= 0), whose[whose >= 0]) for name, whose in found.items()}
 
 
-def numbers(part: TablePart, name: str) -> pl.Series:
-    """A column as float64, with nulls where values are missing. UserError where one is no finite number."""
+def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
+    """A column as float64, with nulls where values are missing. UserError where one is no finite number.
+
+    start: what is subtracted before whole numbers are rounded to float64.
+    """
     column = part.frame[name]
     found = column.cast(pl.Float64, strict=False)
+    if start:
+        exact = column.cast(pl.Int64, strict=False) - start
+        found = exact.cast(pl.Float64).zip_with(exact.is_not_null(), found - start)
     bad = (found.is_null() & column.is_not_null()) | (found.is_finite() == False).fill_null(False)  # noqa: E712
     if bad.any():
         value = column[_first(bad)]
@@ -175,15 +207,17 @@ def numbers(part: TablePart, name: str) -> pl.Series:
     return found
 
 
-def learned(part: TablePart, name: str, categorical: bool) -> Column:
+def learned(part: TablePart, name: str, section: TableData) -> Column:
     """How a column of features becomes numbers: by those of the training file. UserError."""
     column = part.frame[name]
     known = column.drop_nulls()
     if not len(known):
         raise part.file.refusal(f"column {shown(name)} has no value at all; name it in data.leave_out")
     is_text = known.dtype == pl.String and known.cast(pl.Float64, strict=False).null_count() == len(known)
-    if not (categorical or is_text):
-        return Column(name, None)
+    if name not in section.categorical:
+        if not is_text:
+            return _number(part, name, known, section.standardise)
+        _refuse_numbers_as_texts(part, name, known)
     values = sorted_texts(as_text(known).unique())
     if len(values) > _CATEGORIES_MAX:
         raise part.file.refusal(
@@ -194,8 +228,36 @@ def learned(part: TablePart, name: str, categorical: bool) -> Column:
     return Column(name, tuple(categories))
 
 
-def encoded(part: TablePart, columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
-    """The features [rows, numbers], float32, and which of them are missing: these are 0 for now.
+def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> Column:
+    """A column of numbers. UserError where float32 would round its differences away."""
+    whole, start = known.cast(pl.Int64, strict=False), 0
+    is_long = not whole.null_count() and int(whole.abs().max()) > 2**53  # type: ignore[arg-type]
+    if standardise:
+        start = int(whole[0]) if is_long else 0
+    else:
+        values = whole if is_long else numbers(part, name).drop_nulls()
+        remedy = "data.standardise = true keeps that"
+        require_told_apart(values.to_numpy(), f"column {shown(name)}", part.file.refusal, remedy)
+    return Column(name, None, start)
+
+
+def _refuse_numbers_as_texts(part: TablePart, name: str, known: pl.Series) -> None:
+    """UserError for texts that all are numbers in another form: they would become categories."""
+    found = [_NUMBER.fullmatch(text) for text in known.unique().to_list()]
+    matches = [each for each in found if each and any(map(str.isdigit, each[0]))]
+    if len(matches) < len(found):
+        return
+    units = {each["unit"] for each in matches if each["unit"]}
+    apart = all(each["gap"] or not each["unit"] for each in matches)
+    if len(units) <= (_UNITS_MAX if apart else 1) and not (units and units <= _ORDINALS):
+        raise part.file.refusal(
+            f"column {shown(name)} is {shown(known[0])}, a number as a text; must have a decimal point and "
+            "neither separators of thousands nor a unit, or be named in data.categorical"
+        )
+
+
+def encoded(part: TablePart, columns: Sequence[Column], *, wide: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The features [rows, numbers], float32 or `wide`: float64, and which are missing: these are 0 for now.
 
     A category that training did not have is all zeros.
     """
@@ -206,11 +268,12 @@ def encoded(part: TablePart, columns: Sequence[Column]) -> tuple[np.ndarray, np.
             f"comes to {rows:,} rows of {width:,} numbers; must be {_NUMBERS_MAX:,} at most "
             f"({shown(widest.name)} alone has {widest.width:,} categories)"
         )
-    found, missing = np.zeros((rows, width), dtype=np.float32), np.zeros((rows, width), dtype=bool)
+    found = np.zeros((rows, width), dtype=np.float64 if wide else np.float32)
+    missing = np.zeros((rows, width), dtype=bool)
     place = 0
     for column in columns:
         if column.categories is None:
-            values = numbers(part, column.name)
+            values = numbers(part, column.name, column.start)
             found[:, place] = values.fill_null(0.0).to_numpy()
             missing[:, place] = values.is_null().to_numpy()
         else:

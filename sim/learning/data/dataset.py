@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NUMBERS_MAX = 3 * 10**8
 """Data that are made have no more: 8 GB while they are made."""
 
+_NAMED = 20  # columns in a line
+
 Rows = tuple[np.ndarray, ...]
 """Numbers of samples, int64, of each client."""
 
@@ -35,7 +37,8 @@ class Dataset:
     scaling: mean and standard deviation per channel of images [C, H, W], which hold (pixel - mean) / std with
     pixels in [0, 1]; None for other data. held_back: how many of the training samples, the last ones, are a
     validation part of the data's own. owners: whose the samples are, where the data say so. inputs: the
-    shapes of several inputs, whose numbers lie side by side in a sample; None for one.
+    shapes of several inputs, whose numbers lie side by side in a sample; None for one. features: what the
+    user's own samples were read as, in words.
     """
 
     train_x: Tensor
@@ -47,6 +50,7 @@ class Dataset:
     held_back: int = 0
     owners: Owners | None = None
     inputs: tuple[tuple[int, ...], ...] | None = None
+    features: str = ""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -138,6 +142,12 @@ def memory_misfits(key: str, value: object, clients: int, numbers: int) -> Itera
             f"{clients:,} clients with so many samples make {numbers:,} numbers, which do not fit in memory"
         )
         yield SettingError(key, value, f"{problem}; must be at most {NUMBERS_MAX:,}")
+
+
+def in_list(names: Sequence[str]) -> str:
+    """Names in one line, the first ones of many."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def no_validation(clients: int) -> Rows:

@@ -9,6 +9,7 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import Dataset
+from sim.learning.data.raw_arrays import as_array
 from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
 from sim.plugins.section import FAILURES, PluginSection, in_short
 
@@ -71,7 +72,8 @@ class OwnData(PluginSection, UserArrays):
             if not isinstance(sample, tuple | list) or len(sample) not in (2, 3):
                 raise self._refuse(f"sample {place} is {sample!r:.60}; must be (x, y) or (x, y, client)")
             several = isinstance(sample[0], tuple)
-            x = tuple(map(_plain, sample[0] if several else sample[:1]))
+            x, others = sample[0] if several else sample[:1], sample[1:]
+            x, others = [[self._plain(place, each) for each in values] for values in (x, others)]
             form = (several, len(sample), *[each.shape for each in x])
             first = first or form
             if form != first:
@@ -79,16 +81,15 @@ class OwnData(PluginSection, UserArrays):
                     f"sample {place} has {form[1]} values and x of the shape {form[2:]}; must "
                     f"have {first[1]} and {first[2:]}, as the first"
                 )
-            rows.append((x, *map(_plain, sample[1:])))
+            rows.append((x, *others))
             numbers += 1 + sum(each.size for each in x)
             if numbers > NUMBERS_MAX:
                 raise self._refuse(f"has more than {NUMBERS_MAX:,} numbers; must have fewer (does it end?)")
         if first is None:
             raise self._refuse(f"{names[0]}: no sample came; must be one at least (an iterator is read once)")
-        inputs, *others = zip(*rows, strict=True)
+        inputs, *labels = zip(*rows, strict=True)
         x = tuple(map(np.stack, zip(*inputs, strict=True)))
-        return ArraysPart(names, x if first[0] else x[0], *map(np.stack, others))
+        return ArraysPart(names, x if first[0] else x[0], *map(np.stack, labels))
 
-
-def _plain(value: Any) -> np.ndarray:
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    def _plain(self, place: int, value: Any) -> np.ndarray:
+        return as_array(value, f"sample {place}", self._refuse)

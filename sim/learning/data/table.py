@@ -12,6 +12,7 @@ from sim.learning.data.dataset import Dataset
 from sim.learning.data.user_arrays import UserData
 
 _Names = tuple[str, ...]
+_MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NaT", "NULL", "null", "None")
 
 
 class TableData(UserData):
@@ -44,7 +45,7 @@ class TableData(UserData):
     missing: Literal["refuse", "drop", "fill"] = "refuse"
     """What is done where a value is missing: the table is refused, or the row left out, or numbers become the
     mean of their column in training, and for texts it is a category of its own."""
-    missing_values: _Names = ("", "?", "NA", "NaN", "nan", "null")
+    missing_values: _Names = _MISSING
     """Texts that stand for a missing value."""
     standardise: bool = True
     """Whether columns of numbers are shifted and scaled to mean 0 and standard deviation 1 in training."""

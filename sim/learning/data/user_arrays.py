@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,14 @@ from actors.settings.base import SettingError
 from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.learning.data.dataset import Dataset, LabelledData, Rows
+from sim.learning.data.raw_arrays import (
+    NOISE,
+    Refuse,
+    as_array,
+    as_float32,
+    require_finite,
+    require_told_apart,
+)
 from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import Owners, rows_by_class
 
@@ -21,7 +29,7 @@ PARTS = ("train", "validation", "test")
 
 _SPLIT_KEY = 20_261_122  # of the numbers that choose the test samples, whatever the seed of a run
 
-Refuse = Callable[[str], UserError]
+_SHIFTED = "subtract what all have in common"
 
 
 @dataclass(frozen=True)
@@ -41,9 +49,11 @@ class ArraysPart:
 
 @dataclass(frozen=True)
 class _Checked:
-    """Inputs float32 [n, ...], labels int64 [n] or float32 [n, T], clients [n] or None.
+    """Inputs [n, ...], labels int64 [n] or float32 [n, T], clients [n] or None.
 
-    shapes: of several inputs, which lie side by side in x [n, numbers]; None for one.
+    Inputs are float32, or, if they are yet to be standardised, what the user gave: times and coordinates
+    differ by less than float32 holds. shapes: of several inputs, which lie side by side in x [n, numbers];
+    None for one.
     """
 
     x: np.ndarray
@@ -73,7 +83,9 @@ def dataset_of(
     """
     regression = section.task == "regression"
     parts = {
-        name: _checked(given[name], classes, regression=regression, refuse=refuse)
+        name: _checked(
+            given[name], classes, regression=regression, wide=bool(np.any(standardise)), refuse=refuse
+        )
         for name in PARTS
         if name in given
     }
@@ -101,15 +113,18 @@ def dataset_of(
 # --- what is checked ------------------------------------------------------------------------------------
 
 
-def _checked(part: ArraysPart, classes: int | None, *, regression: bool, refuse: Refuse) -> _Checked:
+def _checked(
+    part: ArraysPart, classes: int | None, *, regression: bool, wide: bool, refuse: Refuse
+) -> _Checked:
     of_x, of_y, of_clients = part.names
-    x, shapes = _all_inputs(part.x, of_x, refuse)
+    x, shapes = _all_inputs(part.x, of_x, wide, refuse)
     samples, clients = len(x), None
     if regression:
         y = _array(part.y, of_y, "biuf", "real numbers for a regression", refuse)
         fits = y.ndim in (1, 2) and len(y) == samples and y.size > 0
         _require_shape(y, of_y, fits, f"({samples},), or ({samples}, numbers to predict)", refuse)
-        y = _finite(y, of_y, refuse).reshape(samples, -1)
+        require_told_apart(y, of_y, refuse, _SHIFTED)
+        y = as_float32(y, of_y, refuse).reshape(samples, -1)
     else:
         whole = 'whole numbers, the classes from 0; data.task = "regression" predicts numbers'
         y = _array(part.y, of_y, "biu", whole, refuse)
@@ -129,13 +144,15 @@ def _checked(part: ArraysPart, classes: int | None, *, regression: bool, refuse:
     return _Checked(x, y, clients, shapes, part.missing)
 
 
-def _all_inputs(x: Any, name: str, refuse: Refuse) -> tuple[np.ndarray, tuple[tuple[int, ...], ...] | None]:
-    """The input, float32 [samples, ...]; of several, all side by side, and their shapes."""
+def _all_inputs(
+    x: Any, name: str, wide: bool, refuse: Refuse
+) -> tuple[np.ndarray, tuple[tuple[int, ...], ...] | None]:
+    """The input [samples, ...], float32 unless `wide`; of several, all side by side, and their shapes."""
     if not isinstance(x, tuple):
         array = _array(x, name, "biuf", "real numbers", refuse)
         wanted = f"(samples, numbers of each, ...), as {name}[:, None] has, and some of both"
         _require_shape(array, name, array.ndim > 1 and array.size > 0, wanted, refuse)
-        return _finite(array, name, refuse), None
+        return _numbers(array, name, wide, refuse), None
     if not x:
         raise refuse(f"{name} is an empty tuple; must be an array, or one for each input")
     arrays, flat = [], []
@@ -145,18 +162,21 @@ def _all_inputs(x: Any, name: str, refuse: Refuse) -> tuple[np.ndarray, tuple[tu
         arrays.append(array)
         fits = array.ndim > 0 and array.size > 0 and len(array) == len(arrays[0])
         _require_shape(array, own, fits, f"(samples, ...), as many samples as {name}[0] has", refuse)
-        flat.append(_finite(array, own, refuse).reshape(len(array), -1))
+        flat.append(_numbers(array, own, wide, refuse).reshape(len(array), -1))
     return np.concatenate(flat, axis=1), tuple([array.shape[1:] for array in arrays])
+
+
+def _numbers(values: np.ndarray, name: str, wide: bool, refuse: Refuse) -> np.ndarray:
+    if wide:
+        require_finite(values, name, refuse)
+        return values
+    require_told_apart(values, name, refuse, "data.standardise = true keeps that")
+    return as_float32(values, name, refuse)
 
 
 def _array(values: Any, name: str, kinds: str, wanted: str, refuse: Refuse) -> np.ndarray:
     """An array of one of these kinds of numpy's types; anything else is refused: it must be `wanted`."""
-    try:
-        found = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    except Exception as error:  # rows of different lengths; whatever their own __array__ does
-        raise refuse(f"{name} is no array: {type(error).__name__}: {error}") from None
-    if found.dtype.kind == "O" and all(isinstance(each, str) for each in found.ravel()):
-        found = found.astype(str)
+    found = as_array(values, name, refuse)
     if found.dtype.kind not in kinds:
         raise refuse(f"{name} has the type {found.dtype}; must be {wanted}")
     return found
@@ -165,17 +185,6 @@ def _array(values: Any, name: str, kinds: str, wanted: str, refuse: Refuse) -> n
 def _require_shape(array: np.ndarray, name: str, fits: bool, wanted: str, refuse: Refuse) -> None:
     if not fits:
         raise refuse(f"{name} has the shape {array.shape}; must be {wanted}")
-
-
-def _finite(values: np.ndarray, name: str, refuse: Refuse) -> np.ndarray:
-    """A copy as float32. Refuses numbers that are not finite in it."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = np.array(values, dtype=np.float32, order="C")
-    if not np.isfinite(found).all():
-        place = tuple(np.argwhere(~np.isfinite(found))[0].tolist())
-        value = values[place].item()
-        raise refuse(f"{name}{list(place)} is {value!r}; must be a finite number, of float32")
-    return found
 
 
 def _require_alike(parts: Mapping[str, _Checked], given: Mapping[str, ArraysPart], refuse: Refuse) -> None:
@@ -229,7 +238,7 @@ def _filled(parts: Mapping[str, _Checked]) -> Mapping[str, _Checked]:
     known = ~train.missing
     means = (train.x * known).sum(axis=0, dtype=np.float64) / np.maximum(known.sum(axis=0), 1)
     return {
-        name: replace(part, x=np.where(part.missing, means, part.x).astype(np.float32))
+        name: replace(part, x=np.where(part.missing, means, part.x).astype(part.x.dtype))
         for name, part in parts.items()
     }
 
@@ -239,10 +248,20 @@ def _scaled(parts: Mapping[str, _Checked], standardise: bool | np.ndarray) -> Ma
     if not np.any(standardise):
         return parts
     x = parts["train"].x
-    mean = np.where(standardise, x.mean(axis=0, dtype=np.float64), 0.0)
-    std = np.where(standardise, x.std(axis=0, dtype=np.float64), 1.0)
-    std[std == 0] = 1.0  # what is the same in all samples becomes 0
-    return {name: replace(part, x=((part.x - mean) / std).astype(np.float32)) for name, part in parts.items()}
+    start = x[0].astype(np.int64) if x.dtype in (np.int64, np.uint64) else None
+
+    def wide(values: np.ndarray) -> np.ndarray:
+        """As float64; of whole numbers that float64 may not hold, the difference to the first."""
+        return (values if start is None else values.astype(np.int64) - start).astype(np.float64)
+
+    known = wide(x)
+    same = np.ptp(known, axis=0) <= NOISE * np.abs(known).max(axis=0)  # in all samples: they become 0
+    mean = np.where(standardise, np.where(same, known[0], known.mean(axis=0)), 0.0)
+    std = np.where(standardise & ~same, known.std(axis=0), 1.0)
+    return {
+        name: replace(part, x=((wide(part.x) - mean) / std).astype(np.float32))
+        for name, part in parts.items()
+    }
 
 
 def _dataset(parts: Mapping[str, _Checked], outputs: int, owners: Owners | None) -> Dataset:
@@ -302,4 +321,6 @@ class UserArrays(UserData):
     def made(self, parts: Mapping[str, ArraysPart], refuse: Refuse) -> Dataset:
         """The data set of these parts. Raises what `refuse` makes of a problem."""
         classes = None if self.task == "regression" else self.number_of_classes
-        return dataset_of(parts, self, refuse, classes=classes, standardise=self.standardise)
+        found = dataset_of(parts, self, refuse, classes=classes, standardise=self.standardise)
+        shapes = " and ".join(" x ".join(map(str, each)) for each in found.inputs or [found.input_shape])
+        return replace(found, features=f"{shapes} numbers for each sample")

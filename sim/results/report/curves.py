@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
+from sim.results.measures import Measure
 from sim.results.metrics import ALONE, Series, value_at, worst_decile
 from sim.results.population import ARRIVALS, Panel
 from sim.results.report.blocks import Cell, Table, number, points, seconds, share
@@ -22,7 +23,7 @@ from sim.results.report.style import (
     measure_axis,
     time_axis,
 )
-from sim.results.view import Measure, RunView, evenly
+from sim.results.view import RunView, evenly
 
 MOST_POINTS = 600  # of a line
 MOST_STEPS = 2_000  # of the number of clients, in which each arrival is one
@@ -39,8 +40,8 @@ def progress_over_time(view: RunView) -> go.Figure | None:
     if view.measure is None:
         return None
     measure, panel = view.measure
-    unit_s = time_axis(figure := blank(390), max(view.end_s, float(panel.times[-1])))
-    _draw_progress(figure, measure, panel, panel.times / unit_s, list(map(text.duration, panel.times)))
+    figure = measured(view, measure, panel, 390)
+    unit_s = time_axis(figure, max(view.end_s, float(panel.times[-1])))
     alone = view.last(measure.name + ALONE)
     if alone is not None and not np.isnan(alone).all():  # a level to compare the end with
         level = Series(np.array([0.0, view.end_s]) / unit_s, np.full(2, np.nanmean(alone)))
@@ -62,6 +63,43 @@ def progress_over_bytes(view: RunView) -> go.Figure | None:
     _draw_progress(figure, measure, panel, sent / factor, [f"{text.size(count)} sent" for count in sent])
     figure.update_xaxes(title_text=f"sent by all clients ({unit})", rangemode="tozero")
     return figure
+
+
+def measured(view: RunView, measure: Measure, panel: Panel, height_px: int = 260) -> go.Figure:
+    """What is measured of the clients' models over virtual time: mean, band and worst tenth."""
+    unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
+    _draw_progress(figure, measure, panel, panel.times / unit_s, list(map(text.duration, panel.times)))
+    return figure
+
+
+def observed(view: RunView, name: str) -> go.Figure | None:
+    """What the method observed under a name, over virtual time: the mean, and where most clients are."""
+    panel, who = view.panel(name), "clients"
+    if panel is None:
+        panel, who = view.panel_of_servers(name), "servers"
+    if panel is None:
+        return None
+    chosen = evenly(len(panel.times), MOST_POINTS)
+    times, values = panel.times[chosen], panel.values[chosen]
+    unit_s = time_axis(figure := blank(260), max(view.end_s, float(times[-1])))
+    if values.shape[1] > 1:
+        low, high = np.nanpercentile(values, [10, 90], axis=1)
+        _draw_band(figure, times / unit_s, low, high, f"10 to 90 % of the {who}")
+    counts = (~np.isnan(values)).sum(axis=1).tolist()
+    hints = [[count, text.duration(time_s)] for count, time_s in zip(counts, times, strict=True)]
+    hover = f"Mean <b>%{{y:.4~g}}</b><br>%{{customdata[0]}} {who}, %{{customdata[1]}}"
+    mean = Series(times / unit_s, np.nanmean(values, axis=1))
+    figure.add_trace(line(mean, "mean", BLUE, hover, hints=hints))
+    figure.update_yaxes(title_text=name)
+    return figure
+
+
+def _draw_band(
+    figure: go.Figure, x: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64], name: str
+) -> None:
+    edge = partial(go.Scatter, x=x, mode="lines", line={"width": 0}, hoverinfo="skip", legendgroup="band")
+    figure.add_trace(edge(y=low, showlegend=False))
+    figure.add_trace(edge(y=high, fill="tonexty", fillcolor=colour("band"), name=name))
 
 
 def models_over_time(view: RunView) -> go.Figure | None:
@@ -164,10 +202,7 @@ def _draw_progress(
         # Never beyond what any client reached: shares stay within 0 and 1, logarithmic axes above 0.
         low = np.maximum(mean - std, np.nanmin(values, axis=1))
         high = np.minimum(mean + std, np.nanmax(values, axis=1))
-        edge = partial(go.Scatter, x=x, mode="lines", line={"width": 0}, hoverinfo="skip", legendgroup="band")
-        name = f"{_PLUS_MINUS} std. dev."
-        figure.add_trace(edge(y=low, showlegend=False))
-        figure.add_trace(edge(y=high, fill="tonexty", fillcolor=colour("band"), name=name))
+        _draw_band(figure, x, low, high, f"{_PLUS_MINUS} std. dev.")
     hover = f"Mean <b>{measure.y}</b> {_PLUS_MINUS} %{{customdata[0]}}<br>"
     hover += "%{customdata[1]} clients, %{customdata[2]}"
     figure.add_trace(line(Series(x, mean), "mean", BLUE, hover, hints=hints))

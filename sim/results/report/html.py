@@ -102,7 +102,8 @@ def head(view: RunView) -> dict[str, Any]:
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:
     """The headline numbers that this run has, six at most: (label, value, note)."""
     tiles, accuracy, settled = [], view.get("accuracy") or {}, view.get("settled") or {}
-    if accuracy.get("mean") is not None:
+    judged = view.get("measure") or "accuracy"
+    if judged == "accuracy" and accuracy.get("mean") is not None:
         spread = f"\N{PLUS-MINUS SIGN} {text.share(accuracy['std'])} over {outcome.whom(view.summary)}"
         worst = f"worst 10 %: {text.share(accuracy['worst_decile'])}"
         tiles.append(("Mean accuracy", text.share(accuracy["mean"]), f"{spread}; {worst}"))

@@ -4,17 +4,24 @@ All clients' traces are in the pictures, each with its client's name as `meta`; 
 of one, and those without a name.
 """
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import numpy as np
 import plotly.graph_objects as go
 
 from sim.results import text
 from sim.results.metrics import ALONE, Series
-from sim.results.report.style import BLUE, EDGE, FAINT, blank, line, measure_axis, time_axis
+from sim.results.population import Panel
+from sim.results.report.style import BLUE, EDGE, FAINT, ORANGE, blank, line, measure_axis, time_axis
 from sim.results.report.timeline import clients_shown
 from sim.results.view import RunView, evenly
 from sim.results.waits import Waits, waits_of
 
-_MOST_POINTS = 300
+STALENESS = "staleness"
+_AGE = "age of the models used (s)"
+_MOST_POINTS = 300  # of a line
+_MOST_POINTS_IN_ALL = 30_000  # of a picture: bounds the size of the report
 _MOST_PEERS = 8  # named of those waited for
 _CLOCK = "a time limit or pause"
 
@@ -24,25 +31,55 @@ def course(view: RunView) -> go.Figure | None:
     if view.measure is None or len(view.clients) < 2:
         return None
     measure, panel = view.measure
-    chosen = evenly(len(panel.times), _MOST_POINTS)
-    unit_s = time_axis(figure := blank(330), view.end_s)
-    times, values = panel.times[chosen] / unit_s, panel.values[chosen]
-    alone, shown, last = view.last(measure.name + ALONE), clients_shown(view), view.last(measure.name)
-    assert last is not None
-    mean = Series(times, np.nanmean(values, axis=1))
-    figure.add_trace(line(mean, "mean of all", EDGE, f"mean of all <b>{measure.y}</b>"))
-    for client in shown:
-        name, reached = view.clients[client], None if np.isnan(last[client]) else float(last[client])
-        options = {"meta": name, "visible": client == view.worst_first[0]}
-        series = Series(times.astype(np.float32), values[:, client].astype(np.float32))
-        label = f"{name}: {measure.text(reached)}"
-        figure.add_trace(line(series, label, BLUE, f"{name} <b>{measure.y}</b>").update(**options))
+    alone = view.last(measure.name + ALONE)
+    figure, unit_s = _courses(view, panel, 330, measure.y, measure.text)
+    for client in clients_shown(view):
         if alone is not None and not np.isnan(alone[client]):
-            level = Series(times[[0, -1]], np.full(2, alone[client]))
+            level = Series(panel.times[[0, -1]] / unit_s, np.full(2, alone[client]))
             label = f"alone: {measure.text(float(alone[client]))}"
-            figure.add_trace(line(level, label, FAINT, label, dash="dot").update(**options))
+            figure.add_trace(line(level, label, FAINT, label, dash="dot").update(**_of(view, client)))
     measure_axis(figure, measure)
     return figure
+
+
+def other_courses(view: RunView) -> list[go.Figure]:
+    """What else was measured of each client, and what its method observed, beside the mean of all."""
+    found: list[go.Figure] = []
+    if len(view.clients) < 2:
+        return found
+    for measure, panel in view.others:
+        figure, _ = _courses(view, panel, 240, measure.y, measure.text)
+        measure_axis(figure, measure)
+        found.append(figure)
+    for name in view.observed:
+        if (panel_of_name := view.panel(name)) is not None:
+            figure, _ = _courses(view, panel_of_name, 240, "%{y:.4~g}", text.number)
+            found.append(figure.update_yaxes(title_text=_AGE if name == STALENESS else name))
+    return found
+
+
+def _courses(
+    view: RunView, panel: Panel, height_px: int, y: str, readable: Callable[[float | None], str]
+) -> tuple[go.Figure, float]:
+    """A line for the mean of all and one for each client; the unit of the time axis in seconds."""
+    shown = clients_shown(view)
+    chosen = evenly(len(panel.times), max(20, min(_MOST_POINTS, _MOST_POINTS_IN_ALL // len(shown))))
+    unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
+    times, values = panel.times[chosen] / unit_s, panel.values[chosen]
+    figure.add_trace(
+        line(Series(times, np.nanmean(values, axis=1)), "mean of all", EDGE, f"mean of all <b>{y}</b>")
+    )
+    for client in shown:
+        name, reached = view.clients[client], panel.of(client).values[-1:].tolist()
+        series = Series(times.astype(np.float32), values[:, client].astype(np.float32))
+        label = f"{name}: {readable(reached[0] if reached else None)}"
+        figure.add_trace(line(series, label, BLUE, f"{name} <b>{y}</b>").update(**_of(view, client)))
+    return figure, unit_s
+
+
+def _of(view: RunView, client: int) -> dict[str, object]:
+    """What makes a trace that of a client: it is shown where that is chosen."""
+    return {"meta": view.clients[client], "visible": client == view.worst_first[0]}
 
 
 def waited_for(view: RunView) -> go.Figure | None:
@@ -51,24 +88,79 @@ def waited_for(view: RunView) -> go.Figure | None:
     waits = waits_of(view, shown)
     if waits is None or len(view.clients) < 2 or not any(_rows(each) for each in waits):
         return None
+    bars = [
+        [
+            Bar(f"{who}: {text.duration(s)}", s, kinds, EDGE if who == _CLOCK else BLUE)
+            for who, s, kinds in rows
+        ]
+        for rows in map(_rows, waits)
+    ]
+    return _bars(view, shown, bars, "waited (s of virtual time)", "nothing")
+
+
+def listens_to(view: RunView, *, others: bool = False) -> go.Figure | None:
+    """To whom each client gives the largest weights at the end, or who gives them to it; None without any.
+
+    In blue those of its true cluster, in orange those of another one.
+    """
+    if not len(view.graph_times) or len(view.clients) < 2:
+        return None
+    source, target, weight = view.snapshot(view.graph_times[-1])
+    ends, peers = (target, source) if others else (source, target)
+    counted = (weight > 0) & (source != target)
+    bars, clusters = [], view.clusters
+    for client in clients_shown(view):
+        mine = np.flatnonzero(counted & (ends == client))
+        mine = mine[np.argsort(-weight[mine], kind="stable")][:_MOST_PEERS]
+        rows = []
+        for peer, given in zip(peers[mine].tolist(), weight[mine].tolist(), strict=True):
+            same = clusters is None or clusters[peer] == clusters[client]
+            of = "" if clusters is None else f"of {'the same' if same else 'another'} cluster"
+            rows.append(Bar(f"{view.clients[peer]}: {given:.3g}", given, of, BLUE if same else ORANGE))
+        bars.append(rows)
+    return _bars(view, clients_shown(view), bars, "weight at the end", "nobody")
+
+
+def classes_of(view: RunView) -> go.Figure | None:
+    """How many training samples of each class each client has; None where that is not known."""
+    counts = view.get("class_counts")
+    if counts is None or len(view.clients) < 2:
+        return None
+    bars = []
+    for client in clients_shown(view):
+        most = np.argsort(-np.array(counts[client]), kind="stable")[: _MOST_PEERS + 2].tolist()
+        there = sorted(label for label in most if counts[client][label])
+        bars.append(
+            [Bar(f"class {label}: {counts[client][label]:,}", counts[client][label]) for label in there]
+        )
+    return _bars(view, clients_shown(view), bars, "training samples", "none")
+
+
+class Bar(NamedTuple):
+    """A row of a picture of bars: what stands at it, how long it is, and what its tooltip adds."""
+
+    label: str
+    length: float
+    hint: str = ""
+    colour: str = BLUE
+
+
+def _bars(
+    view: RunView, shown: Sequence[int], bars: Sequence[Sequence[Bar]], title: str, nothing: str
+) -> go.Figure:
+    """The bars of each client, one below the other."""
     figure = blank(330)
-    for client, each in zip(shown, waits, strict=True):
-        rows = _rows(each) or [("nothing", 0.0, "")]
-        labels = [f"{who}: {text.duration(seconds)}" for who, seconds, _ in rows]
-        of_client = {
-            "meta": view.clients[client],
-            "visible": client == view.worst_first[0],
-            "showlegend": False,
-        }
-        bars = go.Bar(
-            x=[seconds for _, seconds, _ in rows],
+    for client, found in zip(shown, bars, strict=True):
+        rows = found or [Bar(nothing, 0.0)]
+        drawn = go.Bar(
+            x=[row.length for row in rows],
             y=list(range(len(rows))),
             orientation="h",
-            marker_color=[EDGE if who == _CLOCK else BLUE for who, _, _ in rows],
+            marker_color=[row.colour for row in rows],
             width=0.34,
             offset=0.28,
-            text=labels,
-            hovertext=[kinds for _, _, kinds in rows],
+            text=[row.label for row in rows],
+            hovertext=[row.hint for row in rows],
             textposition="none",
             hovertemplate="%{text}<br>%{hovertext}<extra></extra>",
         )
@@ -76,12 +168,13 @@ def waited_for(view: RunView) -> go.Figure | None:
             x=[0] * len(rows),
             y=[place + 0.02 for place in range(len(rows))],
             mode="text",
-            text=[f" {label}" for label in labels],
+            text=[f" {row.label}" for row in rows],
             textposition="middle right",
             hoverinfo="skip",
         )
-        figure.add_traces([bars.update(of_client), names.update(of_client)])
-    figure.update_xaxes(title_text="waited (s of virtual time)", rangemode="tozero")
+        options = {**_of(view, client), "showlegend": False}
+        figure.add_traces([drawn.update(options), names.update(options)])
+    figure.update_xaxes(title_text=title, rangemode="tozero")
     figure.update_yaxes(visible=False, range=[_MOST_PEERS + 2, -0.4])
     return figure
 

@@ -8,8 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sim.results import outcome, text
+from sim.results.measures import MEASURES
 from sim.results.population import ARRIVALS, LifecycleEvent, Population
-from sim.results.report import curves
+from sim.results.report import curves, one_client
 from sim.results.report.bars import SLOW, bytes_by_type, gains, least_px, work_done
 from sim.results.report.blocks import (
     Block,
@@ -35,7 +36,6 @@ from sim.results.report.heatmaps import learned_graph
 from sim.results.report.html import document, head, help_note, ratio
 from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
 from sim.results.report.network_map import network_map
-from sim.results.report.one_client import course, waited_for
 from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table
 from sim.results.report.timeline import clients_shown, timeline
 from sim.results.store.run_directory import RunDirectory
@@ -81,6 +81,12 @@ def _progress(view: RunView) -> Section:
         Paragraph(lead),
         SideBySide([_picture(*item) for item in figures.items() if item[1]]),
     ]
+    if view.others:
+        others = [
+            _picture(f"measure-{each.name}", curves.measured(view, each, panel))
+            for each, panel in view.others
+        ]
+        blocks += [Heading("Other measures"), SideBySide(others)]
     if reached := _picture("time-to-accuracy", time_to_accuracy(view)):
         blocks += [
             Heading("Time to accuracy"),
@@ -166,11 +172,14 @@ def _coalitions(view: RunView) -> Section | None:
 
 def _one_client(view: RunView) -> Section | None:
     """How one client fared, which the reader chooses; None in a run of one."""
-    curve, waits = course(view), waited_for(view)
+    curve, waits = one_client.course(view), one_client.waited_for(view)
     if curve is None:
         return None
     shown = [view.clients[client] for client in sorted(clients_shown(view))]
-    lead = "A click on a client anywhere on this page shows it here, the one that fared worst to begin with. "
+    lead = (
+        "A click on a client anywhere on this page shows it here, the one that fared worst to begin with. "
+        "coterie explain, with the number of a client and a time, says what it held and waited for then. "
+    )
     if waits is None:
         lead += "Whom it waited for is not known: this run has kept no messages, or nobody waited."
     else:
@@ -179,9 +188,31 @@ def _one_client(view: RunView) -> Section | None:
             "compute; one that no message ended, for a time limit or a pause. What was cut short, by a crash "
             "or the end, is left out."
         )
-    columns = [_picture("course", curve), *([_picture("waited-for", waits)] if waits else [])]
+    bars = (
+        ("What it waited for", "waited-for", waits),
+        ("Whom it listens to", "listens-to", one_client.listens_to(view)),
+        ("Who listens to it", "listened-to", one_client.listens_to(view, others=True)),
+        ("Its classes", "classes", one_client.classes_of(view)),
+    )
+    columns = [[Heading("How it fared"), Picture("course", curve)]]
+    columns += [[Heading(title), Picture(name, figure)] for title, name, figure in bars if figure is not None]
+    if view.graph_times.size and view.clusters is not None:
+        lead += " Orange: a client of another true cluster."
+    others = enumerate(one_client.other_courses(view))
+    columns += [[Picture(f"course-{number}", figure)] for number, figure in others]
     choice = Choice(shown, view.clients[view.worst_first[0]])
     return Section("One client", [Paragraph(lead), choice, SideBySide(columns)])
+
+
+def _observed(view: RunView) -> Section | None:
+    """A curve for each name under which the method observes something."""
+    names = [name for name in view.observed if name != one_client.STALENESS]  # which is shown below
+    pictures = [(number, curves.observed(view, name)) for number, name in enumerate(names)]
+    drawn = [_picture(f"observed-{number}", figure) for number, figure in pictures if figure is not None]
+    if not drawn:
+        return None
+    lead = "What the method itself observes: each client's mean from one evaluation to the next."
+    return Section("What the method observes", [Paragraph(lead), SideBySide(drawn)])
 
 
 def _timeline(view: RunView) -> Section:
@@ -255,10 +286,10 @@ def _consequence(population: Population, move: LifecycleEvent) -> list[Cell]:
 
 
 def _traffic(view: RunView) -> Section:
-    no_model = "No peer's model was used, so none was stale."
+    unknown = 'Not recorded: the method observes no "staleness".'
     parts = (
         ("Bytes by message type", "bytes-by-type", bytes_by_type(view), "No message was sent."),
-        ("Staleness of the models used", "staleness", curves.staleness(view), no_model),
+        ("Staleness of the models used", "staleness", curves.staleness(view), unknown),
         ("Latency of messages", "latencies", latencies(view), ""),
         ("Distribution of staleness", "staleness-spread", staleness_spread(view), ""),
     )
@@ -288,8 +319,7 @@ def _details(view: RunView) -> Section:
         ("clients", text.number),
         ("accuracy", text.share),
         ("settled", text.share),
-        ("distance", text.number),
-        ("loss", text.number),
+        *[(measure.name, text.number) for measure in MEASURES if not measure.is_share],
         ("target", text.number),
         ("graph", ratio),
         ("messages", text.number),
@@ -338,6 +368,7 @@ _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _help,
     _graph,
     _coalitions,
+    _observed,
     _one_client,
     _timeline,
     _moves,

@@ -9,9 +9,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from sim.results import palette, text
+from sim.results.measures import Measure
 from sim.results.metrics import Series
 from sim.results.palette import FONT, LIGHT
-from sim.results.view import Measure
 
 
 def colour(name: str) -> str:

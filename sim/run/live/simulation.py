@@ -49,6 +49,7 @@ class Simulation:
         self.staying: frozenset[tuple[int, float]] = frozenset()
         """Client and time (seconds) of those `events` that do not happen."""
         self.clusters: tuple[int, ...] | None = None
+        self.features = ""  # of the user's own samples, in words
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
         self.has_begun = False

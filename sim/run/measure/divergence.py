@@ -15,6 +15,9 @@ class NonFinite:
     found: str
 
 
+_FOLLOW = ("loss", "distance", "objective")  # finite if a model is; other measures may be undefined
+
+
 class Divergence:
     """What evaluations saw of models that are not finite.
 
@@ -55,7 +58,7 @@ def _not_finite(finite: np.ndarray, measured: Mapping[str, np.ndarray], tested: 
     """Which of N models are not finite -> what of them is not."""
     found = dict.fromkeys(np.flatnonzero(~finite).tolist(), "parameters")
     for name, values in measured.items():
-        if name != "accuracy":  # which follows from the loss
+        if name in _FOLLOW:
             for position in np.flatnonzero(~np.isfinite(values) & tested).tolist():
                 found.setdefault(position, name)
     return found

@@ -10,7 +10,7 @@ from sim.run.live.simulation import Simulation
 
 
 def train_alone(simulation: Simulation) -> dict[str, float]:
-    """The measure (accuracy, loss, distance) of each client trained on nothing but its own data, by its name.
+    """What each client is judged by of each client trained on nothing but its own data, by its name.
 
     It starts from the same parameters and takes as many steps as it took in the simulation, with the same
     batches and optimizer; when it takes them does not matter, so no world is needed. Clients that took no
@@ -24,9 +24,9 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     for clients in with_same_model(client for client in simulation.clients if client.name in trained):
         rows = engine.rows([trained[client.name] for client in clients])
         kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
-        values = measure_models(simulation.scenario.data.task, kernel, rows, ran.data.test, numbers)[
-            simulation.observer.measure
-        ].tolist()
+        task, measure = simulation.scenario.data.task, simulation.observer.measure.name
+        found = measure_models(task, kernel, rows, ran.data.test, numbers, names=[measure])
+        values = found[measure].tolist()
         reached |= zip([client.name for client in clients], values, strict=True)
     return {client.name: reached[client.name] for client in simulation.clients if client.name in reached}
 
@@ -43,4 +43,4 @@ def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> 
     for name, values in zip(TOTALS, totals, strict=True):
         observer.metrics.add_all(now, names, name, values)
     if alone:
-        observer.metrics.add_all(now, list(alone), observer.measure + ALONE, list(alone.values()))
+        observer.metrics.add_all(now, list(alone), observer.measure.name + ALONE, list(alone.values()))

@@ -11,8 +11,8 @@ from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import finite_rows, measure_models
-from sim.learning.metrics import METRICS
-from sim.learning.metrics import NAMES as EVALUATED
+from sim.learning.metrics import metrics_of
+from sim.results.measures import MEASURES, measure_called
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.run.live.lives import ClientLife, with_same_model
@@ -20,17 +20,19 @@ from sim.run.measure.convergence import Plateau
 from sim.run.measure.divergence import Divergence
 from sim.run.measure.observations import Window, coalition_of, defines, observed, weights_of
 from sim.run.measure.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
+from sim.scenario.protocol_errors import objective_of
 from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
 
-_OWN_NAMES = OWN_METRICS | EVALUATED | {metrics[0].name + ALONE for metrics in METRICS.values()}
+_ALWAYS = ("accuracy", "loss", "distance")  # measured in most runs, so that they never mean anything else
 
 
-def _require_free(name: object) -> None:
-    """Refuse what is no name, and those of the observer itself."""
+def _require_free(name: object, evaluated: Sequence[str]) -> None:
+    """Refuse what is no name, and those of the observer itself, which evaluates these."""
     if not isinstance(name, str):
         raise TypeError(f"observe({name!r:.60}, ...): the name must be text, not {type(name).__name__}")
-    if name in _OWN_NAMES or name.partition("_of_")[0] in _OWN_NAMES:
+    own = {*OWN_METRICS, *_ALWAYS, *evaluated, *[measure.name + ALONE for measure in MEASURES]}
+    if name in own or name.partition("_of_")[0] in own:
         raise ValueError(
             f"observe({name!r}): the observer measures that itself; choose another name, e.g. my_{name}"
         )
@@ -68,8 +70,14 @@ class Observer:
         self._reported = reported
         self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
         self.converged_s: float | None = None
-        rule = scenario.run.converged
-        self._plateau = None if rule is None else Plateau(rule, higher_is_better=self.measure == "accuracy")
+        protocol, rule = scenario.protocol, scenario.run.converged
+        objective = objective_of(protocol.learner, protocol.settings)
+        metrics = metrics_of(scenario.data.task, scenario.run.metrics or (), objective)
+        self.evaluated = [metric.name for metric in metrics]
+        self.measure = measure_called(self.evaluated[0])
+        """What a client's model is judged by."""
+        higher = self.measure.higher_is_better
+        self._plateau = None if rule is None else Plateau(rule, higher_is_better=higher)
         self._evaluated_s = -1.0
         self._evaluations = 0
 
@@ -89,7 +97,7 @@ class Observer:
                 return
             entry = window.sums.get(name)
             if entry is None:
-                _require_free(name)
+                _require_free(name, self.evaluated)
                 window.sums[name] = [observed(name, value), 1]
             else:
                 entry[0] += value if type(value) is float else observed(name, value)
@@ -138,7 +146,7 @@ class Observer:
         self._record_work(now)
         self._evaluations += 1
         if self._plateau is not None and self.converged_s is None:
-            latest = self.metrics.latest(self.measure)
+            latest = self.metrics.latest(self.measure.name)
             if self._plateau.reached(now, {client.name: latest[client.name] for client in up}):
                 self.converged_s = now
                 self._loop.stop()
@@ -159,7 +167,7 @@ class Observer:
             for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
                 self._trace.checksum(now, client.name, value)
             numbers = [client.index for client in clients]
-            shown = evaluated_models(clients, self._supervisor, predict=self.measure != "distance")
+            shown = evaluated_models(clients, self._supervisor, predict=self.measure.name != "distance")
             if shown is None:
                 measured = self._measured(clients, rows)
             else:
@@ -196,8 +204,8 @@ class Observer:
         """What is measured of one model, or ensemble, of each client; all have the same architecture."""
         numbers = [client.index for client in clients]
         task, kernel = self._scenario.data.task, clients[0].compute.kernel
-        test = self._engine.data.test
-        return self._engine.found(lambda: measure_models(task, kernel, rows, test, numbers, shares))
+        test, names = self._engine.data.test, self.evaluated
+        return self._engine.found(lambda: measure_models(task, kernel, rows, test, numbers, shares, names))
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up if defines(up, "weights") else ():
@@ -210,12 +218,6 @@ class Observer:
             if found is not None:
                 members = [self.by_name[member].index for member in found.members]
                 self.metrics.coalition(now, client.index, members, found.since, found.losses)
-
-    @property
-    def measure(self) -> str:
-        """What a client's model is judged by: "accuracy", the "loss" of a regression, or the "distance" to a
-        quadratic's optimum."""
-        return METRICS[self._scenario.data.task][0].name
 
 
 def _looked_at(rows: Tensor) -> dict[str, np.ndarray]:

@@ -28,6 +28,8 @@ from sim.run.live.simulation import Simulation
 from sim.run.measure.personalized_models import metric_of
 from sim.world.network import Counts
 
+_COUNTS_MAX = 100_000  # of samples of a class at a client, in a summary
+
 
 def summarise(
     simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
@@ -44,10 +46,11 @@ def summarise(
         "work": _work(simulation),
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
+        "class_counts": _class_counts(simulation),
         "client_names": [client.name for client in simulation.clients],
         "places": None if simulation.network.places is None else dict(simulation.network.places),
         "rounds": _rounds(simulation),
-        "population": _population(simulation) if simulation.observer.measure == "accuracy" else None,
+        "population": _population(simulation) if simulation.observer.measure.name == "accuracy" else None,
         **_of_what_went_wrong(simulation, up),
         "interrupted": interrupted,
         "uncounted": sorted({name for kind in simulation.architectures for name in kind.uncounted}),
@@ -79,24 +82,25 @@ def _of_the_models(
     simulation: Simulation, alone: dict[str, float] | None, up: Sequence[str]
 ) -> dict[str, Any]:
     """How good the models of those that are up are, and the graph that they found."""
-    observer = simulation.observer
-    measured = {
-        name: value for name, value in observer.metrics.latest(observer.measure).items() if name in up
-    }
+    observer, higher = simulation.observer, simulation.observer.measure.higher_is_better
+    latest = {name: observer.metrics.latest(name) for name in observer.evaluated}
+    measured = {name: value for name, value in latest[observer.measure.name].items() if name in up}
     finite = {name: value for name, value in measured.items() if math.isfinite(value)}
-    is_accuracy = observer.measure == "accuracy"
+    is_accuracy = observer.measure.name == "accuracy"
     found = {
-        "accuracy": accuracy_summary(finite.values() if is_accuracy else []),
+        "measure": observer.measure.name,
+        "accuracy": accuracy_summary(_finite(latest.get("accuracy", {}), up)),
         "models": _models(simulation, up),
         "settled": _settled(simulation, finite) if is_accuracy else None,
-        "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
-        "help": help_summary(measured, alone, higher_is_better=is_accuracy) if alone else None,
+        "better_than_alone": share_better(measured, alone, higher_is_better=higher) if alone else None,
+        "help": help_summary(measured, alone, higher_is_better=higher) if alone else None,
         "graph": _graph(simulation),
         "coalitions": _coalitions(simulation),
     }
-    if not is_accuracy:
-        mean = float(np.mean(list(finite.values()))) if finite else None
-        found[observer.measure] = {"mean": mean, "clients": len(finite)}
+    for name in observer.evaluated:
+        if name != "accuracy":
+            values = _finite(latest[name], up)
+            found[name] = {"mean": float(np.mean(values)) if values else None, "clients": len(values)}
     return found
 
 
@@ -132,7 +136,9 @@ def _models(simulation: Simulation, up: Sequence[str]) -> dict[str, dict[str, fl
     observer = simulation.observer
     if not observer.models:
         return None
-    latest = {name: observer.metrics.latest(metric_of(observer.measure, name)) for name in observer.models}
+    latest = {
+        name: observer.metrics.latest(metric_of(observer.measure.name, name)) for name in observer.models
+    }
     return {name: accuracy_summary(_finite(values, up)) for name, values in latest.items()}
 
 
@@ -189,6 +195,16 @@ def _engine(simulation: Simulation) -> dict[str, Any]:
         "memory": engine.bytes_held,
         "memory_per_client": engine.bytes_held / len(simulation.clients),
     }
+
+
+def _class_counts(simulation: Simulation) -> list[list[int]] | None:
+    """How many training samples of each class each client has; None without classes, or of very many."""
+    clients = simulation.clients
+    classes = clients[0].compute.classes
+    if simulation.scenario.data.task != "classification" or len(clients) * classes > _COUNTS_MAX:
+        return None
+    counts: list[list[int]] = simulation.engine.data.train.class_counts(classes)[: len(clients)].tolist()
+    return counts
 
 
 def _client_counts(simulation: Simulation) -> dict[str, int]:

@@ -21,10 +21,10 @@ from sim.files.input_file import InputFile
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay.replay_log import LoggedReads, WalkedReads, WalkError
 from sim.learning.engine.replay.snapshot import compute_from, walk
+from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
 from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
 from sim.results.store.run_directory import RunDirectory
-from sim.results.view import MEASURES
 from sim.run.live.simulation import Simulation
 from sim.run.resume.checkpoint import Checkpoint
 from sim.run.save.provenance import made_by

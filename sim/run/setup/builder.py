@@ -114,6 +114,7 @@ class _Builder:
             simulation.networks, simulation.staying = self.networks, self.churn.staying
             simulation.all_settings = changed_settings(self.scenario.protocol.settings, self.scenario.change)
             simulation.clusters = self.learning.clusters
+            simulation.features = self.learning.dataset.features
             simulation.churn.turned_away = self.churn.turned_away
             simulation.clients = [
                 self._client(simulation, index, name) for index, name in enumerate(self.names)

@@ -12,6 +12,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.data import Dataset
 from sim.learning.engine import ClientData, Optimizer
+from sim.learning.metrics import unfit
 from sim.learning.models import Decoupled
 from sim.learning.models.backbones import client_backbones
 from sim.learning.models.own import OwnModel
@@ -111,6 +112,8 @@ def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -
     training, protocol = scenario.training, scenario.protocol
     augmentation = _augmentation(scenario, dataset)
     objective = objective_of(protocol.learner, protocol.settings)
+    for problem in unfit(scenario.data.task, scenario.run.metrics or (), dataset.test_y.numpy(), objective):
+        raise UserError(f"run.metrics: {problem}")
     if objective is None:
         _require_classes(scenario, dataset)
     else:

@@ -58,6 +58,15 @@ class Subset:
         y = self._labels(clients, self.y.index_select(0, rows).expand(len(clients), -1, *self.y.shape[1:]))
         return self.x.index_select(0, rows).unsqueeze(0), y
 
+    def class_counts(self, classes: int) -> np.ndarray:
+        """How many samples of each class each client has, int64 [clients, classes]."""
+        owner = np.repeat(np.arange(len(self.counts)), self.counts)
+        y = self.y.index_select(0, self._rows)
+        if self._label_maps is not None:
+            y = self._label_maps[index_tensor(owner, y.device), y]
+        found = np.bincount(owner * classes + y.cpu().numpy(), minlength=len(self.counts) * classes)
+        return found.reshape(len(self.counts), classes)
+
     def _labels(self, clients: np.ndarray, y: Tensor) -> Tensor:
         """Targets [N, B, ...] as the clients see them."""
         if self._label_maps is None:

@@ -1,0 +1,50 @@
+"""What clients' models are measured by, in words; how, `sim.learning.metrics` knows."""
+
+from dataclasses import dataclass
+
+from sim.results import text
+
+_LABELLED = ("classification", "regression")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A quantity by which clients are judged, for data of these tasks."""
+
+    name: str
+    label: str
+    higher_is_better: bool
+    is_share: bool = False
+    tasks: tuple[str, ...] = _LABELLED
+
+    def text(self, value: float | None) -> str:
+        """A value for people."""
+        return text.share(value) if self.is_share else text.number(value)
+
+    def difference(self, value: float) -> str:
+        """A difference of two values for people: with its sign, of shares in percentage points."""
+        return f"{text.points(value)} points" if self.is_share else f"{value:+,.4g}"
+
+    @property
+    def y(self) -> str:
+        """The y of a point in a tooltip, in plotly's words."""
+        return "%{y:.1%}" if self.is_share else "%{y:.4~g}"
+
+
+MEASURES = (
+    Measure("accuracy", "test accuracy", higher_is_better=True, is_share=True),
+    Measure("distance", "distance to the own optimum", higher_is_better=False, tasks=("quadratic",)),
+    Measure("loss", "test loss", higher_is_better=False),
+    Measure("objective", "own objective on test data", higher_is_better=False),
+    Measure("f1", "F1 score", higher_is_better=True),
+    Measure("auc", "area under the ROC curve", higher_is_better=True),
+    Measure("precision", "precision", higher_is_better=True),
+    Measure("recall", "recall", higher_is_better=True),
+    Measure("mae", "mean absolute error", higher_is_better=False, tasks=("regression",)),
+    Measure("r2", "coefficient of determination", higher_is_better=True, tasks=("regression",)),
+)
+
+
+def measure_called(name: str) -> Measure:
+    """The measure of this name."""
+    return next(measure for measure in MEASURES if measure.name == name)

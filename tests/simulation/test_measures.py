@@ -1,0 +1,180 @@
+"""What models are measured by: what is named, by scikit-learn, and a method's own objective."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics
+from torch.nn import functional
+
+from sim.errors import UserError
+from sim.run.live.simulation import Simulation
+from sim.run.running import run_scenario
+from sim.run.setup.builder import build
+from tests.own.data_worlds import built, load, owned
+
+TAGS = """
+def load(rng):
+    x = rng.normal(size=(240, 4))
+    return x, (x[:, :3] + 0.3 * rng.normal(size=(240, 3)) > 0).astype(float)
+"""
+CLASSES = """
+def load(rng):
+    x = rng.normal(size=(240, 4))
+    return x, np.argmax(x[:, :3] + 0.3 * rng.normal(size=(240, 3)), axis=1)
+"""
+NUMBERS = """
+def load(rng):
+    x = rng.normal(size=(240, 4))
+    return x, x[:, :2] + 0.1 * rng.normal(size=(240, 2))
+"""
+OBJECTIVE = """
+from dataclasses import dataclass
+from torch.nn import functional
+from protocols import Client
+
+@dataclass(frozen=True)
+class Own:
+    views: int = 1
+
+    def __call__(self, model, parameters, x, y):
+        return LOSS
+
+class Mine(Client):
+    @classmethod
+    def objective(cls, settings):
+        return Own()
+
+    async def step(self):
+        self.params = self.params + await self.train(5)
+"""
+LOSSES = {
+    "tags": (TAGS, "functional.binary_cross_entropy_with_logits(model.forward(parameters, x), y)"),
+    "numbers": (NUMBERS, "functional.huber_loss(model.forward(parameters, x), y)"),
+    "classes": (
+        CLASSES,
+        "functional.cross_entropy(model.forward(parameters, x), y, label_smoothing=0.2)",
+    ),
+}
+IID = 'name = "mine.py:load"\npartition = "iid"'
+REGRESSION = IID + '\ntask = "regression"'
+
+
+def ended(folder: Path, data: str, *overrides: str, code: str) -> Simulation:
+    """The scenario, at its end."""
+    simulation = build(load(folder, data, *overrides, code=code), device="cpu")
+    simulation.run()
+    simulation.close()
+    return simulation
+
+
+def outputs(simulation: Simulation) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The final models' outputs, and the targets, of each client's test samples."""
+    found = []
+    for client, (x, y) in zip(simulation.clients, owned(simulation, "test"), strict=True):
+        compute = client.compute
+        flat = compute.engine.rows([client.params])[0]
+        found.append((compute.kernel.architecture.forward(flat, torch.from_numpy(x)).double().numpy(), y))
+    return found
+
+
+def measured(simulation: Simulation, name: str) -> list[float]:
+    latest = simulation.observer.metrics.latest(name)
+    return [latest[client.name] for client in simulation.clients]
+
+
+@pytest.mark.parametrize("task", ["classes", "tags"])
+def test_measures_that_are_named_are_those_of_scikit_learn(tmp_path: Path, task: str) -> None:
+    data, code = (IID, CLASSES) if task == "classes" else (REGRESSION, TAGS)
+    names = ["f1", "accuracy", "auc", "precision", "recall", "loss"]
+    simulation = ended(tmp_path, data, f"run.metrics={json.dumps(names)}", code=code)
+    assert simulation.observer.measure.name == "f1"
+    expected: dict[str, list[float]] = {name: [] for name in names}
+    for scores, y in outputs(simulation):
+        average: dict[str, Any] = {"average": "macro", "zero_division": 0}
+        if task == "classes":
+            predicted, chances = scores.argmax(axis=1), torch.from_numpy(scores).softmax(dim=1).numpy()
+            expected["accuracy"].append(metrics.accuracy_score(y, predicted))
+            expected["auc"].append(metrics.roc_auc_score(y, chances, multi_class="ovr"))
+            expected["loss"].append(metrics.log_loss(y, chances, labels=[0, 1, 2]))
+        else:
+            predicted = (scores > 0).astype(int)
+            expected["accuracy"].append(float((predicted == y).mean()))
+            expected["auc"].append(metrics.roc_auc_score(y, scores, average="macro"))
+            expected["loss"].append(metrics.mean_squared_error(y, scores))
+        expected["f1"].append(metrics.f1_score(y, predicted, **average))
+        expected["precision"].append(metrics.precision_score(y, predicted, **average))
+        expected["recall"].append(metrics.recall_score(y, predicted, **average))
+    for name in names:
+        np.testing.assert_allclose(measured(simulation, name), expected[name], rtol=1e-5, err_msg=name)
+
+
+def test_measures_of_numbers(tmp_path: Path) -> None:
+    simulation = ended(tmp_path, REGRESSION, 'run.metrics=["r2", "mae"]', code=NUMBERS)
+    found = outputs(simulation)
+    np.testing.assert_allclose(
+        measured(simulation, "r2"), [metrics.r2_score(y, s) for s, y in found], rtol=1e-5
+    )
+    errors = [metrics.mean_absolute_error(y, s) for s, y in found]
+    np.testing.assert_allclose(measured(simulation, "mae"), errors, rtol=1e-5)
+    assert not simulation.observer.metrics.latest("loss")
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_an_objective_of_ones_own_is_tested_by_itself(tmp_path: Path, kind: str) -> None:
+    code, loss = LOSSES[kind]
+    (tmp_path / "method.py").write_text(OBJECTIVE.replace("LOSS", loss))
+    data = IID if kind == "classes" else REGRESSION
+    simulation = ended(tmp_path, data, 'protocol.name="method.py:Mine"', code=code)
+    expected = []
+    for scores, labels in outputs(simulation):
+        s, y = torch.from_numpy(scores), torch.from_numpy(labels)
+        if kind == "tags":
+            expected.append(functional.binary_cross_entropy_with_logits(s, y.double()).item())
+        elif kind == "numbers":
+            expected.append(functional.huber_loss(s, y.double()).item())
+        else:
+            expected.append(functional.cross_entropy(s, y, label_smoothing=0.2).item())
+    np.testing.assert_allclose(measured(simulation, "objective"), expected, rtol=1e-4)
+    assert simulation.observer.measure.name == ("accuracy" if kind == "classes" else "objective")
+    found = simulation.observer.metrics.mean("objective").values
+    assert found[-1] < found[0]
+
+
+def test_classes_that_a_client_lacks_leave_its_curve_undefined_and_its_model_sound(tmp_path: Path) -> None:
+    code = "def load():\n    y = np.arange(60) // 20\n    return np.arange(60.0)[:, None] / 60, y, y"
+    data = 'name = "mine.py:load"\npartition = "natural"'
+    simulation = ended(tmp_path, data, 'run.metrics=["auc", "f1"]', code=code)
+    assert np.isnan(measured(simulation, "auc")).all() and np.isfinite(measured(simulation, "f1")).all()
+    assert simulation.observer.divergence.first is None
+
+
+def test_the_summary_and_the_report_are_of_what_is_named_first(tmp_path: Path) -> None:
+    scenario = load(tmp_path, IID, 'run.metrics=["f1", "accuracy"]', "run.compare_alone=true", code=CLASSES)
+    result = run_scenario(scenario, out=tmp_path / "out", device="cpu")
+    assert result.summary["measure"] == "f1" and result.summary["f1"]["clients"] == 3
+    assert result.summary["accuracy"]["mean"] is not None
+    assert result.directory is not None
+    page = (result.directory / "report.html").read_text(encoding="utf-8")
+    assert "Mean F1 score" in page and "The F1 score is 0." in page
+
+
+REFUSED = {
+    "no such measure": (IID, '["f2"]', "run.metrics"),
+    "twice": (IID, '["f1", "f1"]', "once each"),
+    "of numbers, for classes": (IID, '["mae"]', "must be of accuracy, loss, objective, f1, auc, precision"),
+    "of classes, for numbers": (REGRESSION, '["f1"]', '"f1" needs classes, or targets of a regression that'),
+    "none at all": (IID, "[]", "run.metrics"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_measures_that_do_not_fit_are_refused(tmp_path: Path, name: str) -> None:
+    data, value, message = REFUSED[name]
+    code = NUMBERS if data == REGRESSION else CLASSES
+    with pytest.raises(UserError) as refused:
+        built(tmp_path, data, f"run.metrics={value}", code=code)
+    assert message in str(refused.value) and "run.metrics" in str(refused.value)
