@@ -56,6 +56,25 @@ def exactly_one(section: Settings, *keys: str) -> None:
         raise SettingError(stated[1] if stated else keys[0], None, f"state exactly one of {names}")
 
 
+def at_least_one(section: Settings, *keys: str) -> None:
+    """Raise if all of these keys are as they are by default: then the section says nothing."""
+    if not any(_is_stated(section, key) for key in keys):
+        *first, last = map(repr, keys)
+        raise SettingError(keys[0], None, f"state {', '.join(first)} or {last}: else this does nothing")
+
+
+def idle(section: Settings, reason: str, *keys: str) -> None:
+    """Refuse any of these keys that is not as by default, which is no text: it would do nothing."""
+    for key in keys:
+        if _is_stated(section, key):
+            raise SettingError(key, getattr(section, key), f"does nothing: {reason}")
+
+
+def _is_stated(section: Settings, key: str) -> bool:
+    # Not model_fields_set: a resolved scenario states each key, also with its default.
+    return getattr(section, key) != type(section).model_fields[key].default
+
+
 def at_most_one(section: Settings, *keys: str) -> None:
     """Raise if more than one of these optional keys is stated."""
     stated = [key for key in keys if getattr(section, key) is not None]

@@ -63,6 +63,11 @@ Groups = Annotated[
 """Groups of members, or "clusters" for the true clusters of the data, each a group."""
 
 
+def is_one_client(members: Members) -> bool:
+    """Whether these are one and the same client; of servers there may be several."""
+    return len(set(members)) == 1 and members[0] != "servers"
+
+
 def client_numbers(members: Members) -> tuple[int, ...]:
     """The numbers of the clients in such a list."""
     return tuple([member for member in members if member != "servers"])

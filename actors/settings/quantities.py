@@ -6,6 +6,7 @@ per second, bytes, floating-point operations per second. Dumped as JSON it is te
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -95,6 +96,10 @@ class Written:
     unlimited: bool = False
     """Whether "unlimited" stands for None."""
 
+    @cached_property
+    def _bounds(self) -> tuple[float, float]:
+        return self.quantity.parse(self.least), self.quantity.parse(self.most)
+
     def parse(self, value: Any) -> Any:
         """The number. ValueError says what is wrong with the value and what is allowed."""
         if self.unlimited and value == "unlimited":
@@ -104,7 +109,7 @@ class Written:
             number = self.quantity.parse(value)
         except ValueError as error:
             raise ValueError(f"{error}{or_unlimited}") from None
-        smallest, largest = self.quantity.parse(self.least), self.quantity.parse(self.most)
+        smallest, largest = self._bounds
         if number == 0 and not self.zero:
             raise ValueError(f"{value!r} must be more than 0; write {self.quantity.allowed}")
         if number and not smallest <= number <= largest:

@@ -12,6 +12,7 @@ import io
 import lzma
 import math
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,28 @@ _OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open
 Result = TypeVar("Result")
 
 
+def read_regular(path: Path, limit: int) -> bytes:
+    """The bytes of a file, at most `limit`; unpacked where its name ends in .gz or .xz.
+
+    To open a pipe waits for who writes to it, and a device may never end: neither is opened. Raises OSError,
+    whatever an unpacker raises, and UserError for what is no regular file or too large.
+    """
+    opener = _OPENERS.get(path.suffix, open)
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError("must be a regular file, and is a folder, a pipe or a device")
+    is_larger = opener is open and status.st_size > limit  # then none of it is read
+    with opener(path, "rb") as file:
+        content: bytes = b"" if is_larger else file.read(limit + 1)
+    if is_larger or len(content) > limit:
+        raise UserError(_too_large(limit, unpacked=opener is not open))
+    return content
+
+
+def _too_large(limit: int, *, unpacked: bool) -> str:
+    return f"has more than {limit // 2**20} MiB{', unpacked' * unpacked}; must have less"
+
+
 @dataclass(frozen=True)
 class InputFile:
     """A file from outside. `key` is what asks for it in the scenario, as `network.latency.file`; or empty.
@@ -48,22 +71,16 @@ class InputFile:
 
     def content(self) -> bytes:
         """The bytes of the file, unpacked where its name ends in .gz or .xz."""
-        opener = _OPENERS.get(self.path.suffix, open)
-        if not os.path.exists(self.path):  # unlike Path.exists, no error for names that cannot be
-            raise self.refusal("no such file")
-        if not os.path.isfile(self.path):  # reading from a pipe waits for ever
-            raise self.refusal("must be a regular file")
         try:
-            is_larger = opener is open and os.path.getsize(self.path) > LIMIT_BYTES  # then none of it is read
-            with opener(self.path, "rb") as file:
-                content: bytes = b"" if is_larger else file.read(LIMIT_BYTES + 1)
+            content = read_regular(self.path, LIMIT_BYTES)
+        except UserError as error:
+            raise self.refusal(error.problem) from None
+        except FileNotFoundError:
+            raise self.refusal("no such file") from None
         except Exception as error:  # damaged bytes can make the unpackers fail in any way
             raise self.refusal(f"cannot be read: {_words(error)}") from None
-        if not content and not is_larger:
+        if not content:
             raise self.refusal("is empty")
-        if is_larger or len(content) > LIMIT_BYTES:
-            unpacked = ", unpacked" if opener is not open else ""
-            raise self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB{unpacked}; must have less")
         return content
 
     def parsed(self, parse: Callable[[bytes], Result], what: str) -> Result:
@@ -128,6 +145,8 @@ class InputFile:
                 if missing := [name for name in names if name not in loaded]:
                     there = f"{shown(loaded.files)}; must have {', '.join(names)}"
                     raise self.refusal(f"has no array {missing[0]}, but {there}")
+                if sum(member.file_size for member in loaded.zip.infolist()) > LIMIT_BYTES:
+                    raise self.refusal(_too_large(LIMIT_BYTES, unpacked=True))
                 return [loaded[name] for name in names]
 
         return self.parsed(parse, _ARCHIVE)

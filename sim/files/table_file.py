@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from sim.files import input_file
 from sim.files.input_file import InputFile, shown
 
 
@@ -60,6 +61,9 @@ def _csv(content: bytes, text: TextFormat) -> pa.Table:
 
 
 def _parquet(file: InputFile, content: bytes) -> pa.Table:
+    sizes = pq.read_metadata(pa.BufferReader(content))
+    if sizes.num_rows * sizes.num_columns * 8 > input_file.LIMIT_BYTES:  # equal values take next to no bytes
+        raise file.refusal(f"has {sizes.num_rows:,} rows of {sizes.num_columns} columns, which are too many")
     table = pq.read_table(pa.BufferReader(content))
     return pa.table({name: _plain(file, name, table[name]) for name in table.column_names})
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import UserError, nearest, one_line
+from sim.scenario.reading import DEPTH_MAX, require_bounded
 from sim.scenario.refusals import keys_of, show
 from sim.scenario.sections.network import Network
 
@@ -28,7 +29,9 @@ def apply(raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -
     _take_away(
         raw, [(_key(text, option, "section.key, such as network.server"), option) for text, option in options]
     )
-    return [_state(raw, override) for override in overrides]
+    stated = [_state(raw, override) for override in overrides]
+    require_bounded(raw)
+    return stated
 
 
 def add(raw: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -73,7 +76,10 @@ def _has_servers(learner: "type[Client]") -> bool:
 def _key(text: str, option: str, form: str) -> Key:
     if not _KEY.fullmatch(text):
         raise UserError(f"{option}: must be {form}")
-    return tuple([part.strip("\"'") for part in re.findall(_PART, text)])
+    parts = tuple([part.strip("\"'") for part in re.findall(_PART, text)])
+    if len(parts) > DEPTH_MAX:
+        raise UserError(f"{option}: the key has {len(parts):,} parts; must have {DEPTH_MAX} at most")
+    return parts
 
 
 def _take_away(raw: dict[str, Any], keys: Iterable[tuple[Key, str]]) -> None:

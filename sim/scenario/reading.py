@@ -10,8 +10,14 @@ from typing import Any
 
 import sim
 from sim.errors import UserError, errors_about, one_line
-from sim.files.input_file import LIMIT_BYTES
+from sim.files.input_file import read_regular
 from sim.scenario.sections.run import NAME_BYTES_MAX
+
+_BYTES_MAX = 4 * 2**20  # a list of 100,000 clients with their places has half of it
+DEPTH_MAX = 32
+"""Tables within tables, and parts of a key."""
+_PART = r"""(?:"[^"\n]*+"|'[^'\n]*+'|[\w-]++)"""
+_DEEP_KEY = re.compile(rf"(?<![\w.-])(?:{_PART}[ \t]*+\.[ \t]*+){{{DEPTH_MAX}}}{_PART}")
 
 
 def find_scenario(path: Path | str) -> Path:
@@ -45,9 +51,9 @@ def read_text(path: Path) -> str:
     if os.path.isdir(path):  # unlike Path.is_dir, no error for names that cannot be
         raise UserError("cannot be read: it is a folder; name a scenario file in it", path)
     try:
-        if os.path.getsize(path) > LIMIT_BYTES:
-            raise UserError(f"cannot be read: it has more than {LIMIT_BYTES // 2**20} MiB", path)
-        return path.read_text(encoding="utf-8-sig")
+        return read_regular(path, _BYTES_MAX).decode("utf-8-sig")
+    except UserError as error:
+        raise UserError(f"cannot be read: {error.problem}", path) from None
     except FileNotFoundError:
         raise UserError(f"no such scenario file; {_instead_of(path)}", path) from None
     except OSError as error:
@@ -100,16 +106,26 @@ def contents_of(path: Path) -> dict[str, Any]:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """The contents of TOML. UserError."""
+    if deep := _DEEP_KEY.search(text):  # tomllib keeps each part together with all before it
+        problem = f"not valid TOML: a key has more than {DEPTH_MAX} parts: {deep[0]}"
+        raise UserError(one_line(problem, 150), line=text.count("\n", 0, deep.start()) + 1)
     try:
-        return tomllib.loads(text)
+        contents = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # of int(), too, which refuses thousands of digits
         raise UserError(one_line(f"not valid TOML: {error}")) from None
+    require_bounded(contents)
+    return contents
 
 
-def require_whole_numbers(value: Any, key: str = "") -> None:
-    """Refuse whole numbers that TOML does not have: files and arrays hold no larger ones. UserError."""
+def require_bounded(value: Any, key: str = "", depth: int = 0) -> None:
+    """Refuse what no scenario has: tables in tables without end, whole numbers of more than TOML's 64 bits.
+
+    Files and arrays hold no larger ones. UserError.
+    """
     if type(value) is int and not -(2**63) <= value < 2**63:
         raise UserError(one_line(f"{key}: a whole number must have 64 bits at most"))
     if isinstance(value, dict | list):
+        if depth > DEPTH_MAX:
+            raise UserError("tables or lists are nested too deeply")
         for part, item in value.items() if isinstance(value, dict) else enumerate(value):
-            require_whole_numbers(item, f"{key}.{part}".removeprefix("."))
+            require_bounded(item, f"{key}.{part}".removeprefix("."), depth + 1)

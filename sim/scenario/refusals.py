@@ -49,7 +49,8 @@ def show(value: Any) -> str:
     if isinstance(value, Settings):
         value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if isinstance(value, Mapping):
-        text = f"{{ {', '.join(f'{key} = {show(item)}' for key, item in value.items())} }}"
+        items = ", ".join(f"{key} = {show(item)}" for key, item in value.items())
+        text = f"{{ {items} }}" if items else "{}"
     elif isinstance(value, list | tuple):
         text = f"[{', '.join(map(show, value))}]"
     elif isinstance(value, str | bool | int | float):

@@ -59,6 +59,8 @@ def _tables(value: Any) -> Iterator[dict[str, Any]]:
 
 def _content(path: Path) -> str:
     """A file's name and the hash of its content; its path if it cannot be read."""
+    if not path.is_file():  # to open a pipe waits for who writes to it
+        return str(path)
     try:
         with path.open("rb") as file:
             return f"{path.name} {hashlib.file_digest(file, 'blake2b').hexdigest()}"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,7 +32,6 @@ from sim.scenario.reading import (
     first_comment,
     parse_toml,
     read_text,
-    require_whole_numbers,
 )
 from sim.scenario.refusals import as_written, problems, refused, show
 from sim.scenario.sections import Sections
@@ -146,10 +146,7 @@ def load_scenario(
         add(raw, more)
         if seed is not None:
             overrides = [*overrides, f"{_SEED}={seed}"]
-        try:
-            parts = _parts(raw, path, overrides, unset, seed, code)
-        except RecursionError:
-            raise UserError("tables or lists are nested too deeply") from None
+        parts = _parts(raw, path, overrides, unset, seed, code)
     given = (*(f"--unset {key}" for key in unset), *overrides)
     return Scenario(question=first_comment(text), path=path, overrides=given, **parts)
 
@@ -173,7 +170,7 @@ def sweep_alone(
                 f"its runs are of that scenario, but this file has {show(', '.join(raw))} beside the sweep; "
                 "state what differs in sweep.set"
             )
-            raise _refusal([SettingError("sweep.scenario", sweep.scenario, problem)], stated)
+            raise _refusal([SettingError("sweep.scenario", sweep.scenario, problem)], stated, 1)
         return path.parent / sweep.scenario, sweep
 
 
@@ -191,7 +188,6 @@ def _parts(
         raise UserError(f"has no run of its own, but a sweep of {other}: coterie sweep runs it")
     named = _table(raw, "protocol").get("name")
     keys = apply(raw, overrides, unset)
-    require_whole_numbers(raw)
     notices, stated = [], dict.fromkeys(keys, "--set")
     if seed is not None:
         stated[_SEED] = "--seed"
@@ -234,11 +230,12 @@ def _require_fitting(
     except SettingError as error:
         wrong.append(error)
     except ValidationError as error:
-        found = problems(learner.Settings, refused(error), {}, ("change", "protocol"))
-        raise _refusal(found, stated) from None
+        of_change = refused(error)
+        found = problems(learner.Settings, of_change, {}, ("change", "protocol"))
+        raise _refusal(found, stated, len(of_change)) from None
     # One without a value is about what is missing, or about all of a section.
     if wrong := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
-        raise _refusal(wrong, stated)
+        raise _refusal(wrong, stated, len(wrong))
 
 
 def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
@@ -254,7 +251,7 @@ def _sweep(raw: dict[str, Any], stated: Mapping[str, str]) -> Sweep | None:
         return None
     if not isinstance(table, dict):
         problem = f"must be a table with the keys {', '.join(Sweep.model_fields)}"
-        raise _refusal([SettingError("sweep", table, problem)], stated)
+        raise _refusal([SettingError("sweep", table, problem)], stated, 1)
     return _validated(stated, Sweep, table, "sweep")
 
 
@@ -285,17 +282,18 @@ def _validated(
     try:
         return model.model_validate(contents)
     except ValidationError as error:
-        raise _refusal(problems(model, refused(error), contents, prefix), stated) from None
+        found = refused(error)
+        raise _refusal(problems(model, found, contents, prefix), stated, len(found)) from None
 
 
-def _refusal(found: Iterable[SettingError], stated: Mapping[str, str]) -> UserError:
-    """One line for each problem: key, value, what is allowed."""
+def _refusal(found: Iterable[SettingError], stated: Mapping[str, str], count: int) -> UserError:
+    """One line for each problem, up to some of all `count`: key, value, what is allowed."""
     lines = []
-    for problem in found:
+    for problem in islice(found, _PROBLEMS_SHOWN):
         said = "" if problem.value is None else f" = {show(problem.value)}"
         said = said if len(said) <= _VALUE_SHOWN else f"{said[:_VALUE_SHOWN]}..."
         options = [option for key, option in stated.items() if overlap(key, problem.key)]
         origin = f" (from {options[-1]})" if options else ""
         lines.append(one_line(f"{problem.key}{said}{origin}: {problem.problem}"))
-    more = len(lines) - _PROBLEMS_SHOWN
-    return UserError("\n".join(lines[:_PROBLEMS_SHOWN] + ([f"and {more} more problems"] if more > 0 else [])))
+    more = count - len(lines)
+    return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))

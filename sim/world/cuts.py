@@ -8,7 +8,7 @@ from functools import cached_property
 from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, Settings
-from actors.settings.members import Groups, Members
+from actors.settings.members import Groups, Members, is_one_client
 from actors.settings.quantities import Duration, PositiveDuration, ShareAboveZero
 from sim.kernel.random import RandomStream
 from sim.world.participants import Participants
@@ -88,6 +88,8 @@ class NetworkPartition(Settings):
             raise SettingError(stated[-1] if stated else "groups", None, problem)
         if self.groups is not None and len(self.groups) < 2:
             raise SettingError("groups", self.groups, "needs two groups or more, to cut one off from another")
+        if is_one_client((*(self.sources or ()), *(self.to or ()))):
+            raise SettingError("to", self.to, "cuts a client off from itself; must name another one")
         return self
 
     def build(self, number: int, participants: Participants) -> Cut | None:

@@ -123,6 +123,26 @@ def test_a_small_file_that_becomes_large_is_refused(
         read_images("mnist", tmp_path)
 
 
+def blank(images: np.ndarray, value: int, share: float) -> np.ndarray:
+    spoiled = images.copy()
+    spoiled[len(spoiled) - round(share * len(spoiled)) :] = value
+    return spoiled
+
+
+@pytest.mark.parametrize(("value", "share"), [(0, 1.0), (255, 1.0), (0, 0.25), (7, 0.5)])
+def test_images_of_one_colour_are_damage(tmp_path: Path, mnist: Path, value: int, share: float) -> None:
+    (mnist / TRAIN_X).write_bytes(idx(blank(GREY, value, share)))
+    with pytest.raises(UserError, match=rf"{round(12 * share)} of 12 images have one colour only"):
+        read_images("mnist", tmp_path)
+
+
+def test_colour_images_of_one_colour_are_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    put_cifar(folder, BATCHES, b"labels", data=blank(PIXELS, 0, 1.0))
+    with pytest.raises(UserError, match="6 of 6 images have one colour only: the file is damaged"):
+        read_images("cifar-10", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("batch", "problem"),
     [

@@ -11,7 +11,9 @@ import polars as pl
 import pytest
 
 from sim.errors import UserError
+from sim.files import input_file
 from sim.files.data_folder import DataFolder
+from sim.files.table_file import TextFormat, read_table
 from sim.learning.data import DATASETS, Dataset
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
@@ -293,6 +295,30 @@ def test_arrays_that_are_refused(tmp_path: Path, found: dict[str, Any], message:
         arrays(tmp_path, **found)
 
 
+@pytest.mark.parametrize("name", ["x", "another"])
+def test_an_archive_that_asks_for_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Zeros take next to no bytes in it."""
+    monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
+    zeros = np.zeros((2**17, 1))
+    np.savez_compressed(tmp_path / "f.npz", **{"x": X, "y": Y, name: zeros})
+    assert (tmp_path / "f.npz").stat().st_size < 2**14
+    with pytest.raises(UserError, match=r"f\.npz: has more than 1 MiB, unpacked; must have less"):
+        input_file.InputFile("data.file", tmp_path / "f.npz").arrays("x", "y")
+
+
+def test_a_parquet_table_that_asks_for_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
+    file = tmp_path / "t.parquet"
+    pl.DataFrame({"x": np.zeros(2**17), "y": np.zeros(2**17)}).write_parquet(file)
+    assert file.stat().st_size < 2**14
+    with pytest.raises(UserError, match=r"t\.parquet: has 131,072 rows of 2 columns, which are too many"):
+        read_table(input_file.InputFile("data.file", file), TextFormat(",", "", (), ""))
+
+
 def test_results_are_of_the_files_content(tmp_path: Path) -> None:
     arrays(tmp_path, x=X, y=Y)
     keys = 'name = "arrays"\nfile = "features.npz"\npartition = "iid"'
@@ -346,3 +372,7 @@ def test_results_are_of_the_content_of_traces_and_graphs_too(tmp_path: Path) -> 
     assert digest(load_scenario(write(tmp_path, QUADRATIC), options)) == before
     edges.write_text("0 1\n1 2\n2 3\n3 4\n4 5\n5 0\n")
     assert digest(load_scenario(write(tmp_path, QUADRATIC), options)) != before
+    scenario = load_scenario(write(tmp_path, QUADRATIC), options)
+    edges.unlink()
+    os.mkfifo(edges)
+    assert digest(scenario) != before

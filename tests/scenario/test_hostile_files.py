@@ -2,12 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
 from sim.errors import UserError
+from sim.scenario import refusals
 from sim.scenario.scenario import load_scenario
 from sim.scenario.sections.run import NAME_BYTES_MAX
 from tests.scenario.texts import SMALL, changed, write
@@ -67,7 +69,80 @@ def test_a_terabyte_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "large.toml"
     path.touch()
     os.truncate(path, 1 << 40)
-    assert refusal(path) == f"{path}: cannot be read: it has more than 512 MiB\n"
+    assert refusal(path) == f"{path}: cannot be read: has more than 4 MiB; must have less\n"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("command", ["check", "run", "schema"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "pipe.toml"
+    os.mkfifo(path)
+    result = CliRunner().invoke(app, [command, str(path)])
+    assert result.exit_code == 2
+    assert result.output == (
+        f"{path}: cannot be read: must be a regular file, and is a folder, a pipe or a device\n"
+    )
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev/urandom"])
+def test_a_device_is_not_read(tmp_path: Path, device: str) -> None:
+    path = tmp_path / "link.toml"
+    path.symlink_to(device)
+    assert "cannot be read: must be a regular file" in refusal(path)
+
+
+def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "link.toml"
+    path.symlink_to(write(tmp_path, SMALL))
+    assert load_scenario(path).question.startswith("Does a small")
+
+
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [
+        (f"{'.'.join('a' * 2000)} = 1\n", 1),
+        (f"x = 1\n[{'.'.join('a' * 2000)}]\n", 2),
+        ("\n\nx = { " + " . ".join(['"a b"'] * 40) + " = 1 }\n", 3),
+    ],
+)
+def test_keys_of_very_many_parts_are_refused_before_they_are_parsed(
+    tmp_path: Path, before: str, line: int
+) -> None:
+    path = write(tmp_path, before + SMALL)
+    assert refusal(path).startswith(f"{path}: line {line}: not valid TOML: a key has more than 32 parts: ")
+
+
+def test_dots_in_texts_are_no_parts_of_keys(tmp_path: Path) -> None:
+    dots = f"{'...'.join('a' * 99)} {'. '.join(['a b'] * 99)}"
+    assert dots in load_scenario(write(tmp_path, f"# {dots}\n{SMALL}")).question
+
+
+@pytest.mark.parametrize("before", [f"x = {'{a = ' * 40}1{'}' * 40}\n", f"x = {'[' * 100}{']' * 100}\n"])
+def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, before: str) -> None:
+    assert "tables or lists are nested too deeply" in refusal(write(tmp_path, before + SMALL))
+
+
+def test_an_override_of_too_many_parts_is_refused(tmp_path: Path) -> None:
+    answer = refusal(write(tmp_path, SMALL), "--set", f"{'.'.join('a' * 40)}=1")
+    assert "the key has 40 parts; must have 32 at most" in answer
+    assert "nested too deeply" in refusal(write(tmp_path, SMALL), "--set", f"run.x={'[' * 40}{']' * 40}")
+
+
+def test_only_the_mistakes_that_are_shown_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explained = []
+    explain = refusals._explain
+
+    def counting(*given: Any) -> Any:
+        explained.append(given)
+        return explain(*given)
+
+    monkeypatch.setattr(refusals, "_explain", counting)
+    answer = refusal(write(tmp_path, SMALL + "\n[[churn]]\n" * 3000))
+    assert answer.endswith(": and 5,980 more problems\n")
+    assert len(explained) == answer.count("\n") - 1 == 20
 
 
 def test_a_mark_of_utf8_is_no_part_of_the_text(tmp_path: Path) -> None:

@@ -191,6 +191,28 @@ BAD = {
         SMALL + join("10 s", "crash", "1") + 'state = "fresh"\n',
         'churn.0.state = "fresh": only a rejoin can be fresh, this is a crash',
     ),
+    "betas of sgd": (
+        edited("batch_size = 4", "batch_size = 4\nbetas = [0.5, 0.9]"),
+        'training.betas = [0.5, 0.9]: does nothing: they are of adam and adamw, and optimizer is "sgd"',
+    ),
+    "epsilon of sgd": (
+        edited("batch_size = 4", "batch_size = 4\nepsilon = 1e-4"),
+        "training.epsilon = 0.0001: does nothing: they are of adam and adamw",
+    ),
+    "a change of nothing": (
+        edited("[devices]", '[[change]]\nat = "1 s"\n[devices]'),
+        "change.0.network: state 'network', 'training', 'churn' or 'protocol': else this does nothing",
+    ),
+    "a change to a network as it was": (
+        edited("[devices]", '[[change]]\nat = "1 s"\nnetwork = {}\n[devices]'),
+        "change.0.network.latency: state 'latency', 'loss', 'uplink' or 'downlink': else this does nothing",
+    ),
+    "a change of no setting": (
+        edited(
+            "[devices]", '[[change]]\nat = "1 s"\nprotocol = {}\ntraining = { learning_rate = 1 }\n[devices]'
+        ),
+        "change.0.protocol = {}: is empty, and changes nothing",
+    ),
     "one of two betas": (
         edited("batch_size = 4", "batch_size = 4\nbetas = [0.9]"),
         "training.betas.1: is missing; training.betas has a value too few",

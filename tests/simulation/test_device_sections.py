@@ -139,6 +139,14 @@ def test_a_trace_of_slow_times_without_a_length_is_refused(tmp_path: Path, end_s
         devices.slowness(0)
 
 
+SLOW = '\n[[devices.slowdown]]\nfactor = 1e6\nstart = "{}"\nend = "{}"\n'
+
+
+def test_many_slow_times_one_after_the_other_are_no_product(tmp_path: Path) -> None:
+    with simulation(tmp_path, QUADRATIC + "".join(SLOW.format(f"{n} ms", f"{n + 1} ms") for n in range(40))):
+        pass
+
+
 def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     # Logistic regression on digits: 650 parameters, and as many gradients; a batch of 4 times 64 numbers.
     text = DIGITS.replace("[devices]", '[devices]\nmemory = "4 kB"')
@@ -152,14 +160,19 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("added", "problem"),
     [
-        ('\n[[devices.class]]\nname = "a"\nshare = 0.6\n' * 2, "the shares add up to 1.2"),
+        ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nslowdown = 2\n' * 2, "the shares add up to 1.2"),
         ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nspeed = "1 GFLOP/s"\n', "described by 'step_time'"),
+        ('\n[[devices.override]]\nclients = [3]\n', "override.0.slowdown: state 'slowdown', 'step_time' or"),
+        ('\n[[devices.class]]\nname = "a"\nshare = 1\n', "class.0.slowdown: state 'slowdown', 'step_"),
+        ("\n[[devices.override]]\nclients = [3, 1]\nslowdown = 1e4\n" * 2, "client 3 would be 1e+08 times"),
+        ("\n[[devices.override]]\nclients = [3]\nslowdown = 1e-4\n" * 2, "must be from 1e-06 to 1,000,000"),
+        (SLOW.format("1 s", "2 s") * 17, "slowdown.16.factor = 1000000.0: slow times at once multiply"),
         ('\n[[devices.class]]\nname = "a"\n', "state exactly one of 'share' or 'clients'"),
-        ('\n[[devices.class]]\nname = "a"\nclients = [77]\n', "there is no client 77"),
+        ('\n[[devices.class]]\nname = "a"\nclients = [77]\nslowdown = 2\n', "there is no client 77"),
         (
-            '\n[[devices.class]]\nname = "a"\nclients = [0, 1]\n'
-            '\n[[devices.class]]\nname = "b"\nclients = [1, 2]\n',
-            "devices.class.1.clients = [1, 2]: client 1 is in an earlier class already",
+            '\n[[devices.class]]\nname = "a"\nclients = [0, 1]\nslowdown = 2\n'
+            '\n[[devices.class]]\nname = "b"\nclients = [1, 2]\nslowdown = 2\n',
+            "class.1.clients = [1, 2]: client 1 is in an earlier class already",
         ),
         ('\n[devices.periodic]\nperiod = "1 s"\nshare = 0.5\nfactor = 2\nphase = "2 s"\n', "less than"),
         ('\n[devices.measured]\nfile = "nowhere.csv"\n', "nowhere.csv"),

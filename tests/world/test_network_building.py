@@ -313,27 +313,39 @@ def test_each_client_has_a_coin_of_its_own(tmp_path: Path) -> None:
 
 # -- Refused
 
+ONE_CUT = CUT[CUT.index("[[") :]
+ONE_CLASS = "[[network.class]]\nloss = 0.1\n"
+
 
 @pytest.mark.parametrize(
     ("section", "text"),
     [
         ("duplicate = 0.1", 'network.duplicate = 0.1: only with link = "datagram"'),
         ('link = "datagram"\nreorder = 0.1', "network.reorder_delay: is missing"),
+        ('reorder_delay = "1 s"', 'network.reorder_delay = "1 s": does nothing: reorder is 0 everywhere'),
+        ('link = "datagram"\nreorder_delay = "1 s"', "network.reorder_delay = .*: does nothing"),
+        ('link = "datagram"\nreorder = 0.1\nreorder_delay = "1 s"\n[[network.class]]\nservers = true\n'
+         'reorder = 0.0\nreorder_delay = "2 s"', "network.class.0.reorder_delay = .*: does nothing"),
         ('uplink_queue = "0 B"', "network.uplink_queue = .*: must be more than 0"),
         ('[[network.class]]\nlatency = "1 s"', "network.class.0.inside: state exactly one of"),
         ('[[network.class]]\nacross = [[0, 1]]', "network.class.0.across = .*: needs two groups"),
-        ("[[network.class]]\ninside = [[0, 4]]", r"class.0.inside.0 = \[0, 4\]: there is no client 4"),
+        (ONE_CLASS + "inside = [[0, 4]]", r"class.0.inside.0 = \[0, 4\]: there is no client 4"),
         ("[[network.class]]\nservers = true\nreorder = 0.5", "network.class.0.reorder = 0.5: only with link"),
         ("loss = { kind = \"gilbert-elliott\", good = \"1 s\" }", "network.loss.bad: is missing"),
         (
             'loss = { kind = "gilbert-elliott", good = "1 s", bad = "1 s", loss_good = 0.5, loss_bad = 0.4 }',
             "network.loss.loss_bad = 0.4: must be more than loss_good",
         ),
-        (CUT[CUT.index("[[") :] + "groups = [[0]]", "network.partition.0.groups = .*: needs two groups"),
-        (CUT[CUT.index("[[") :] + "groups = [[0], [0, 1]]", "without a common member"),
-        (CUT[CUT.index("[[") :] + "share = 0.5\nfrom = [1]\nto = [2]", "partition.0.to = .*: state either"),
-        (CUT[CUT.index("[[") :] + "share = 0.5\ngroups = [[1], [2]]", "partition.0.share = 0.5: state"),
-        (CUT[CUT.index("[[") :] + 'from = ["server"]\nto = [2]', "partition.0.from = .*: must be a list"),
+        (ONE_CUT + "groups = [[0]]", "network.partition.0.groups = .*: needs two groups"),
+        (ONE_CUT + "from = [1]\nto = [1]", "partition.0.to = .*: cuts a client off from itself"),
+        (ONE_CUT + "from = [1, 1]\nto = [1]", "partition.0.to = .*: cuts a client off from itself"),
+        ("[[network.class]]\ninside = [[0, 1]]", "class.0.latency: state 'latency', .* or 'bandwidth': else"),
+        ("[[network.class]]\nservers = true", "network.class.0.latency: state .* else this does nothing"),
+        (ONE_CLASS + "inside = [[0], [1]]", "network.class.0.inside = .*: has no connection"),
+        (ONE_CUT + "groups = [[0], [0, 1]]", "without a common member"),
+        (ONE_CUT + "share = 0.5\nfrom = [1]\nto = [2]", "partition.0.to = .*: state either"),
+        (ONE_CUT + "share = 0.5\ngroups = [[1], [2]]", "partition.0.share = 0.5: state"),
+        (ONE_CUT + 'from = ["server"]\nto = [2]', "partition.0.from = .*: must be a list"),
     ],
 )  # fmt: skip
 def test_refused_sections(tmp_path: Path, section: str, text: str) -> None:
@@ -349,10 +361,10 @@ ABOUT_SERVERS = {
         "[[network.class]]\ninside = [[0, 1]]\n"
         'latency = { kind = "positions", floor = "1 ms", server_place = "Paris" }'
     ),
-    'network.partition.0.from = ["servers"]': CUT[CUT.index("[[") :] + 'from = ["servers"]\nto = [2]',
-    'network.partition.0.to = ["servers"]': CUT[CUT.index("[[") :] + 'from = [2]\nto = ["servers"]',
-    'network.partition.0.groups.1 = ["servers"]': CUT[CUT.index("[[") :] + 'groups = [[0, 1], ["servers"]]',
-    "network.partition.0.share = 1.0": CUT[CUT.index("[[") :] + "share = 1.0",
+    'network.partition.0.from = ["servers"]': ONE_CUT + 'from = ["servers"]\nto = [2]',
+    'network.partition.0.to = ["servers"]': ONE_CUT + 'from = [2]\nto = ["servers"]',
+    'network.partition.0.groups.1 = ["servers"]': ONE_CUT + 'groups = [[0, 1], ["servers"]]',
+    "network.partition.0.share = 1.0": ONE_CUT + "share = 1.0",
 }
 
 

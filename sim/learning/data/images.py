@@ -19,6 +19,7 @@ from sim.learning.data.dataset import Dataset, LabelledData
 if TYPE_CHECKING:
     from torch import Tensor
 
+_BLANK_MAX = 0.01  # of the images; the true sets have none, a file that was only made longer has many
 _DOWNLOAD_ERRORS = (OSError, RuntimeError, http.client.HTTPException)
 
 
@@ -113,6 +114,12 @@ class ImageData(LabelledData):
             raise file.refusal(
                 f"its images have the type {images.dtype} and the shape {images.shape}; must be bytes "
                 f"(uint8) of the shape (images, {wanted})"
+            )
+        flat = images.reshape(len(images), -1)
+        blank = int((flat.max(axis=1) == flat.min(axis=1)).sum())
+        if blank > _BLANK_MAX * len(images):
+            raise file.refusal(
+                f"{blank:,} of {len(images):,} images have one colour only: the file is damaged"
             )
         if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
             raise label_file.refusal(

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema, model_validator
 
-from actors.settings.base import SettingError, Settings
+from actors.settings.base import SettingError, Settings, at_least_one
 from actors.settings.quantities import ClientList, Duration, PositiveDuration, PositiveWeight
 from protocols.framework.requirements import ProtocolSettings
 from sim.scenario.sections.network import Network
@@ -27,6 +27,11 @@ class ChangedNetwork(Settings):
     """Bandwidth from each client into the network, also for what is in transfer."""
     downlink: ClientBandwidth | None = None
     """Bandwidth from the network to each client, also for what is in transfer."""
+
+    @model_validator(mode="after")
+    def _something(self) -> "ChangedNetwork":
+        at_least_one(self, "latency", "loss", "uplink", "downlink")
+        return self
 
 
 class ChangedTraining(Settings):
@@ -64,9 +69,11 @@ class Change(Settings):
 
     @model_validator(mode="after")
     def _something(self) -> "Change":
-        if not (self.network or self.training or self.churn or self.protocol):
-            problem = "state what changes, in 'network', 'training', 'churn' or 'protocol'"
-            raise SettingError("network", None, problem)
+        at_least_one(self, "network", "training", "churn", "protocol")
+        if self.protocol == {}:
+            raise SettingError(
+                "protocol", None, "is empty, and changes nothing; state a setting, or leave it out"
+            )
         return self
 
 

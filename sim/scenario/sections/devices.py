@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from math import log10, prod
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from actors.settings.base import SettingError, Settings, exactly_one
-from actors.settings.quantities import ClientList, Compute, Factor, PositiveDuration, Probability, Size
+from actors.settings.base import SettingError, Settings, at_least_one, exactly_one
+from actors.settings.quantities import (
+    FACTOR_MAX,
+    FACTOR_MIN,
+    ClientList,
+    Compute,
+    Factor,
+    PositiveDuration,
+    Probability,
+    Size,
+)
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
@@ -26,6 +37,7 @@ from sim.world.devices.speeds import Speed, StepTime
 from sim.world.plugins import QuantityPlugin
 
 _TRIED = 3  # clients
+_DIGITS_MAX = 100  # of the product of slow times that overlap
 
 
 class DeviceClass(Settings):
@@ -49,6 +61,7 @@ class DeviceClass(Settings):
     @model_validator(mode="after")
     def _one_way(self) -> DeviceClass:
         exactly_one(self, "share", "clients")
+        at_least_one(self, "slowdown", "step_time", "speed", "memory")
         return self
 
 
@@ -63,6 +76,11 @@ class DeviceOverride(Settings):
     """Their time per training step."""
     speed: Compute | None = None
     """Their speed."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> DeviceOverride:
+        at_least_one(self, "slowdown", "step_time", "speed")
+        return self
 
 
 class Devices(Settings):
@@ -106,7 +124,34 @@ class Devices(Settings):
             listed.update(kind.clients or ())
         if (total := sum(kind.share or 0.0 for kind in self.classes)) > 1 + 1e-9:
             raise SettingError("class", None, f"the shares add up to {total:g}: must be at most 1")
+        self._require_bounded()
         return self
+
+    def _require_bounded(self) -> None:
+        """What multiplies, of one client or at one time, must leave seconds that are numbers."""
+        for client, overrides in self.overrides.items():
+            factor = prod(override.slowdown or 1.0 for override in overrides)
+            if not FACTOR_MIN <= factor <= FACTOR_MAX:
+                allowed = f"must be from {FACTOR_MIN:g} to {FACTOR_MAX:,}"
+                problem = f"in all, client {client} would be {factor:g} times as slow; {allowed}"
+                raise SettingError("override", None, problem)
+        turns = [(each.start, log10(each.factor), number) for number, each in enumerate(self.slowdown)]
+        turns += [(each.end, -log10(each.factor), number) for number, each in enumerate(self.slowdown)]
+        digits = 0.0
+        for _, change, number in sorted(turns):
+            digits += change
+            if abs(digits) > _DIGITS_MAX:
+                problem = f"slow times at once multiply to more than {_DIGITS_MAX} digits"
+                raise SettingError(f"slowdown.{number}.factor", self.slowdown[number].factor, problem)
+
+    @cached_property
+    def overrides(self) -> dict[int, list[DeviceOverride]]:
+        """What is overridden, by client."""
+        found: dict[int, list[DeviceOverride]] = {}
+        for override in self.override:
+            for client in dict.fromkeys(override.clients):
+                found.setdefault(client, []).append(override)
+        return found
 
     def all_slow_times(self) -> Iterator[tuple[SlowTimes, tuple[int, ...]]]:
         """All slow times, those of a list with their number in it."""
@@ -137,9 +182,8 @@ class DevicesOfClients:
         """How slow a client's device is over time."""
         kind = self._class(client)
         factor = kind.slowdown if kind is not None else 1.0
-        for override in self._settings.override:
-            if client in override.clients and override.slowdown is not None:
-                factor *= override.slowdown
+        for override in self._settings.overrides.get(client, ()):
+            factor *= override.slowdown or 1.0
         seed, clients = self._seed, self._clients
         pieces = [
             slow.pieces(seed, client, clients, *number)
@@ -152,7 +196,7 @@ class DevicesOfClients:
         """What a client's computing costs: stated for it, or drawn as for its class or for all."""
         key = "step_time" if self._settings.step_time is not None else "speed"
         drawn = self._draw(key, client)
-        stated = [getattr(each, key) for each in self._settings.override if client in each.clients]
+        stated = [getattr(each, key) for each in self._settings.overrides.get(client, ())]
         value = [drawn, *[number for number in stated if number is not None]][-1]
         return CostModel(**{"step_time_s" if key == "step_time" else "flops_per_s": value})
 

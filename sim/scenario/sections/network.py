@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from actors.settings.base import SettingError, Settings, default
-from actors.settings.members import Groups, Members
+from actors.settings.base import SettingError, Settings, at_least_one, default
+from actors.settings.members import Groups, Members, is_one_client
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
 from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
 from sim.world.cuts import NetworkPartition
@@ -67,6 +67,11 @@ class NetworkClass(Settings):
             raise SettingError(stated[1] if stated else "inside", None, problem)
         if self.across is not None and len(self.across) < 2:
             raise SettingError("across", self.across, "needs two groups or more")
+        if isinstance(self.inside, tuple) and all(is_one_client(group) for group in self.inside):
+            raise SettingError("inside", self.inside, "has no connection: groups must have two members")
+        at_least_one(
+            self, "latency", "loss", "link", "retransmission_delay", "duplicate", "reorder", "bandwidth"
+        )
         return self
 
 
@@ -115,8 +120,11 @@ class Network(Settings):
         if isinstance(up, PhoneBandwidth) and isinstance(down, PhoneBandwidth) and up.unit != down.unit:
             problem = f'must be that of network.uplink.unit, "{up.unit}": it is one trace'
             raise SettingError("downlink.unit", down.unit, problem)
-        for place in (None, *range(len(self.classes))):
+        places = (None, *range(len(self.classes)))
+        for place in places:
             _check_datagrams(self, place)
+        if self.reorder_delay is not None and not any(self.of_class(place, "reorder") for place in places):
+            raise SettingError("reorder_delay", self.reorder_delay, "does nothing: reorder is 0 everywhere")
         return self
 
     def of_class(self, place: int | None, key: str) -> Any:
@@ -237,3 +245,6 @@ def _check_datagrams(network: Network, place: int | None) -> None:
             raise SettingError(f"{prefix}{key}", getattr(section, key), problem)
     if section.reorder and network.of_class(place, "reorder_delay") is None:
         raise SettingError(f"{prefix}reorder_delay", None, "is missing; say how long a datagram is held up")
+    if place is not None and section.reorder_delay is not None and not network.of_class(place, "reorder"):
+        problem = "does nothing: reorder is 0 for these connections"
+        raise SettingError(f"{prefix}reorder_delay", section.reorder_delay, problem)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from actors.settings.base import SettingError, Settings
+from actors.settings.base import SettingError, Settings, idle
 from actors.settings.quantities import PositiveWeight, Share, ShareBelowOne, Weight, Within
 from sim.learning.schedules import RateSchedule
 
@@ -87,4 +87,6 @@ class Training(Settings):
         if self.dampening and (self.nesterov or not self.momentum):
             problem = "needs momentum > 0, and must be 0 for nesterov = true"
             raise SettingError("dampening", self.dampening, problem)
+        if self.optimizer == "sgd":
+            idle(self, 'they are of adam and adamw, and optimizer is "sgd"', "betas", "epsilon")
         return self
