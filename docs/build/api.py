@@ -58,7 +58,12 @@ def groups() -> list[tuple[str, str, type, str]]:
             client,
             "train gradient loss batch class_features samples",
         ),
-        ("With models", "Handles in, handles out.", client, "params apply vector part with_part trainable dot"),
+        (
+            "With models",
+            "Handles in, handles out.",
+            client,
+            "params apply vector part with_part trainable dot",
+        ),
         (
             "On the network",
             "Messages are frozen dataclasses.",
