@@ -6,7 +6,6 @@ Modules that import torch are imported inside the commands that need them, so th
 """
 
 import json
-from contextlib import suppress
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -202,7 +201,7 @@ def watch(
     with endings():
         from sim.cli.watch import bound, server_of
 
-        with bound(directory, port) as place, suppress(KeyboardInterrupt):
+        with bound(directory, port) as place:
             host, number = place.getsockname()
             typer.echo(f"http://{host}:{number}/")
             server_of(directory).run(sockets=[place])

@@ -17,12 +17,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from sim.errors import UserError
 from sim.results import text
 from sim.results.outcome import headlines, judged, protocol
 from sim.results.report.html import SCRIPT, rendered_page
-from sim.results.store.output_dir import HIDDEN, REPORT, is_results
+from sim.results.store.output_dir import HIDDEN, REPORT, is_results, is_under_way
 from sim.results.store.run_directory import RunDirectory
 from sim.run.save.progress_file import Note
 from sim.studies.index import INDEX, SweepIndex
@@ -31,8 +32,10 @@ ADDRESS = "127.0.0.1"
 _SHOWN = {".html", ".png", ".svg", ".csv"}
 _DEEPEST = 3  # folders below the one that is watched
 _MOST_ENDED = 200  # the newest
-# Whatever a page here may hold, it loads nothing from elsewhere and tells nothing there.
+# Whatever a page here may hold, it loads nothing from elsewhere.
 _POLICY = "default-src 'self' 'unsafe-inline' data: blob:; base-uri 'none'; form-action 'none'"
+# The pages of results, which may be a stranger's, have an origin of their own: they cannot ask for the state.
+_OF_FILES = "sandbox allow-scripts allow-downloads allow-popups"
 _HEADERS = [
     ("Content-Security-Policy", _POLICY),
     ("X-Content-Type-Options", "nosniff"),
@@ -79,6 +82,11 @@ def server_of(folder: Path) -> uvicorn.Server:
 class _Files(StaticFiles):
     """Pictures, tables and pages; no lists of files, nothing hidden, and nothing that a link leads to."""
 
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Content-Security-Policy"] = _OF_FILES
+        return response
+
     def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
         found, stat = super().lookup_path(path)
         parts = Path(path).parts
@@ -93,7 +101,7 @@ def state(base: Path) -> dict[str, list[dict[str, Any]]]:
     running, sweeps, ended = [], [], []
     for folder in _folders(base, _DEEPEST):
         if HIDDEN.fullmatch(folder.name):
-            running += _described(base, folder, _running)
+            running += _described(base, folder, _running) if is_under_way(folder) else []
         else:
             sweeps += _described(base, folder, _sweep) if os.path.lexists(folder / INDEX) else []
             ended += _described(base, folder, _ended) if is_results(folder) else []
@@ -111,11 +119,15 @@ def _folders(base: Path, depth: int) -> list[Path]:
 
 
 def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, Any]]) -> list[dict[str, Any]]:
-    """What there is to say of a folder; nothing where its file is not there, not whole, or none of ours."""
+    """What there is to say of a folder; nothing where it is gone meanwhile."""
     try:
         where = {"folder": str(folder.relative_to(base)), "changed": folder.stat().st_mtime}
         return [describe(folder) | where]
-    except (OSError, UserError):
+    except UserError as error:
+        if HIDDEN.fullmatch(folder.name):  # it has only just begun
+            return []
+        return [{"name": folder.name, "facts": [f"damaged: {error}"], "share": None, "pages": []} | where]
+    except OSError:
         return []
 
 

@@ -27,7 +27,7 @@ def answer(summary: Mapping[str, Any]) -> str:
         parts.append(reached)
         if gains.get("mean_gain") is not None:
             better = f"{text.share(summary['better_than_alone'])} of the clients do better than alone"
-            parts.append(f"{better}, by {measure.difference(gains['mean_gain'])} on average")
+            parts.append(f"{better}, and the mean of all differs by {measure.difference(gains['mean_gain'])}")
     graph = summary.get("graph") or {}
     if graph.get("edge_recall") is not None:
         true = "no edge was learned"

@@ -11,6 +11,7 @@ from sim.scenario.overrides import apply
 from sim.scenario.resolved import digest, resolved
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import ChangedNetwork, ChangedTraining
+from sim.scenario.sections.server import ServerSection
 
 LATER = ("run.duration", "change", "churn", "network.partition", "devices.slowdown", "server.crash")
 """What can be other after a moment: when the run ends, and entries that begin later; a change may begin with
@@ -92,9 +93,8 @@ def _up_to(scenario: Scenario, time_s: float) -> Scenario:
     network, devices, server = scenario.network, scenario.devices, scenario.server
     cuts = tuple([cut for cut in network.partition if cut.start <= time_s])
     slow = tuple([slowdown for slowdown in devices.slowdown if slowdown.start <= time_s])
-    if server is not None:
-        crashes = tuple([crash for crash in server.crash if crash.at <= time_s])
-        server = server.model_copy(update={"crash": crashes})
+    server = server or ServerSection()
+    crashes = tuple([crash for crash in server.crash if crash.at <= time_s])
     return replace(
         scenario,
         run=scenario.run.model_copy(update={"duration": None}),
@@ -102,7 +102,7 @@ def _up_to(scenario: Scenario, time_s: float) -> Scenario:
         churn=tuple([entry for entry in scenario.churn if entry.at <= time_s]),
         network=network.model_copy(update={"partition": cuts}),
         devices=devices.model_copy(update={"slowdown": slow}),
-        server=server,
+        server=server.model_copy(update={"crash": crashes}),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from sim.errors import UserError, one_line
 from sim.results.outcome import protocol
 from sim.results.store.output_dir import HIDDEN, is_under_way
-from sim.results.store.run_directory import SUMMARY_KEYS, TABLES, RunDirectory
+from sim.results.store.run_directory import RunDirectory
 
 COLUMNS = ("scenario", "protocol", "seed", "started", "result", "overrides", "state", "directory")
 """The columns of the list, which can be filtered and sorted by."""
@@ -26,7 +26,7 @@ def runs_in(folder: Path) -> list[Row]:
         raise UserError(
             f"{folder} is no folder; --out of `coterie run` and `coterie sweep` names it, or ./runs"
         )
-    return [_row(RunDirectory(each)) for each in [folder, *sorted(folder.iterdir())] if _is_run(each)]
+    return [_row(each) for each in [folder, *sorted(folder.iterdir())] if _is_run(each)]
 
 
 def _is_run(folder: Path) -> bool:
@@ -37,13 +37,17 @@ def _is_run(folder: Path) -> bool:
     return has_begun or (folder / "summary.json").is_file()
 
 
-def _row(directory: RunDirectory) -> Row:
-    summary, provenance, state = _known(directory.summary), _known(directory.provenance), "damaged"
-    if HIDDEN.fullmatch(directory.path.name):
-        state = "running" if is_under_way(directory.path) else "killed"
-    elif all(key in summary for key in SUMMARY_KEYS) and not _lacks_tables(directory):
+def _row(folder: Path) -> Row:
+    directory, summary, state = RunDirectory(folder), dict[str, Any](), "damaged"
+    if HIDDEN.fullmatch(folder.name):
+        state = "running" if is_under_way(folder) else "killed"
+    with suppress(UserError):
+        directory = RunDirectory.load(folder)
+        directory.require_sizes()
+        summary = directory.summary()
         failed = "interrupted" if summary.get("interrupted") else "failed"
         state = "finished" if summary.get("finished", True) else failed
+    provenance = _known(directory.provenance)
     known = summary or _stated(directory)
     seed, (name, result) = known.get("seed"), _result(summary or {"accuracy": _mean(directory)})
     overrides = known.get("overrides") or provenance.get("overrides")
@@ -65,10 +69,6 @@ def _known(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     with suppress(UserError):
         return read()
     return {}
-
-
-def _lacks_tables(directory: RunDirectory) -> bool:
-    return not all((directory.path / f"{table}.parquet").is_file() for table in TABLES)
 
 
 def _stated(directory: RunDirectory) -> dict[str, Any]:

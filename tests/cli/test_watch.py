@@ -1,5 +1,6 @@
 """`coterie watch`: what its page says of runs and sweeps, and to whom."""
 
+import fcntl
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 from sim.cli.commands import app
 from sim.cli.watch import bound, server_of, state
 from sim.results.report.page import write_report
+from sim.results.store.manifest import Manifest
 from sim.run.running import run_scenario
 from sim.run.save.progress import WRITING, Progress
 from sim.run.save.progress_file import noted
@@ -53,7 +56,7 @@ SWEEP = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     base = tmp_path_factory.mktemp("watched")
     run = write_run(base / "sub", clients=3, clusters=1, evaluations=2, steps=2)
     write_report(run)
@@ -62,6 +65,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (".quickstart-2-9f3a1c20.0123abcd", "progress.json", json.dumps(PROGRESS)),
         (".quickstart-3-9f3a1c20.0123abcd", "progress.json", '{"phase": "runn'),
         (".quickstart-5-9f3a1c20.0123abcd", "progress.json", json.dumps(PROGRESS | {"share": math.nan})),
+        (".quickstart-6-9f3a1c20.0123abcd", "progress.json", json.dumps(PROGRESS)),
         ("delays-sweep-1", "sweep.json", json.dumps(SWEEP)),
         ("delays-sweep-1", "index.html", "<p>curves</p>"),
         ("other", "summary.json", '{"accuracy": []}'),
@@ -77,7 +81,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = base / (".quickstart-4-9f3a1c20.0123abcd" if name == "progress.json" else f"pipe-{name}")
         folder.mkdir()
         os.mkfifo(folder / name)
-    return base
+    forged = shutil.copytree(run.path, base / "forged-1-0123abcd")
+    (forged / "summary.json").write_text("{}")
+    Manifest.of(forged, [file.name for file in forged.iterdir()]).write()
+    held = [os.open(base / f".quickstart-{n}-9f3a1c20.0123abcd", os.O_RDONLY) for n in (2, 3, 4, 5)]
+    for folder in held:  # as a process holds them that writes there
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    yield base
+    for folder in held:
+        os.close(folder)
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +124,23 @@ def test_what_runs_what_is_swept_and_what_has_ended(runs: Path) -> None:
     assert facts.startswith(
         "running, virtual time 30 s, 3 clients up, 1,200 messages, accuracy 50.0%, about 12 s left"
     )
-    (sweep,) = found["sweeps"]
+    sweep, *piped = sorted(found["sweeps"], key=lambda each: each["folder"])
+    assert piped and all(each["facts"][0].startswith("damaged: ") for each in piped)
     assert (sweep["facts"], sweep["share"]) == (["1 done", "2 waiting"], pytest.approx(1 / 3))
     assert (sweep["folder"], sweep["pages"]) == ("delays-sweep-1", ["index.html"])
-    (ended,) = found["ended"]
+    ended, forged, *others = sorted(found["ended"], key=lambda each: (-len(each["pages"]), each["folder"]))
+    assert all(each["facts"][0].startswith("damaged: ") for each in others)
     assert (ended["folder"], ended["pages"]) == ("sub/quickstart-1-9f3a1c20", ["report.html"])
     assert ended["facts"][:2] == ["cobo", "seed 1"]
+    assert forged["folder"] == "forged-1-0123abcd"
+    assert forged["facts"][0].startswith("damaged: ") and "is not the summary of a run" in forged["facts"][0]
+
+
+def test_a_page_of_results_has_an_origin_of_its_own(port: int) -> None:
+    """It may be a stranger's, and must not ask for what stands beside it."""
+    with urlopen(f"http://127.0.0.1:{port}/sub/quickstart-1-9f3a1c20/report.html") as answer:
+        policies = answer.headers.get_all("Content-Security-Policy")
+    assert any("sandbox" in policy and "allow-same-origin" not in policy for policy in policies)
 
 
 def test_the_page_its_state_and_reports_are_served(runs: Path, port: int) -> None:

@@ -17,6 +17,34 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
 
 END_S = 600.0
+LEAST = {
+    "scenario": "demo",
+    "protocol": "local",
+    "seed": 3,
+    "virtual_seconds": 0.0,
+    "wall_seconds": 0.0,
+    "trace_hash": "",
+    "clients": {"initial": 1, "alive": 1},
+    "client_names": ["client-0"],
+    "accuracy": {"clients": 0, "mean": None},
+    "better_than_alone": None,
+    "graph": None,
+    "messages": {},
+    "engine": {
+        "jobs": 0,
+        "batches": 0,
+        "mean_batch": 0.0,
+        "seconds": 0.0,
+        "updates": 0,
+        "device": "cpu",
+        "ways": [],
+        "threads": 1,
+        "memory": 0,
+        "memory_per_client": 0.0,
+    },
+    "device_time": {},
+}
+"""A summary of a run in which nothing happened."""
 SLOW = 3
 BYTES_PER_S = 4.1e4  # of one client
 SCENARIO = """\
@@ -188,8 +216,10 @@ def _summary(
             "batches": 1_204,
             "mean_batch": 40.0415,
             "seconds": 14.2,
+            "updates": 48_210,
             "device": "cpu",
             "ways": ["dense"],
+            "threads": 1,
             "memory": 3_000_000,
             "memory_per_client": 250_000.0,
         },

@@ -66,7 +66,7 @@ def _progress(view: RunView) -> Section:
     lead = f"The {measure.label} of the clients that are up, as the observer sees it."
     if 0 < len(view.moves) <= curves.MOST_MOVE_LINES:
         lead += f" Dotted lines mark arrivals ({curves.UP}) and departures ({curves.DOWN})."
-    if any(move.event in ARRIVALS for move in view.moves):
+    if measure.name == "accuracy" and any(move.is_newcomer for move in view.moves):
         lead += (
             " The mean falls when a client arrives: from then on its model counts, which has yet to learn."
         )

@@ -1,7 +1,8 @@
 """checksums.json of a result directory: what its files were when they were written.
 
 Whoever reads one of them knows with that whether it is still the same file, whatever has happened to it: cut
-off, changed by hand, or copied from another run. What is read after that is what coterie wrote.
+off, changed by hand, or copied from another run. A stranger can write checksums as well: what a file holds is
+looked at when it is read.
 """
 
 import hashlib
@@ -40,7 +41,10 @@ class Manifest:
         """The one that was written into a folder. UserError."""
         file = folder / MANIFEST
         if not os.path.lexists(file):
-            raise UserError(f"{file} is missing; these results are not complete, or of an earlier version")
+            raise UserError(
+                f"{file} is missing: these results are not complete, or of a version before checksums; run "
+                f"{folder / 'scenario.toml'} again to have them anew"
+            )
         return cls(folder, InputFile("", file).parsed(_ENTRIES.validate_json, "a list of checksums"))
 
     def write(self) -> None:
@@ -51,6 +55,13 @@ class Manifest:
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
+
+    def require_sizes(self) -> None:
+        """UserError unless all files are there, and as large as they were."""
+        for name, (size, _) in self._entries.items():
+            file = self._folder / name
+            if not os.path.isfile(file) or os.path.getsize(file) != size:
+                raise UserError(f"{file} is missing, damaged or was changed")
 
     def require_intact(self, name: str) -> None:
         """UserError unless a file, which is there, is the one that was written."""

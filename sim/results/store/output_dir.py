@@ -177,8 +177,12 @@ def _new_hidden(target: Path) -> tuple[Path, int | None]:
         path = _hidden_name(target)
         path.mkdir(parents=True)
         lock = None
-        with suppress(OSError):
+        try:
             lock = _lock(path)
+        except BlockingIOError:  # another process looks whether it was left: it must not stay without a lock
+            continue
+        except OSError:
+            pass
         try:
             (path / MARK).touch()
         except FileNotFoundError:  # another process took it for one that was left

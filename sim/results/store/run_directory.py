@@ -14,13 +14,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sim.errors import UserError
+from sim.errors import UserError, one_line
 from sim.files.input_file import InputFile
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store import output_dir
 from sim.results.store.events_file import EventsFile
 from sim.results.store.manifest import Manifest
 from sim.results.store.output_dir import MARK, PROGRESS, READS, REPORT, HiddenFolder
+from sim.results.store.summary_file import SUMMARY_KEYS, checked
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
@@ -29,11 +30,6 @@ INTERVALS_SCHEMA = pa.schema(
 TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
 TEXTS = ("summary.json", "scenario.toml", "provenance.json")
 _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
-SUMMARY_KEYS = (
-    "scenario", "protocol", "seed", "virtual_seconds", "wall_seconds", "trace_hash", "clients", "accuracy",
-    "better_than_alone", "graph", "messages", "engine", "device_time",
-)  # fmt: skip
-"""What every summary has."""
 TABLES = {
     "metrics": METRICS_SCHEMA,
     "graph": GRAPH_SCHEMA,
@@ -60,6 +56,7 @@ class RunDirectory:
         self._trace_hash: str | None = None
         self._manifest = manifest  # None while it is written, and of what a killed process left
         self._events: EventsFile | None = None
+        self._checked: set[str] = set()  # tables whose columns have been looked at
 
     @classmethod
     def create(
@@ -211,8 +208,8 @@ class RunDirectory:
         return self.file("scenario.toml").read_text(encoding="utf-8")
 
     def summary(self) -> dict[str, Any]:
-        """The outcome; UserError if the file is damaged."""
-        return self._read_json("summary.json")
+        """The outcome; UserError if the file is damaged, or not one of ours."""
+        return InputFile("", self.file("summary.json")).parsed(checked, "the summary of a run")
 
     def provenance(self) -> dict[str, Any]:
         """By which code, command and machine, and when; UserError if the file is damaged."""
@@ -233,9 +230,27 @@ class RunDirectory:
         return os.path.isfile(self.path / name) or (self._manifest is not None and name in self._manifest)
 
     def table_path(self, table: str) -> Path:
-        """The file of a table; UserError if it is not there, or another one."""
+        """The file of a table; UserError if it is not there, another one, or has other columns."""
         [name] = _files_of([table])
-        return self.file(name)
+        file = self.file(name)
+        if self._manifest is not None and table not in self._checked:
+            try:
+                with file.open("rb") as opened:
+                    schema = pq.read_schema(opened)
+            except (OSError, pa.ArrowException) as error:
+                raise UserError(f"{file} is not a table, or damaged: {one_line(str(error))}") from error
+            if not schema.equals((TABLES | SPECIAL_TABLES)[table]):
+                raise UserError(f"{file} has other columns than the {table} of a run")
+            self._checked.add(table)
+        return file
+
+    def require_sizes(self) -> None:
+        """UserError unless every file that was written is there, and as large as it was.
+
+        A list of many runs would take too long to read all that they have.
+        """
+        assert self._manifest is not None
+        self._manifest.require_sizes()
 
     def file(self, name: str) -> Path:
         """A file of this directory; UserError if it is not there, or another one than was written."""

@@ -5,15 +5,14 @@ import pytest
 
 from sim.errors import UserError
 from sim.results.metrics import GRAPH_SCHEMA, Metrics
-from sim.results.store.run_directory import SUMMARY_KEYS, RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
-
-SUMMARY = dict.fromkeys(SUMMARY_KEYS)
+from tests.results.synthetic import LEAST
 
 
 def create(tmp_path, **changes) -> RunDirectory:
     run = RunDirectory.create(tmp_path / "runs", "demo", 3, "abc123")
-    run.write_summary({**SUMMARY, "scenario": "demo", **changes})
+    run.write_summary({**LEAST, "scenario": "demo", **changes})
     return run
 
 
@@ -68,7 +67,7 @@ def test_load_refuses_what_is_no_result_directory(tmp_path):
     with pytest.raises(UserError, match=r"no summary\.json"):
         RunDirectory.load(tmp_path)
     (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(UserError, match=r"checksums\.json is missing; these results are not complete"):
+    with pytest.raises(UserError, match=r"checksums\.json is missing: these results are not complete"):
         RunDirectory.load(tmp_path)
 
 
@@ -87,5 +86,5 @@ def test_summary_names_missing_keys_and_must_exist(tmp_path):
     run = RunDirectory.create(tmp_path, "demo", 0, "0")
     with pytest.raises(ValueError, match=r"has no summary\.json yet"):
         run.finalise()
-    with pytest.raises(ValueError, match="lacks protocol, seed, "):
+    with pytest.raises(ValueError, match=r"lacks accuracy, .*protocol, seed, "):
         run.write_summary({"scenario": "demo"})

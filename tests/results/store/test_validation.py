@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 import sim.results.report.page
 from sim.cli.commands import app
+from sim.results.store.manifest import Manifest
+from sim.results.store.output_dir import MANIFEST
 from tests.results.synthetic import write_run
 
 SMALL = {"clients": 6, "clusters": 2, "evaluations": 3, "steps": 4}
@@ -44,6 +46,33 @@ def refused(results: Path) -> str:
     assert (results / "report.html").read_text() == "old page"
     assert sorted(path.name for path in results.iterdir()) == before
     return result.stderr
+
+
+FORGED = {
+    "no keys": ("summary.json", lambda file: file.write_text("{}")),
+    "a text for a number": (
+        "summary.json",
+        lambda file: file.write_text(file.read_text().replace('"mean": 0', '"mean": "x", "x": 0', 1)),
+    ),
+    "a column less": (
+        "metrics.parquet",
+        lambda file: pq.write_table(pq.read_table(file).drop_columns(["value"]), file),
+    ),
+    "numbers for names": (
+        "intervals.parquet",
+        lambda file: pq.write_table(pa.table({name: [1.0] for name in pq.read_schema(file).names}), file),
+    ),
+    "no table": ("graph.parquet", lambda file: file.write_bytes(b"PAR1" * 9)),
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_what_coterie_never_wrote_is_refused_though_its_checksums_are_right(results: Path, how: str) -> None:
+    name, change = FORGED[how]
+    change(results / name)
+    (results / MANIFEST).unlink()
+    Manifest.of(results, [file.name for file in results.iterdir() if file.suffix != ".html"]).write()
+    assert f"{results / name}" in refused(results)
 
 
 def test_whole_results_get_their_report(results):

@@ -1,0 +1,163 @@
+"""What everything that reads summary.json takes for granted: what is there, and of which type.
+
+A checksum says that a file is the one that was written, and not that coterie wrote it.
+"""
+
+import json
+from typing import Any, NotRequired
+
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypedDict  # pydantic takes that of typing from Python 3.12 on
+
+Number = int | float | None
+
+
+class _Table(TypedDict):
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # type: ignore[misc]
+
+
+class Spread(_Table):
+    """A measure over clients."""
+
+    clients: int
+    mean: Number
+    std: NotRequired[Number]
+    worst_decile: NotRequired[Number]
+
+
+class Graph(_Table):
+    """How far the learned graph is from the true one."""
+
+    l1: Number
+    edge_precision: NotRequired[Number]
+    edge_recall: NotRequired[Number]
+    edge_threshold: NotRequired[Number]
+    weights_are_shares: NotRequired[bool]
+
+
+class Extreme(_Table):
+    """A client, and what peers have helped it."""
+
+    client: str
+    gain: int | float
+
+
+class Help(_Table):
+    """What peers have helped, against training alone."""
+
+    better: int
+    worse: int
+    mean_alone: Number
+    mean_gain: Number
+    least: Extreme
+    most: Extreme
+
+
+class Population(_Table):
+    """How newcomers caught up, and the others recovered."""
+
+    newcomers: int
+    came_back: int
+    caught_up: int
+    went_before: int
+    still_behind: int
+    catch_up_seconds: dict[str, Number]
+    departures: int
+    recovered: int
+    recovery_seconds: dict[str, Number]
+    deepest_dip: Number
+
+
+class FirstFailure(_Table):
+    actor: str
+    seconds: int | float
+    error: str
+
+
+class Failed(_Table):
+    """Who failed for good."""
+
+    stopped: list[str]
+    restarts: int
+    errors: int
+    first: FirstFailure
+
+
+class NotFinite(_Table):
+    """Models that diverged."""
+
+    found: str
+    client: str
+    seconds: int | float
+    at_end: list[str]
+
+
+class Engine(_Table):
+    """How models were computed."""
+
+    jobs: int
+    batches: int
+    mean_batch: int | float
+    seconds: int | float
+    updates: int
+    device: str
+    ways: list[str]
+    threads: int | str | None
+    memory: int
+    memory_per_client: int | float
+
+
+class Summary(_Table):
+    """summary.json; docs/results.md says what each key means. Keys that are not here are for people."""
+
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")  # type: ignore[misc]
+
+    scenario: str
+    protocol: str
+    seed: int
+    virtual_seconds: int | float
+    wall_seconds: int | float
+    trace_hash: str
+    clients: dict[str, int]
+    client_names: list[str]
+    accuracy: Spread
+    better_than_alone: Number
+    graph: Graph | None
+    messages: dict[str, int]
+    engine: Engine
+    device_time: dict[str, int | float]
+    alone: NotRequired[bool]
+    overrides: NotRequired[list[str]]
+    planned_seconds: NotRequired[Number]
+    converged_seconds: NotRequired[Number]
+    measure: NotRequired[str]
+    settled: NotRequired[dict[str, Number] | None]
+    models: NotRequired[dict[str, Spread] | None]
+    help: NotRequired[Help | None]
+    population: NotRequired[Population | None]
+    membership: NotRequired[dict[str, int]]
+    bytes_by_type: NotRequired[dict[str, tuple[int, int]]]
+    rounds: NotRequired[dict[str, int] | None]
+    clusters: NotRequired[list[int] | None]
+    failed: NotRequired[Failed | None]
+    non_finite: NotRequired[NotFinite | None]
+    interrupted: NotRequired[bool]
+    finished: NotRequired[bool]
+    ended_by: NotRequired[str | None]
+    warnings: NotRequired[list[str]]
+    notices: NotRequired[list[str]]
+    uncounted: NotRequired[list[str]]
+
+
+SUMMARY_KEYS = tuple(sorted(Summary.__required_keys__))
+"""What every summary has."""
+_SUMMARY = TypeAdapter(Summary)
+
+
+def checked(content: bytes) -> dict[str, Any]:
+    """A summary, from JSON. Raises ValueError."""
+    _SUMMARY.validate_json(content)
+    found: dict[str, Any] = json.loads(content)  # tuples would come instead of lists
+    if found["clients"].keys() < {"initial", "alive"}:
+        raise ValueError("clients must have initial and alive")
+    return found
