@@ -31,5 +31,5 @@ def test_every_seed_shows_the_four_blocks_and_nobody_loses(tmp_path: Path) -> No
         values = [summary["graph"][measure] for summary in found]
         assert min(values) >= 0.9 and np.mean(values) >= 0.98, (measure, values)
     least = sorted(summary["help"]["least"]["gain"] for summary in found)
-    # A point is 3.6 of the 359 test samples. Seed 19's client 2, whose own model is the best of all, loses 1.7.
+    # A point is 3.6 of 359 test samples. Seed 19's client 2, whose own model is the best of all, loses 1.7.
     assert least[1] > -0.01 and least[0] > -0.02, least[:2]
