@@ -26,8 +26,10 @@ def answer(summary: Mapping[str, Any]) -> str:
             reached = f"the clients reach {measure.text(mean)} on average"
         parts.append(reached)
         if gains.get("mean_gain") is not None:
-            better = f"{text.share(summary['better_than_alone'])} of the clients do better than alone"
-            parts.append(f"{better}, and the mean of all differs by {measure.difference(gains['mean_gain'])}")
+            better, difference = summary["better_than_alone"], measure.difference(gains["mean_gain"])
+            some = f"{text.share(better)} of the clients do"
+            who = {0.0: "no client does", 1.0: "all clients do"}.get(better, some)
+            parts.append(f"{who} better than alone, with a mean difference of {difference}")
     graph = summary.get("graph") or {}
     if graph.get("edge_recall") is not None:
         true = "no edge was learned"
@@ -36,13 +38,19 @@ def answer(summary: Mapping[str, Any]) -> str:
         parts.append(f"{true}, {text.share(graph['edge_recall'])} of the true ones were learned")
     population = summary.get("population") or {}
     if population.get("newcomers"):
-        who = f"{population['caught_up']:,} of {population['newcomers']:,} newcomers"
+        who = _of_all(population["caught_up"], population["newcomers"], "newcomer")
         parts.append(f"{who} caught up with the others")
     if population.get("departures"):
-        back = f"{population['recovered']:,} of {population['departures']:,} departures"
+        back = _of_all(population["recovered"], population["departures"], "departure")
         parts.append(f"after {back} the others were back where they had been")
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+
+
+def _of_all(count: int, total: int, what: str) -> str:
+    if count == total:
+        return f"the {what}" if total == 1 else f"all {total:,} {what}s"
+    return f"{count:,} of {total:,} {what}s"
 
 
 def judged(summary: Mapping[str, Any]) -> tuple[Measure, float] | None:
