@@ -1,6 +1,7 @@
 """The command `coterie`, also as `python -m sim`. Ctrl-C is handled even before torch is imported."""
 
 import codecs
+import os
 import sys
 import unicodedata
 from io import TextIOWrapper
@@ -14,7 +15,16 @@ def main() -> None:
     _write_what_can_be_written()
     from sim.cli.studies import app
 
-    app()
+    try:
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:  # as where it is closed
+                sys.stdout.flush()
+    except OSError as error:  # of files they say which; this is a full disk behind what is printed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"cannot write the output: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 def _write_what_can_be_written() -> None:

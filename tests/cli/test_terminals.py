@@ -40,6 +40,14 @@ def test_what_nobody_can_read_ends_no_run(tmp_path: Path, redirections: str) -> 
     finished(tmp_path, {}, redirections)
 
 
+def test_a_list_that_cannot_be_written_is_no_success() -> None:
+    command = [sys.executable, "-m", "sim", "list", "scenarios"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "cannot write the output: No space left on device\n"
+
+
 def test_who_reads_need_not_stay(tmp_path: Path) -> None:
     code = tmp_path / "code"
     finished(tmp_path, {}, f"; echo $? >{code}; }} | true", before="{")

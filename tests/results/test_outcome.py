@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sim.results.outcome import catching_up, headlines, interrupted, moves, whom, why_failed
+from sim.results.outcome import answer, catching_up, headlines, interrupted, moves, whom, why_failed
 
 CLIENTS = {"client_names": ["client-0", "client-1", "client-2"], "clients": {"alive": 3}}
 FIRST = {"actor": "client-1", "seconds": 12.5, "error": "TypeError: no"}
@@ -50,6 +50,33 @@ def test_newcomers_are_those_that_joined_and_those_that_came_back_fresh(came_bac
     population |= {"catch_up_seconds": {"median": 5.0}, "came_back": came_back}
     said = plain(catching_up(population))
     assert said == f"4 {who} reached 90 % of the others' accuracy, 1 still behind; median 5 s (Kaplan-Meier)"
+
+
+@pytest.mark.parametrize(
+    ("better", "gain", "said"),
+    [
+        (1.0, 0.057, "all clients do better than alone, with a mean difference of +5.7 points"),
+        (0.5, -0.01, "50.0% of the clients do better than alone, with a mean difference of \N{MINUS SIGN}1.0 points"),  # noqa: E501
+            0.5,
+            -0.01,
+            "50.0% of the clients do better than alone, with a mean difference of \N{MINUS SIGN}1.0 points",
+        ),
+        (0.0, 0.0, "no client does better than alone, with a mean difference of +0.0 points"),
+    ],
+)
+def test_the_answer_tells_how_many_are_helped_and_the_mean_of_all(
+    better: float, gain: float, said: str
+) -> None:
+    summary = {
+        "accuracy": {"clients": 4, "mean": 0.9},
+        "better_than_alone": better,
+        "help": {"mean_gain": gain},
+        "population": {"newcomers": 1, "caught_up": 1, "departures": 3, "recovered": 2},
+    }
+    assert plain(answer(summary)) == (
+        f"The clients reach 90.0% on average; {said}; the newcomer caught up with the others; "
+        "after 2 of 3 departures the others were back where they had been."
+    )
 
 
 @pytest.mark.parametrize(
