@@ -56,7 +56,7 @@ def test_newcomers_are_those_that_joined_and_those_that_came_back_fresh(came_bac
     ("better", "gain", "said"),
     [
         (1.0, 0.057, "all clients do better than alone, with a mean difference of +5.7 points"),
-        (0.5, -0.01, "50.0% of the clients do better than alone, with a mean difference of \N{MINUS SIGN}1.0 points"),  # noqa: E501
+        (
             0.5,
             -0.01,
             "50.0% of the clients do better than alone, with a mean difference of \N{MINUS SIGN}1.0 points",
