@@ -50,10 +50,6 @@ class RoundMessages:
         self.delayed_s = 0.0
         self.closed = False
         """Whether this actor takes part in no round any more: what comes for one is only heard."""
-        self.waits = 0
-        """How often it has waited for messages of a round."""
-        self.waits_in_vain = 0
-        """How often nobody's came."""
         self._actor: Actor = proxy(actor)  # an actor that is gone for good must leave nothing behind
         self._awaited_before: Collection[str] = ()  # in the round before
         self._delayed_in: int | None = None  # the round that `delayed_s` is of
@@ -150,8 +146,8 @@ class RoundMessages:
             where=is_wanted,
             watch=Reminders(request, actor.round_trips, kind, timeout_s),
         )
-        self.waits += bool(names)
-        self.waits_in_vain += bool(names and not found)
+        self._actor.round_waits += bool(names)
+        self._actor.round_waits_in_vain += bool(names and not found)
         self._note_delay(kind, names, found.values(), actor.now - began_s)
         return found
 

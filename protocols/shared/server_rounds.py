@@ -126,10 +126,6 @@ class RoundServer(Server):
     settings: RoundSettings
     number = 0
     """Rounds that it has done; one that comes back with what it had goes on with the next."""
-    waits = 0
-    """Rounds in which it has asked clients."""
-    waits_in_vain = 0
-    """Rounds in which nobody answered in time."""
 
     def __init__(
         self,
@@ -178,8 +174,8 @@ class RoundServer(Server):
         received = await asyncio.gather(*[self.answer(client, number) for client in chosen])
         answers = dict(zip(chosen, received, strict=True))
         answers = {client: answer for client, answer in answers.items() if answer is not None}
-        self.waits += 1
-        self.waits_in_vain += not answers
+        self.round_waits += 1
+        self.round_waits_in_vain += not answers
         if answers:
             self.combine(answers, number)
             await self.refine(number)

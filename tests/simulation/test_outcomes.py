@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
 from sim.results.store.run_directory import RunDirectory
+from tests.protocols.worlds import ran as simulated
 from tests.simulation.worlds import DIGITS, QUADRATIC, write
 
 BEGIN = """\
@@ -171,3 +172,14 @@ def test_rounds_that_bring_something_are_no_headline(ran: Callable[..., Any]) ->
     result, summary, _ = ran(QUADRATIC, FEDAVG, "--set", "protocol.local_steps=10")
     assert summary["rounds"]["waits"] > summary["rounds"]["in_vain"] == 0
     assert "in vain" not in result.stdout
+
+
+@pytest.mark.parametrize("state", ["keep", "fresh"])
+def test_waits_of_all_lives_of_a_server_count(state: str) -> None:
+    crash = f"server.crash=[{{at='4 s',back='4.5 s',state='{state}'}}]"
+    with simulated(QUADRATIC, "protocol.name=fedavg", crash) as built:
+        [server] = built.servers
+        assert server.actor is not None
+        of_both, in_vain = server.waits
+        assert of_both >= 2 and in_vain == 0
+        assert (server.actor.round_waits < of_both) == (state == "fresh")

@@ -39,6 +39,25 @@ class Life(Generic[A]):
     up: bool = False
     backup: Vector | None = None
 
+    former_waits: tuple[int, int] = (0, 0)
+    """`waits` of the actors before the present one."""
+
+    @property
+    def waits(self) -> tuple[int, int]:
+        """How often it has waited for a round's messages over all its lives, and how often in vain."""
+        waits, in_vain = self.former_waits
+        actor = self.actor
+        return (
+            (waits, in_vain)
+            if actor is None
+            else (waits + actor.round_waits, in_vain + actor.round_waits_in_vain)
+        )
+
+    def go_on_with(self, actor: A | None) -> None:
+        """Have another actor from now on, or none."""
+        if actor is not self.actor:
+            self.former_waits, self.actor = self.waits, actor
+
     def begin_anew(self) -> A:
         """A fresh actor that comes after the others."""
         return self.fresh()
@@ -68,7 +87,8 @@ class Life(Generic[A]):
         if self.compute is not None:
             self.compute.device.set_down()
         if next((state for time_s, state in self.returns if time_s >= now_s), self.later) != "keep":
-            self.actor = self.membership.on_change = None
+            self.membership.on_change = None
+            self.go_on_with(None)
             if self.compute is not None:
                 self.compute.forget()
 

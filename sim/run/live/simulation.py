@@ -170,8 +170,9 @@ class Simulation:
 
         def factory() -> A:
             nonlocal make
-            life.actor, make = make(), life.begin_anew
-            return life.actor
+            actor, make = make(), life.begin_anew
+            life.go_on_with(actor)
+            return actor
 
         life.set_up()
         if event:

@@ -257,10 +257,7 @@ def _non_finite(simulation: Simulation, up: Sequence[str]) -> dict[str, Any] | N
 
 def _rounds(simulation: Simulation) -> dict[str, int] | None:
     """How often actors have waited for a round's messages, and how often in vain; None if they never have."""
-    waiting: list[Any] = [life.actor for life in simulation.servers]
-    waiting += [client.actor._rounds for client in simulation.clients if client.actor is not None]
-    known = [each for each in waiting if getattr(each, "waits", 0)]
-    total, in_vain = (sum(getattr(each, name) for each in known) for name in ("waits", "waits_in_vain"))
+    total, in_vain = map(sum, zip(*[life.waits for life in simulation.lives], strict=True))
     return {"waits": total, "in_vain": in_vain} if total else None
 
 
