@@ -105,6 +105,12 @@ def state(base: Path) -> dict[str, list[dict[str, Any]]]:
         else:
             sweeps += _described(base, folder, _sweep) if os.path.lexists(folder / INDEX) else []
             ended += _described(base, folder, _ended) if is_results(folder) else []
+    cases: dict[str, str] = {}
+    for sweep in sweeps:
+        beside = Path(sweep["folder"]).parent
+        cases |= {str(beside / directory): case for directory, case in sweep.pop("cases").items()}
+    for each in ended:
+        each["facts"][:0] = filter(None, [cases.get(each["folder"])])
     ended.sort(key=lambda each: -each["changed"])
     return {"running": running, "sweeps": sweeps, "ended": ended[:_MOST_ENDED]}
 
@@ -134,7 +140,12 @@ def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, An
 def _running(folder: Path) -> dict[str, Any]:
     match, note = HIDDEN.fullmatch(folder.name), Note.read(folder)
     assert match is not None
+    provenance: dict[str, Any] = {}
+    with suppress(UserError):
+        provenance = RunDirectory.found(folder).provenance()
+    stated = provenance.get("overrides") or ()
     facts = [
+        *[f"{each}" for each in stated if isinstance(each, str) and not each.startswith("run.")],
         note.phase,
         f"virtual time {text.duration(note.virtual_s)}",
         f"{note.clients_up:,} clients up",
@@ -148,10 +159,19 @@ def _running(folder: Path) -> dict[str, Any]:
 def _sweep(folder: Path) -> dict[str, Any]:
     sweep = SweepIndex.read(folder)
     states = Counter(cell.state for cell in sweep.cells)
-    facts = [f"{count:,} {what}" for what, count in sorted(states.items())]
-    pages = [file.name for file in sorted(folder.glob("*.html"))]
+    facts = [f"{count:,} {what}" for what, count in sorted(states.items()) if what != "failed"]
+    bad = [f"{states['failed']:,} failed"] if states["failed"] else []
+    pages = [
+        str(file.relative_to(folder)) for at in ("*.html", "*/*.html") for file in sorted(folder.glob(at))
+    ]
+    cases = {
+        cell.directory: ", ".join(f"{axis} = {value}" for axis, value in cell.values.items())
+        for cell in sweep.cells
+        if cell.directory is not None
+    }
     done = sum(cell.directory is not None for cell in sweep.cells)
-    return {"name": sweep.name, "facts": facts, "share": done / len(sweep.cells), "pages": pages}
+    share = done / len(sweep.cells)
+    return {"name": sweep.name, "facts": facts, "bad": bad, "share": share, "pages": pages, "cases": cases}
 
 
 def _ended(folder: Path) -> dict[str, Any]:
@@ -159,5 +179,6 @@ def _ended(folder: Path) -> dict[str, Any]:
     facts = [protocol(summary), f"seed {summary['seed']}", text.duration(summary["virtual_seconds"])]
     if (found := judged(summary)) is not None:
         facts.append(f"{found[0].name} {found[0].text(found[1])}")
-    facts += ["interrupted"] if summary.get("interrupted") else headlines(summary)
-    return {"name": folder.name, "facts": facts, "pages": [REPORT] if (folder / REPORT).is_file() else []}
+    bad = ["interrupted"] if summary.get("interrupted") else headlines(summary)
+    pages = [REPORT] if (folder / REPORT).is_file() else []
+    return {"name": folder.name, "facts": facts, "bad": bad, "pages": pages}

@@ -16,7 +16,7 @@ from sim.results.metrics import Series, time_to_target
 from sim.studies.cells import axis_value
 from sim.studies.index import Value
 from sim.studies.statistics import LEVEL, Contrast, Estimate, contrast, curve, estimate, holm, horizon
-from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, at_times, higher_is_better
+from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, at_times, bounds_of, higher_is_better
 
 TIMES = 101
 """Points of the common grid of times."""
@@ -225,7 +225,7 @@ class Comparison:
             for group in self.groups:
                 numbers, other = self.numbers(group, metric), self.baseline_of(group)
                 against = None if other is None else self._contrast(metric, group, other)
-                found.append(Line(group, metric, estimate(list(numbers.values())), against))
+                found.append(Line(group, metric, _within(metric, estimate(list(numbers.values()))), against))
         corrected = holm([math.nan if line.against is None else line.against.p for line in found])
         return [
             Line(line.group, line.metric, line.estimate, line.against, p)
@@ -353,6 +353,13 @@ def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contras
     if len(common) > 1:
         return contrast([ours[seed] for seed in common], [theirs[seed] for seed in common], paired=True)
     return contrast(list(ours.values()), list(theirs.values()), paired=False)
+
+
+def _within(metric: str, found: Estimate) -> Estimate:
+    """The interval of a metric as far as there can be values: of few seeds it promises more than all."""
+    least, most = bounds_of(metric)
+    low, high = np.clip([found.low, found.high], least, most).tolist()
+    return found._replace(low=low, high=high)
 
 
 def _is_there(metric: str, runs: Iterable[StudiedRun]) -> bool:

@@ -43,7 +43,7 @@ def _page(comparison: Comparison, folder: Path, titles: dict[str, str], files: l
         question=comparison.study.question,
         warnings=comparison.warnings,
         tables=tables,
-        pictures=[(title, _svg(folder / f"{name}.svg")) for name, title in titles.items()],
+        pictures=[(title, name, _svg(folder / f"{name}.svg")) for name, title in titles.items()],
         files=files,
         font=Markup(FONT),  # in a style, where quotes are no quotes
     )

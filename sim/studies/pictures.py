@@ -20,9 +20,9 @@ from sim.results.palette import HUES, LIGHT
 from sim.studies.comparison import Comparison, Line, SeedGroup, is_a_number
 from sim.studies.index import Value
 from sim.studies.statistics import Estimate, curve
-from sim.studies.study import CATCH_UP, at_times
+from sim.studies.study import CATCH_UP, at_times, bounds_of
 from sim.studies.tables import figure as shown_as
-from sim.studies.tables import is_share, name_of, scale_of, titled, unit_of
+from sim.studies.tables import name_of, scale_of, titled, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +101,7 @@ def _rest(comparison: Comparison, group: SeedGroup) -> str:
 class _Look(NamedTuple):
     """How a line is drawn, the same in all pictures."""
 
-    colour: str | None
+    colour: str
     marker: str
     dashes: str
 
@@ -109,12 +109,13 @@ class _Look(NamedTuple):
 def _look(comparison: Comparison) -> dict[str, _Look]:
     """What each line looks like."""
     names = dict.fromkeys(_rest(comparison, group) for group in comparison.groups)
-    looks = {}
-    for number, name in enumerate(names):
-        round_, place = divmod(number, len(_COLOURS))
-        marker = _MARKERS[(place + round_) % len(_MARKERS)]
-        looks[name] = _Look(_COLOURS[place], marker, _DASHES[round_ % len(_DASHES)])
-    return looks
+    return {name: _nth_look(number) for number, name in enumerate(names)}
+
+
+def _nth_look(number: int) -> _Look:
+    round_, place = divmod(number, len(_COLOURS))
+    marker = _MARKERS[(place + round_) % len(_MARKERS)]
+    return _Look(_COLOURS[place], marker, _DASHES[round_ % len(_DASHES)])
 
 
 def _panels(comparison: Comparison) -> Mapping[Value | None, list[SeedGroup]]:
@@ -175,12 +176,12 @@ def _panelled(
     panels, look = _panels(comparison), _look(comparison)
     figure, axes = _grid(len(panels))
     for ax, (value, groups) in zip(axes, panels.items(), strict=True):
-        for group in groups:
+        for number, group in enumerate(groups):
             if id(group) not in found:
                 continue
-            (mean, half), name = found[id(group)], _rest(comparison, group)
-            colour, _, dashes = look[name] if len(panels) > 1 else _Look(None, "", "-")
-            name = name if len(panels) > 1 else group.label
+            mean, half = found[id(group)]
+            name = _rest(comparison, group) if len(panels) > 1 else group.label
+            colour, _, dashes = look[name] if len(panels) > 1 else _nth_look(number)
             drawn = "steps-post" if steps else "default"
             [line] = ax.plot(times, mean, label=name, color=colour, linestyle=dashes, drawstyle=drawn)
             low, high = np.clip(mean - half, *ends), np.clip(mean + half, *ends)
@@ -200,10 +201,8 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
         return None
     scale, (per_unit, unit) = scale_of(metric), text.scale_of_time(float(times[-1]))
     shown = {id(group): (scale * mean, scale * half) for group, mean, half in curves}
-    figure, axes = _panelled(comparison, shown, times / per_unit)
-    if is_share(metric):  # of which an interval over few seeds promises less than nothing and more than all
-        bottom, top = axes[0].get_ylim()  # of all panels
-        axes[0].set_ylim(max(bottom, -2), min(top, 102))
+    low, high = bounds_of(metric)
+    figure, axes = _panelled(comparison, shown, times / per_unit, ends=(scale * low, scale * high))
     _name_below(axes, f"virtual time [{unit}]")
     figure.supylabel(titled(metric), fontsize=9)
     figure.suptitle(_seeds(comparison, metric), fontsize=8, color=LIGHT["faint"])
@@ -231,7 +230,9 @@ def _draw_along(
         shift = (number - (len(look) - 1) / 2) * span  # so that intervals do not hide each other
         x = [places[found[n][0].values[comparison.by]] + shift for n in own]
         y = [scale * found[n][1].mean for n in own]
-        half = np.nan_to_num([scale * (found[n][1].high - found[n][1].mean) for n in own])
+        each = [found[n][1] for n in own]
+        sides = [[one.mean - one.low for one in each], [one.high - one.mean for one in each]]
+        half = scale * np.nan_to_num(np.array(sides))
         marks: Any = {"marker": marker, "markersize": 4} if not hollow else {}
         between = "-" if is_number else "none"
         ax.errorbar(x, y, yerr=half, label=name, color=colour, capsize=3, linestyle=between, **marks)

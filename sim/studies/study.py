@@ -27,6 +27,8 @@ from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
 
+_SHARES = {measure.name for measure in MEASURES if measure.is_share} | {"graph", "population.deepest_dip"}
+_OF_ONE = {"f1", "auc", "precision", "recall"}  # from 0 to 1, and not shown in percent
 WORST = ".worst_decile"
 """Ends the name of a measured metric of which the mean of the worst tenth is meant."""
 COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
@@ -184,6 +186,17 @@ def higher_is_better(metric: str) -> bool:
     """Whether more of a metric is better, as far as that is known."""
     known = {measure.name: measure.higher_is_better for measure in MEASURES}
     return known.get(metric.partition(".")[0], True)
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is shown in percent."""
+    first = metric.partition(".")[0]
+    return metric in _SHARES or first == "accuracy" or first.startswith("accuracy_")
+
+
+def bounds_of(metric: str) -> tuple[float, float]:
+    """The least and the most that a metric can be, as far as that is known."""
+    return (0.0, 1.0) if is_share(metric) or metric.removesuffix(WORST) in _OF_ONE else (-math.inf, math.inf)
 
 
 def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> Study:

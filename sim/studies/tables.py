@@ -10,10 +10,17 @@ from sim.results import text
 from sim.results.measures import MEASURES
 from sim.studies.comparison import BUDGETS, Comparison, Line, SeedGroup, Target
 from sim.studies.statistics import Estimate
-from sim.studies.study import CATCH_UP, RECOVERY, WAITS, WORST, higher_is_better
+from sim.studies.study import (
+    CATCH_UP,
+    RECOVERY,
+    WAITS,
+    WORST,
+    bounds_of,
+    higher_is_better,
+    is_share,
+)
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
-_SHARES = {measure.name for measure in MEASURES if measure.is_share} | {"graph", "population.deepest_dip"}
 _SECONDS = ("seconds", "_s", *WAITS)
 _NAMES = {
     "graph.l1": "graph error (l1)",
@@ -21,12 +28,6 @@ _NAMES = {
     RECOVERY: "recovery from departures",
     "population.deepest_dip": "deepest dip",
 }
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric is shown in percent."""
-    first = metric.partition(".")[0]
-    return metric in _SHARES or first == "accuracy" or first.startswith("accuracy_")
 
 
 def name_of(metric: str) -> str:
@@ -61,9 +62,12 @@ def figure(number: float, metric: str) -> str:
 
 
 def interval(found: Estimate, metric: str) -> str:
-    """Mean and half width."""
+    """Mean and half width; of an interval that is cut off, both ends."""
     if math.isnan(found.high):
         return figure(found.mean, metric)
+    if not math.isclose(found.high - found.mean, found.mean - found.low, rel_tol=1e-6, abs_tol=1e-12):
+        ends = f"{figure(found.low, metric)} to {figure(found.high, metric)}"
+        return f"{figure(found.mean, metric)} ({ends})"
     return f"{figure(found.mean, metric)} {PLUS_MINUS} {figure(found.high - found.mean, metric)}"
 
 
@@ -168,9 +172,10 @@ def _curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
     for metric in comparison.metrics:
         times, curves = comparison.curves(metric)
+        least, most = bounds_of(metric)
         for group, mean, half in curves:
             for time_s, each, width in zip(times.tolist(), mean.tolist(), half.tolist(), strict=True):
-                found = {"mean": each, "low": each - width, "high": each + width}
+                found = {"mean": each, "low": max(least, each - width), "high": min(most, each + width)}
                 rows.append(_values(group) | {"metric": metric, "seconds": time_s} | found)
     return rows
 

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from sim.cli.commands import app
 from sim.cli.watch import bound, server_of, state
+from sim.results.report.html import rendered_page
 from sim.results.report.page import write_report
 from sim.results.store.manifest import Manifest
 from sim.run.running import run_scenario
@@ -141,6 +142,37 @@ def test_a_page_of_results_has_an_origin_of_its_own(port: int) -> None:
     with urlopen(f"http://127.0.0.1:{port}/sub/quickstart-1-9f3a1c20/report.html") as answer:
         policies = answer.headers.get_all("Content-Security-Policy")
     assert any("sandbox" in policy and "allow-same-origin" not in policy for policy in policies)
+
+
+def test_the_case_of_a_run_the_failures_and_the_comparison_of_a_sweep(tmp_path: Path) -> None:
+    run = write_run(tmp_path, clients=3, clusters=1, evaluations=2, steps=2)
+    run.write_summary(run.summary() | {"ended_by": "a full disk"})
+    run.finalise()
+    axes = {"method": ["gossip", "alone"], "network.loss": [0.2]}
+    cells = [
+        {"values": {"method": method, "network.loss": 0.2}, "seed": 1, "state": state, "error": None}
+        | {"directory": "quickstart-1-9f3a1c20" if state == "done" else None}
+        for method, state in (("gossip", "done"), ("alone", "failed"))
+    ]
+    sweep = tmp_path / "sweep-1"
+    (sweep / "comparison").mkdir(parents=True)
+    (sweep / "comparison" / "comparison.html").write_text("<p>curves</p>")
+    (sweep / "sweep.json").write_text(json.dumps(SWEEP | {"axes": axes, "cells": cells}))
+    begun = tmp_path / ".quickstart-2-9f3a1c20.0123abcd"
+    begun.mkdir()
+    (begun / "progress.json").write_text(json.dumps(PROGRESS))
+    overrides = ["protocol.name=gossip", "run.seed=2"]
+    (begun / "provenance.json").write_text(json.dumps({"overrides": overrides}))
+    found = state(tmp_path)
+    (swept,), (ended,), (running,) = found["sweeps"], found["ended"], found["running"]
+    assert (swept["facts"], swept["bad"]) == (["1 done"], ["1 failed"])
+    assert swept["pages"] == ["comparison/comparison.html"]
+    assert ended["facts"][0] == "method = gossip, network.loss = 0.2"
+    assert "a full disk" in " ".join(ended["bad"]) and "a full disk" not in " ".join(ended["facts"])
+    assert running["facts"][0] == "protocol.name=gossip" and not any(
+        "seed" in one for one in running["facts"]
+    )
+    assert 'class: "bad"' in rendered_page("watch.html")
 
 
 def test_the_page_its_state_and_reports_are_served(runs: Path, port: int) -> None:

@@ -1,7 +1,7 @@
 """The learned graph as a drawing: clients in their true clusters, and lines for the weights."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import networkx as nx
@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.report.style import BLUE, EDGE, HUES, SYMBOLS, blank, colour, slider
+from sim.results.report.style import BLUE, EDGE, FAINT, HUES, SYMBOLS, blank, colour, slider
 from sim.results.view import RunView
 
 MOST_NODES = 200
@@ -48,7 +48,7 @@ def drawn_graph(view: RunView) -> go.Figure | None:
         figure.add_trace(_nodes(view, number, group, where))
     for step, time_s in zip(steps, times, strict=True):
         step.append(len(figure.data))
-        figure.add_trace(_absent(where[~view.up_at(time_s)], small=count > _MOST_LABELS))
+        figure.add_trace(_absent(view, np.flatnonzero(~view.up_at(time_s)), where))
     for step in steps[:-1]:
         for trace in step:
             figure.data[trace].visible = False
@@ -144,7 +144,7 @@ def _nodes(view: RunView, number: int, group: list[int], where: NDArray[np.float
         ids=[view.clients[client] for client in group],
         mode="markers" if small else "markers+text",
         name=cluster or "clients",
-        text=[view.clients[client].removeprefix("client-") for client in group],
+        text=_numbers(view, group),
         textposition="middle center",
         textfont={"color": colour("page"), "size": 12},
         marker={
@@ -168,13 +168,22 @@ def _outcome(view: RunView, client: int) -> str:
     return f"<br>{measure.label} {measure.text(value)}"
 
 
-def _absent(where: NDArray[np.float64], *, small: bool) -> go.Scatter:
+def _numbers(view: RunView, clients: Iterable[int]) -> list[str]:
+    """What stands in the clients' marks."""
+    return [view.clients[client].removeprefix("client-") for client in clients]
+
+
+def _absent(view: RunView, absent: NDArray[np.int64], where: NDArray[np.float64]) -> go.Scatter:
     """Covers those that are not up."""
+    small = len(view.clients) > _MOST_LABELS
     ring = {"color": EDGE, "width": 2}
     return go.Scatter(
-        x=where[:, 0].round(4),
-        y=where[:, 1].round(4),
-        mode="markers",
+        x=where[absent, 0].round(4),
+        y=where[absent, 1].round(4),
+        mode="markers" if small else "markers+text",
+        texttemplate=_numbers(view, absent),  # no text: in the numbers as CSV each client is once
+        textposition="middle center",
+        textfont={"color": FAINT, "size": 12},
         name="not up",
         marker={"size": SMALL_PX if small else 26, "color": colour("page"), "line": ring},
         hoverinfo="skip",

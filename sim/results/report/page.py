@@ -43,7 +43,6 @@ from sim.results.view import RunView
 
 _LEAST_HEAT_MAP_PX = 720  # below, what the cells and labels of a heat map say cannot be read
 _LEAST_TIMELINE_PX = 560
-_LEAST_GRAPH_PX = 480
 _REACHED = "By when the mean, half and 90 % of the clients had an accuracy, and what all had sent by then."
 _NOTHING = Cell(text.NOTHING, None)
 
@@ -153,7 +152,7 @@ def _drawn(view: RunView) -> list[Block]:
     if view.clusters is not None:
         lead += " Clients stand together in their true clusters, which give them their colours."
     lead += " Hollow: not up at that time."
-    return [Paragraph(lead), Picture("graph", figure, _LEAST_GRAPH_PX)]
+    return [Paragraph(lead), Picture("graph", figure)]
 
 
 def _coalitions(view: RunView) -> Section | None:

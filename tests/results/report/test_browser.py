@@ -68,6 +68,26 @@ return [getComputedStyle(legend).display !== "none", getComputedStyle(key).displ
 """
 
 
+FITS = """
+const fits = id => {
+  const div = document.getElementById(id), room = div.parentElement.clientWidth;
+  return div.parentElement.scrollWidth <= room && div._fullLayout.width <= room;
+};
+const {yaxis, yaxis2} = document.getElementById("learned-graph")._fullLayout;
+const rows = {};  // of tiles, by where they begin; all the room of each row is used
+for (const tile of document.querySelectorAll(".tile")) {
+  const {top, left, right} = tile.getBoundingClientRect();
+  rows[top] = [Math.min(left, (rows[top] || [left])[0]), right];
+}
+const ends = Object.values(rows).map(([left, right]) => Math.round(right - left));
+return [fits("graph"), fits("learned-graph"), yaxis.domain[0] > yaxis2.domain[1], new Set(ends).size];
+"""
+SVG = """
+const asked = [];
+Plotly.downloadImage = (div, how) => asked.push([div.id, how.format, how.filename]);
+for (const div of pictures) div.querySelector('[data-title*="SVG"]').dispatchEvent(new MouseEvent("click"));
+return [asked, pictures.map(div => div.id)];
+"""
 SLIDER = """
 const div = document.getElementById("PICTURE");
 const times = div.layout.sliders[0].steps.length, shown = [];
@@ -187,6 +207,24 @@ def test_the_page_and_its_pictures_follow_the_scheme_of_the_reader(run, option, 
 )
 def test_the_timeline_has_one_legend_which_a_phone_shows_whole(run, size, seen):
     assert ask(run.path / "report.html", KEY, f"--window-size={size}") == seen
+
+
+@pytest.mark.parametrize("alone", [True, False])  # five tiles, or four
+def test_the_graph_the_heat_map_and_the_tiles_fit_on_a_phone(tmp_path, alone):
+    report = write_report(write_run(tmp_path, evaluations=5, steps=20, alone=alone))
+    if not alone:
+        summary = re.compile(
+            r'<div class="tile"><div class="label">Better than alone.*?</div></div>', re.DOTALL
+        )
+        page = summary.sub("", report.read_text(encoding="utf-8"))
+        report.write_text(page, encoding="utf-8")
+    assert ask(report, FITS, "--window-size=420,900") == [True, True, True, 1]
+    assert ask(report, FITS)[2] is False, "side by side, where there is room"
+
+
+def test_each_picture_is_to_be_had_as_svg(run):
+    asked, names = ask(run.path / "report.html", SVG)
+    assert asked == [[name, "svg", name] for name in names]
 
 
 def test_tables_are_sorted_and_searched(run):

@@ -86,6 +86,13 @@ def test_those_that_are_not_up_are_hollow(tmp_path):
     assert len(now) == 1 and now[0].x.tolist() == [place["client-5"][0]], "the end is shown first"
 
 
+def test_those_that_are_not_up_keep_their_number(tmp_path):
+    figure = drawn_graph(RunView(write_run(tmp_path, **SMALL)))
+    rings = [trace for trace in figure.data if trace.name == "not up"]
+    assert [list(ring.texttemplate) for ring in rings] == [["11"], [], [], ["0"], ["5"]]
+    assert all("text" in ring.mode for ring in rings)
+
+
 def test_clusters_have_colours_and_stand_together(tmp_path):
     view = RunView(write_run(tmp_path, **SMALL))
     nodes = [trace for trace in drawn_graph(view).data if trace.ids is not None]

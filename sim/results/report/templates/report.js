@@ -10,8 +10,23 @@ const CONFIG = {
     title: "Download what is shown as CSV",
     icon: window.Plotly?.Icons.disk,
     click: div => download(div.id + ".csv", csvOf(div)),
+  }, {
+    name: "svg",
+    title: "Download what is shown as SVG",
+    icon: window.Plotly?.Icons.pencil,
+    click: div => Plotly.downloadImage(div, { format: "svg", filename: div.id }),
   }, "resetScale2d"]],
 };
+
+function stacked(layout, div) {  // two pictures beside each other, one below the other where there is no room
+  const { xaxis, xaxis2, yaxis, yaxis2 } = layout, room = div.parentElement.clientWidth;
+  if (!xaxis2 || room >= parseFloat(div.style.minWidth || 0)) return;
+  layout.height = 2 * room;
+  Object.assign(div.style, { minWidth: 0, height: layout.height + "px" });
+  for (const axis of [xaxis, xaxis2]) axis.domain = [0, 1];
+  [yaxis.domain, yaxis2.domain] = [[0.56, 1], [0, 0.44]];
+  layout.annotations.slice(0, 2).forEach((title, i) => Object.assign(title, { x: 0.5, y: i ? 0.44 : 1 }));
+}
 
 function draw(div) {
   const style = getComputedStyle(document.documentElement);
@@ -19,6 +34,7 @@ function draw(div) {
   const stored = document.getElementById(div.id + "-figure").textContent;
   const figure = JSON.parse(stored.replace(/"var\(--([\w-]+)\)"/g, (_, name) => valueOf(name)));
   figure.layout.uirevision = "kept";
+  stacked(figure.layout, div);
   if (div.data) {  // drawn before, in other colours: what the reader chose stays
     figure.data.forEach((trace, i) => { trace.visible = div.data[i].visible; });
     (figure.layout.sliders || []).forEach((slider, i) => { slider.active = div.layout.sliders[i].active; });
