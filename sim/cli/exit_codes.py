@@ -1,5 +1,6 @@
 """How commands end: their messages and exit codes, and what they show meanwhile."""
 
+import errno
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from sim.cli.console import ProgressLine, Terminal, results_table
-from sim.errors import UserError, errors_about
+from sim.errors import UserError, errors_about, one_line
 from sim.results.outcome import why_failed
 from sim.run.interrupts import exit_code
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 FAILED, REFUSED = 1, 2
 _FAILURES_SHOWN = 10
+_LINE_MAX = 2_000  # characters
 
 
 @contextmanager
@@ -34,6 +36,11 @@ def endings(file: Path | None = None) -> Iterator[None]:
         stop("\n".join([str(error), *getattr(error, "__notes__", ())]), REFUSED)
     except Deadlock as error:
         stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        is_no_name = error.errno == errno.ENAMETOOLONG  # which each place that takes a path would have to ask
+        stop(f"{error.filename}: {error.strerror}", REFUSED if is_no_name else FAILED)
     except KeyboardInterrupt as error:
         stop("interrupted before there were results", code_of(error))
 
@@ -107,5 +114,6 @@ def code_of(error: KeyboardInterrupt) -> int:
 
 
 def stop(message: str, code: int) -> NoReturn:
-    say(message, err=True)
+    """End with a message. A line of it may quote what somebody wrote, of any length."""
+    say("\n".join([one_line(line, _LINE_MAX) for line in message.split("\n")]), err=True)
     raise typer.Exit(code)

@@ -132,9 +132,13 @@ def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, An
     except UserError as error:
         if HIDDEN.fullmatch(folder.name):  # it has only just begun
             return []
-        return [{"name": folder.name, "facts": [f"damaged: {error}"], "share": None, "pages": []} | where]
+        return [_damaged(folder.name, error) | where]
     except OSError:
         return []
+
+
+def _damaged(name: str, error: UserError) -> dict[str, Any]:
+    return {"name": name, "facts": [], "bad": [f"damaged: {error}"], "share": None, "pages": [], "cases": {}}
 
 
 def _running(folder: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,17 @@ SWEEP = {
 }
 
 
+@contextmanager
+def locked(*folders: Path) -> Iterator[None]:
+    """As a process holds folders into which it writes."""
+    held = [os.open(folder, os.O_RDONLY) for folder in folders]
+    for folder in held:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    yield
+    for folder in held:
+        os.close(folder)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     base = tmp_path_factory.mktemp("watched")
@@ -85,12 +97,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     forged = shutil.copytree(run.path, base / "forged-1-0123abcd")
     (forged / "summary.json").write_text("{}")
     Manifest.of(forged, [file.name for file in forged.iterdir()]).write()
-    held = [os.open(base / f".quickstart-{n}-9f3a1c20.0123abcd", os.O_RDONLY) for n in (2, 3, 4, 5)]
-    for folder in held:  # as a process holds them that writes there
-        fcntl.flock(folder, fcntl.LOCK_EX)
-    yield base
-    for folder in held:
-        os.close(folder)
+    with locked(*[base / f".quickstart-{n}-9f3a1c20.0123abcd" for n in (2, 3, 4, 5)]):
+        yield base
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +134,15 @@ def test_what_runs_what_is_swept_and_what_has_ended(runs: Path) -> None:
         "running, virtual time 30 s, 3 clients up, 1,200 messages, accuracy 50.0%, about 12 s left"
     )
     sweep, *piped = sorted(found["sweeps"], key=lambda each: each["folder"])
-    assert piped and all(each["facts"][0].startswith("damaged: ") for each in piped)
+    assert piped and all(each["bad"][0].startswith("damaged: ") for each in piped)
     assert (sweep["facts"], sweep["share"]) == (["1 done", "2 waiting"], pytest.approx(1 / 3))
     assert (sweep["folder"], sweep["pages"]) == ("delays-sweep-1", ["index.html"])
     ended, forged, *others = sorted(found["ended"], key=lambda each: (-len(each["pages"]), each["folder"]))
-    assert all(each["facts"][0].startswith("damaged: ") for each in others)
+    assert all(each["bad"][0].startswith("damaged: ") for each in others)
     assert (ended["folder"], ended["pages"]) == ("sub/quickstart-1-9f3a1c20", ["report.html"])
     assert ended["facts"][:2] == ["cobo", "seed 1"]
     assert forged["folder"] == "forged-1-0123abcd"
-    assert forged["facts"][0].startswith("damaged: ") and "is not the summary of a run" in forged["facts"][0]
+    assert forged["bad"][0].startswith("damaged: ") and "is not the summary of a run" in forged["bad"][0]
 
 
 def test_a_page_of_results_has_an_origin_of_its_own(port: int) -> None:
@@ -163,7 +171,8 @@ def test_the_case_of_a_run_the_failures_and_the_comparison_of_a_sweep(tmp_path: 
     (begun / "progress.json").write_text(json.dumps(PROGRESS))
     overrides = ["protocol.name=gossip", "run.seed=2"]
     (begun / "provenance.json").write_text(json.dumps({"overrides": overrides}))
-    found = state(tmp_path)
+    with locked(begun):
+        found = state(tmp_path)
     (swept,), (ended,), (running,) = found["sweeps"], found["ended"], found["running"]
     assert (swept["facts"], swept["bad"]) == (["1 done"], ["1 failed"])
     assert swept["pages"] == ["comparison/comparison.html"]
