@@ -6,13 +6,14 @@ A message takes 0.25 s, so that a request for one and its answer take 0.5 s.
 import asyncio
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.actor import Actor
 from actors.delivery.reminders import Reminders
 from actors.delivery.round_messages import RoundMessages
-from actors.message import RoundMark
+from actors.message import RepeatRequest, RoundMark
 from actors.supervisor import Supervisor
 from tests.actors.test_asking import Lossy
 from tests.virtual_time import run_virtual
@@ -123,6 +124,23 @@ def test_a_lost_message_is_asked_for_after_a_second_and_told_again() -> None:
     trip = two.round_trips.of("one", Reminders)
     assert trip.smoothed_s == 0.5, "the request's round trip"
     assert two.round_trips.lossy
+
+
+@pytest.mark.parametrize("to_all", [False, True])
+def test_an_answer_that_is_asked_for_may_only_have_been_slow(to_all: bool) -> None:
+    """It is told once its question has been handled; who announces to all has done so when a round begins."""
+
+    async def main() -> bool:
+        one = Both("one", Lossy())
+        one.begin()
+        if to_all:
+            one.rounds.tell_all(["two"], Reply(0))
+        else:
+            one.rounds.tell("two", Reply(0))
+        one.rounds.requested("two", RepeatRequest("Reply", 0, 1))
+        return one.round_trips.lossy
+
+    assert run_virtual(main()) == to_all
 
 
 def test_a_lost_question_is_asked_for_by_whom_it_was_meant_for() -> None:
