@@ -204,7 +204,7 @@ class RoundMessages:
         """A peer asks for a message that is overdue there."""
         handled = self._handled.get((request.after or "", sender), ())
         if self.tell_again(sender, request.kind, request.number, request.attempt):
-            # An answer told to one peer may only have been slow: it is told once its question has been handled.
+            # What was told to one peer alone is an answer, which may only have been slow.
             self._actor.round_trips.lossy |= request.kind in self._to_all
         elif request.after is not None and request.number not in handled:
             self._actor.round_trips.lossy = True

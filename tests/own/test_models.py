@@ -1,5 +1,6 @@
 """Models of the user's own, each from a file: computed like ours, or refused."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
-from sim.run.setup.builder import build
+from sim.run.setup.builder import build, check
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from tests.protocols.worlds import ran
@@ -193,6 +194,42 @@ def test_what_cannot_be_computed_for_all_is_refused_with_file_and_line(tmp_path:
     )
     with pytest.raises(UserError, match=rf"model\.name = .*{message}"):
         build(load_scenario(write(tmp_path, DIGITS), [net(tmp_path, text)]), device="cpu")
+
+
+NORMED = """
+def Net(classes):
+    return nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, classes))
+"""
+OVER_PLACES = """
+def Net(classes):
+    layers = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(72, classes)
+    return nn.Sequential(nn.Unflatten(1, (1, 8, 8)), *layers)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "override", "who"),
+    [
+        (NORMED, "training.batch_size=1", "client-0"),
+        (NORMED, "data.partition={kind='file',path='PLACE'}", "client-2"),
+        (OVER_PLACES, "training.batch_size=1", None),
+        (NORMED, "training.batch_size=2", None),
+    ],
+)
+def test_single_samples_and_batch_norms_are_refused_before_the_run(
+    tmp_path: Path, text: str, override: str, who: str | None
+) -> None:
+    owners = [[k, k + 10, k + 20] if k != 2 else [2] for k in range(6)]
+    place = tmp_path / "owners.json"
+    place.write_text(json.dumps(owners))
+    scenario = load_scenario(
+        write(tmp_path, DIGITS), [net(tmp_path, text), override.replace("PLACE", str(place))]
+    )
+    if who is None:
+        check(scenario)
+        return
+    with pytest.raises(UserError, match=f"{who} trains on single samples: .*must be 2 or more"):
+        check(scenario)
 
 
 def test_a_method_that_exchanges_parts_needs_a_decoupled_model(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The learning side of a run: data, their owners, the model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.data import Dataset
 from sim.learning.engine import ClientData, Optimizer
+from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.metrics import unfit
 from sim.learning.models import Decoupled
 from sim.learning.models.backbones import client_backbones
@@ -67,6 +69,7 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
         names, protocol = [client_name(index) for index in range(count)], scenario.protocol
         plans = servers_of(protocol.learner, protocol.settings, names, partition.clusters)
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
+    _require_batches(settings, [len(rows) for rows in own.train[:count]], dataset)
     data = ClientData(
         (dataset.train_x.to(device), dataset.train_y.to(device)),
         (dataset.test_x.to(device), dataset.test_y.to(device)),
@@ -76,6 +79,19 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
         label_maps=own.label_maps,
     )
     return Learning(dataset, data, partition.clusters, settings, plans)
+
+
+def _require_batches(settings: Sequence[LearningSettings], samples: Sequence[int], dataset: Dataset) -> None:
+    """UserError for a client whose batches are single samples, if its batch norms take none."""
+    for index, (learning, own) in enumerate(zip(settings, samples, strict=True)):
+        model = learning.architecture
+        if model.statistics and learning.views * min(own, learning.batch_size) == 1:
+            start = model.initial(torch.Generator().manual_seed(0))
+            x, y = dataset.train_x[None, :1], dataset.train_y[None, :1]
+            try:
+                Kernel(model, learning.objective, "loop").gradients(start[None], x, y)
+            except UserError as error:
+                raise UserError(f"{client_name(index)} trains on single samples: {error}") from error
 
 
 def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple[LearningSettings, ...]:
