@@ -11,8 +11,10 @@ import pytest
 from sim.errors import UserError
 from sim.learning.partitions import PARTITIONS, Partition
 from sim.learning.partitions.dealing import Labels, Owners
+from sim.run.setup.builder import build
+from sim.scenario.scenario import load_scenario
 from tests.own.data_worlds import built
-from tests.simulation.worlds import write
+from tests.simulation.worlds import DIGITS, write
 
 DATA = 'name = "digits"\npartition = { kind = "mine.py:split", KEYS }'
 LABELS = Labels(np.arange(12) % 4, np.arange(6) % 4, 4)
@@ -163,3 +165,15 @@ def test_natural_clients_are_in_the_order_of_their_names() -> None:
     assert [row.tolist() for row in partition.train] == [[1, 3], [2], [0]]
     assert [row.tolist() for row in partition.test] == [[2], [0], [1]]
     assert [row.tolist() for row in partition.validation] == [[4, 5], [7], [6]]
+
+
+@pytest.mark.parametrize(
+    "stated", ["kind='iid'", "kind='dirichlet',alpha=0.3", "kind='classes-per-client',classes=2"]
+)
+def test_every_client_can_be_tested_on_everything(tmp_path: Path, stated: str) -> None:
+    text, override = write(tmp_path, DIGITS), f"data.partition={{{stated},tests='all'}}"
+    for unset, wanted in (((), 50), (("data.test_samples",), None)):
+        world = build(load_scenario(text, [override], unset=unset), device="cpu")
+        tests = world.engine.data.test
+        assert tests.counts.tolist() == [wanted or len(tests.x)] * len(world.clients)
+        world.close()

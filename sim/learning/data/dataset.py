@@ -118,6 +118,8 @@ class LabelledData(DataSection):
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
         partition = self.partition.deal(dataset.labels, clients, seed)
+        if self.partition.tests == "all":
+            partition = partition.on_all_tests(len(dataset.test_y))
         if self.test_samples is not None:
             partition = partition.cap_test(self.test_samples, seed)
         if self.validation_share:

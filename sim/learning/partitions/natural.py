@@ -21,8 +21,6 @@ class Natural(PartitionSection):
     choose: Literal["all", "largest", "random"] = "all"
     """Which of the data's clients take part, where `clients.count` is smaller: those with most training
     samples, or some at random."""
-    tests: Literal["own", "all"] = "own"
-    """Whether each is tested on its own test samples, or on everybody's."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         """Client i is the i-th of the chosen clients, in the order of the data."""
@@ -34,7 +32,7 @@ class Natural(PartitionSection):
             )
         chosen = self._chosen(owners, clients, seed)
         train = _of_each(owners.train, owners, chosen, "training")
-        test: tuple[np.ndarray, ...] = (np.arange(len(labels.test)),) * clients
+        test: tuple[np.ndarray, ...] = ()  # everybody's
         if self.tests == "own":
             if owners.test is None:
                 problem = 'the data do not say whose each test sample is; must be "all"'

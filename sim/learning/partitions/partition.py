@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import model_validator
@@ -43,6 +43,10 @@ class Partition:
                 drawn[i] = np.sort(rng.choice(rows, limit, replace=False))
         return replace(self, test=tuple(drawn))
 
+    def on_all_tests(self, samples: int) -> Partition:
+        """The same with all test samples, of which there are so many, for each client."""
+        return replace(self, test=(np.arange(samples),) * len(self.train))
+
     def hold_back(self, share: float, seed: int) -> Partition:
         """The same with a share of each client's train samples, at least one, for validation instead.
 
@@ -72,6 +76,10 @@ class PartitionSection(Settings):
 
     needs_classes: ClassVar[bool] = True
     """Whether samples are dealt by their class."""
+
+    tests: Literal["own", "all"] = "own"
+    """Whether each client is tested on the test samples that fit its own distribution, or on all that there
+    are."""
 
     @abstractmethod
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
