@@ -100,7 +100,8 @@ def study(folder: Path) -> None:
 
 def spoiled(folder: Path, rng: Random) -> str:
     """Damage a file of a folder, or swap two."""
-    path, other = (rng.choice(sorted(folder.iterdir()) or [folder]) for _ in range(2))
+    there = sorted(folder.iterdir()) if folder.is_dir() else []  # not one that was made a file before
+    path, other = (rng.choice(there or [folder]) for _ in range(2))
     alike = path != other and path.suffix == other.suffix and path.is_file() and other.is_file()
     if not alike or rng.random() > 0.2:
         return _spoiled_file(path, rng)

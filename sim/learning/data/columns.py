@@ -14,7 +14,7 @@ from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
 from sim.files.table_file import TextFormat, read_table
 from sim.learning.data.dataset import Dataset, in_list
-from sim.learning.data.raw_arrays import require_told_apart
+from sim.learning.data.raw_arrays import LARGEST, require_told_apart
 from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _owners(
 
 
 def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
-    """A column as float64, with nulls where values are missing. UserError where one is no finite number.
+    """A column as float64, with nulls where values are missing. UserError for what is no number of float32.
 
     start: what is subtracted before whole numbers are rounded to float64.
     """
@@ -196,11 +196,12 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     if start:
         exact = column.cast(pl.Int64, strict=False) - start
         found = exact.cast(pl.Float64).zip_with(exact.is_not_null(), found - start)
-    bad = (found.is_null() & column.is_not_null()) | (found.is_finite() == False).fill_null(False)  # noqa: E712
+    # What float32 does not hold, as neither data nor models do, has squares that float64 does not hold.
+    bad = (found.is_null() & column.is_not_null()) | ~(found.abs() <= LARGEST).fill_null(True)
     if bad.any():
         value = column[_first(bad)]
         raise part.file.refusal(
-            f"column {shown(name)} is {shown(value)}; must be a finite number, as other rows are (a column "
+            f"column {shown(name)} is {shown(value)}; must be a finite number of float32, as other rows are (a column "
             "of categories is named in data.categorical, what stands for nothing in data.missing_values)",
             part.row(bad),
         )

@@ -12,6 +12,7 @@ Refuse = Callable[[str], UserError]
 
 _AS_TEXT = ("", "nan", "None", "NaT", "<NA>")  # what missing values become as texts
 _ROUNDING = 0.01  # at most, of a number's deviation
+LARGEST = float(np.finfo(np.float32).max)
 NOISE = 1e-13
 """How far numbers lie apart, as a share of their size, that are equal but for rounding in float64."""
 
@@ -49,22 +50,18 @@ def as_array(values: Any, name: str, refuse: Refuse) -> np.ndarray:
 
 
 def require_finite(values: np.ndarray, name: str, refuse: Refuse) -> None:
-    """Refuse numbers that are not finite, in their own type."""
-    finite = np.isfinite(values)
+    """Refuse numbers that float32 does not hold: neither data nor models have such."""
+    finite = np.abs(values.astype(np.float64)) <= LARGEST
     if not finite.all():
         place = tuple(np.argwhere(~finite)[0].tolist())
-        raise refuse(f"{name}{list(place)} is {values[place].item()!r}; must be a finite number")
+        value = values[place].item()
+        raise refuse(f"{name}{list(place)} is {value!r}; must be a finite number, of float32")
 
 
 def as_float32(values: np.ndarray, name: str, refuse: Refuse) -> np.ndarray:
-    """A copy as float32. Refuses numbers that are not finite in it."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = np.array(values, dtype=np.float32, order="C")
-    if not np.isfinite(found).all():
-        place = tuple(np.argwhere(~np.isfinite(found))[0].tolist())
-        value = values[place].item()
-        raise refuse(f"{name}{list(place)} is {value!r}; must be a finite number, of float32")
-    return found
+    """A copy as float32. Refuses numbers that it does not hold."""
+    require_finite(values, name, refuse)
+    return np.array(values, dtype=np.float32, order="C")
 
 
 def require_told_apart(values: np.ndarray, name: str, refuse: Refuse, remedy: str) -> None:
