@@ -148,7 +148,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "mixed types": (
         PEOPLE.replace("60,", "old,"),
         {},
-        "row 4: column 'age' is 'old'; must be a finite number, as other rows are",
+        "row 4: column 'age' is 'old'; must be a finite number of float32, as other rows are",
     ),
     "too few values": (PEOPLE.replace("60,Zug,", "60,"), {}, "is not a table of text.*Expected 5 columns"),
     "a class that training has not": (
