@@ -10,13 +10,26 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, time
 from fractions import Fraction
+from typing import Any
 
 # [0-9], as \d is any script's digit. At most two of an exponent: so many make no number beyond floats' range.
 _NUMBER = r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>\S*)\s*")
 
 _LENGTH_MAX = 100  # of a quantity's text: to read thousands of digits takes long, and Python refuses it
+
+
+def shown(value: Any) -> str:
+    """A value for a message, in the words of a scenario file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    named = next((name for kind, name in _STRUCTURES.items() if isinstance(value, kind)), None)
+    return repr(value) if named is None else named
+
+
+_STRUCTURES: dict[Any, str] = {dict: "a table", (list, tuple): "a list", (date, time): "a date or time"}
 
 
 @dataclass(frozen=True)
@@ -36,11 +49,10 @@ class Quantity:
     def parse(self, value: str | float) -> float:
         """The value in the base unit; `ValueError` says what is wrong with `value` and what is allowed."""
         text = str(value)
-        match = (
-            _QUANTITY.fullmatch(text) if len(text) <= _LENGTH_MAX and not isinstance(value, bool) else None
-        )
+        is_one = isinstance(value, str | int | float) and not isinstance(value, bool)
+        match = _QUANTITY.fullmatch(text) if is_one and len(text) <= _LENGTH_MAX else None
         if match is None:
-            raise ValueError(f"{value!r} is not a {self.name}; write {self.allowed}")
+            raise ValueError(f"{shown(value)} is not a {self.name}; write {self.allowed}")
         number, unit = Fraction(match["number"]), match["unit"]
         if number == 0 and unit == "":
             return 0.0

@@ -1,5 +1,6 @@
 """How commands end: their messages and exit codes, and what they show meanwhile."""
 
+import errno
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from sim.cli.console import ProgressLine, Terminal, results_table
-from sim.errors import UserError, errors_about
+from sim.errors import UserError, errors_about, one_line
 from sim.results.outcome import why_failed
 from sim.run.interrupts import exit_code
 
@@ -34,6 +35,14 @@ def endings(file: Path | None = None) -> Iterator[None]:
         stop("\n".join([str(error), *getattr(error, "__notes__", ())]), REFUSED)
     except Deadlock as error:
         stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        names_nothing = (
+            error.errno == errno.ENAMETOOLONG
+        )  # which each place that takes a path would have to ask
+        problem = f"{one_line(error.filename, 150)}: {error.strerror}"
+        stop(problem, REFUSED if names_nothing else FAILED)
     except KeyboardInterrupt as error:
         stop("interrupted before there were results", code_of(error))
 

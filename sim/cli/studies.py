@@ -228,7 +228,7 @@ def runs(
     if as_csv:
         writer = csv.DictWriter(sys.stdout, [*COLUMNS, "measure"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: text.inert(value) for name, value in row.items()} for row in rows)
         return
     shown = [[_shown(row, column) for column in COLUMNS] for row in rows]
     _table(list(COLUMNS), shown, len(COLUMNS))

@@ -1,5 +1,7 @@
 """Numbers for people to read: short, with their unit, never broken across lines."""
 
+from typing import Any
+
 _SPACE = "\N{NO-BREAK SPACE}"
 NOTHING = "\N{EN DASH}"  # shown where there is no number
 
@@ -76,3 +78,14 @@ def scale_of_size(largest: float) -> tuple[float, str]:
         if largest >= factor:
             return factor, unit
     return 1.0, "B"
+
+
+def inert(value: Any) -> Any:
+    """A value of a table for spreadsheets: a text that they would compute as a formula is made none."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -30,11 +30,16 @@ def problems(
     root: type[Settings], refused: Iterable[ErrorDetails], raw: Mapping[str, Any], prefix: Sequence[str] = ()
 ) -> Iterator[SettingError]:
     """What was refused in `raw`, as errors whose keys are written as in the file, below `prefix`."""
+    found: dict[str, SettingError] = {}
     for details in refused:
-        problem = _explain(details, _locate(root, details["loc"]))
+        problem = _explain(details, _locate(root, details))
         if details["type"] != "missing":
             problem = as_written(raw, problem)
-        yield SettingError(".".join((*prefix, problem.key)), problem.value, problem.problem)
+        key, rule = ".".join((*prefix, problem.key)), problem.problem
+        if key in found and found[key].problem != rule:  # of a key that may be one thing or another
+            rule = f"{found[key].problem}; or: {rule}"
+        found[key] = SettingError(key, problem.value, rule)
+    yield from found.values()
 
 
 def as_written(raw: Mapping[str, Any], problem: SettingError) -> SettingError:
@@ -78,6 +83,10 @@ def _settings_in(annotation: Any) -> list[type[Settings]]:
     return [model for argument in get_args(annotation) for model in _settings_in(argument)]
 
 
+def _is_dict(annotation: Any) -> bool:
+    return get_origin(annotation) is dict or any(map(_is_dict, get_args(annotation)))
+
+
 def _words(annotation: Any) -> list[str]:
     """The words that a Literal (perhaps inside Optional or Annotated) allows."""
     if get_origin(annotation) is Literal:
@@ -99,11 +108,14 @@ class _Place(NamedTuple):
     here: Sequence[type[Settings]]
 
 
-def _locate(root: type[Settings], location: Path) -> _Place:
+def _locate(root: type[Settings], details: ErrorDetails) -> _Place:
     """Pydantic's location in the terms of the file.
 
-    Behind a table that comes in several kinds, pydantic names the kind that it took; a file has no such key.
+    Behind a table that comes in several kinds, pydantic names the kind that it took, and behind a value that
+    may be of several types, the type; a file has no such keys.
     """
+    location, is_unknown = details["loc"], details["type"] == "extra_forbidden"
+    has_any_keys = False
     path: list[str | int] = []
     around: Sequence[type[Settings]] = []
     here: Sequence[type[Settings]] = [root]
@@ -111,10 +123,14 @@ def _locate(root: type[Settings], location: Path) -> _Place:
         if isinstance(part, str) and len(here) > 1:
             here = [model for model in here if part in _tags([model])]
             continue
+        if isinstance(part, str) and not (part in keys_of(here) or is_unknown or has_any_keys):
+            continue
         path.append(part)
         if isinstance(part, str):
-            around, field = here, keys_of(here).get(part)
-            here = _settings_in(field.annotation) if field else []
+            if not has_any_keys:
+                around, field = here, keys_of(here).get(part)
+                here = _settings_in(field.annotation) if field else []
+            has_any_keys = not has_any_keys and field is not None and _is_dict(field.annotation)
     return _Place(tuple(path), around, here)
 
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -170,7 +169,7 @@ def sweep_alone(
                 f"its runs are of that scenario, but this file has {show(', '.join(raw))} beside the sweep; "
                 "state what differs in sweep.set"
             )
-            raise _refusal([SettingError("sweep.scenario", sweep.scenario, problem)], stated, 1)
+            raise _refusal([SettingError("sweep.scenario", sweep.scenario, problem)], stated)
         return path.parent / sweep.scenario, sweep
 
 
@@ -230,12 +229,10 @@ def _require_fitting(
     except SettingError as error:
         wrong.append(error)
     except ValidationError as error:
-        of_change = refused(error)
-        found = problems(learner.Settings, of_change, {}, ("change", "protocol"))
-        raise _refusal(found, stated, len(of_change)) from None
+        raise _invalid(learner.Settings, error, {}, ("change", "protocol"), stated) from None
     # One without a value is about what is missing, or about all of a section.
     if wrong := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
-        raise _refusal(wrong, stated, len(wrong))
+        raise _refusal(wrong, stated)
 
 
 def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
@@ -251,7 +248,7 @@ def _sweep(raw: dict[str, Any], stated: Mapping[str, str]) -> Sweep | None:
         return None
     if not isinstance(table, dict):
         problem = f"must be a table with the keys {', '.join(Sweep.model_fields)}"
-        raise _refusal([SettingError("sweep", table, problem)], stated, 1)
+        raise _refusal([SettingError("sweep", table, problem)], stated)
     return _validated(stated, Sweep, table, "sweep")
 
 
@@ -282,18 +279,30 @@ def _validated(
     try:
         return model.model_validate(contents)
     except ValidationError as error:
-        found = refused(error)
-        raise _refusal(problems(model, found, contents, prefix), stated, len(found)) from None
+        raise _invalid(model, error, contents, prefix, stated) from None
 
 
-def _refusal(found: Iterable[SettingError], stated: Mapping[str, str], count: int) -> UserError:
-    """One line for each problem, up to some of all `count`: key, value, what is allowed."""
+def _invalid(
+    model: type[Settings],
+    error: ValidationError,
+    contents: Mapping[str, Any],
+    prefix: Sequence[str],
+    stated: Mapping[str, str],
+) -> UserError:
+    """What was refused in the contents of a section, of very many problems the first ones."""
+    found = refused(error)
+    explained = list(problems(model, found[: 2 * _PROBLEMS_SHOWN], contents, prefix))
+    return _refusal(explained, stated, max(0, len(found) - 2 * _PROBLEMS_SHOWN))
+
+
+def _refusal(found: Sequence[SettingError], stated: Mapping[str, str], untold: int = 0) -> UserError:
+    """One line for each problem: key, value, what is allowed. untold: how many there are beside `found`."""
     lines = []
-    for problem in islice(found, _PROBLEMS_SHOWN):
+    for problem in found[:_PROBLEMS_SHOWN]:
         said = "" if problem.value is None else f" = {show(problem.value)}"
         said = said if len(said) <= _VALUE_SHOWN else f"{said[:_VALUE_SHOWN]}..."
         options = [option for key, option in stated.items() if overlap(key, problem.key)]
         origin = f" (from {options[-1]})" if options else ""
         lines.append(one_line(f"{problem.key}{said}{origin}: {problem.problem}"))
-    more = count - len(lines)
+    more = len(found) - len(lines) + untold
     return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))

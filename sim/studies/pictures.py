@@ -40,6 +40,7 @@ _STYLE: Any = {
     "axes.grid": True,
     "grid.color": LIGHT["grid"],
     "legend.frameon": False,
+    "text.parse_math": False,  # names are the user's, and may have dollars
     "svg.hashsalt": "coterie",  # so that the same numbers give the same file
     "svg.fonttype": "none",
 }

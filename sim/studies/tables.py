@@ -105,7 +105,8 @@ def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
     }
     written = {folder / name: rows for name, rows in tables.items() if rows}
     for path, rows in written.items():
-        frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+        plain = [{text.inert(name): text.inert(value) for name, value in row.items()} for row in rows]
+        frame = pl.DataFrame(plain, infer_schema_length=None, strict=False)
         numbers = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
         frame.with_columns([pl.when(each.is_finite()).then(each) for each in numbers]).write_csv(path)
     return list(written)

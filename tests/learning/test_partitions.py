@@ -344,6 +344,12 @@ def test_even_sizes(total: int, parts: int) -> None:
 @pytest.mark.parametrize(
     ("make", "clients", "options", "message"),
     [
+        (
+            iid,
+            6001,
+            {"samples_per_client": 1},
+            "6001 clients share 6000 .*must be fewer clients",
+        ),
         (iid, 10, {"samples_per_client": 601}, r"samples_per_client = 601: .*allowed are 1 to 600"),
         (iid, 7000, {}, "no sample is left for client 6000"),
         (dirichlet, 100, {"alpha": 0.001}, r"alpha = 0\.001: each of 1000 draws"),

@@ -25,6 +25,7 @@ def edited(old: str, new: str) -> str:
     return changed(SMALL, old, new)
 
 
+PERIODIC = "period = '1 s'\nshare = 0.5\nfactor = 2"
 IID = '{ kind = "iid", samples_per_client = 20 }'
 GOSSIP = 'name = "gossip"\nperiod = "500 ms"'
 
@@ -190,6 +191,26 @@ BAD = {
     "fresh state of a crash": (
         SMALL + join("10 s", "crash", "1") + 'state = "fresh"\n',
         'churn.0.state = "fresh": only a rejoin can be fresh, this is a crash',
+    ),
+    "a word for another, or a duration": (
+        edited("[devices]", f"[devices.periodic]\n{PERIODIC}\nphase = 'rondom'\n[devices]"),
+        "devices.periodic.phase = \"rondom\": must be one of random; did you mean 'random'?; or: 'rondom' is",
+    ),
+    "a bare number for a word, or a duration": (
+        edited("[devices]", "[devices.measured]\nfile = 'x.csv'\noffset = 3\n[devices]"),
+        "devices.measured.offset = 3: must be one of random; or: 3 has no unit; write a number",
+    ),
+    "a table for a duration": (
+        edited('duration = "1 min"', "duration = { s = 1 }"),
+        "run.duration = { s = 1 }: a table is not a duration; write",
+    ),
+    "true for a duration": (
+        edited('duration = "1 min"', "duration = true"),
+        "run.duration = true: true is not a duration; write",
+    ),
+    "a date for a duration": (
+        edited('duration = "1 min"', "duration = 1979-05-27"),
+        "run.duration = 1979-05-27: a date or time is not a duration; write",
     ),
     "betas of sgd": (
         edited("batch_size = 4", "batch_size = 4\nbetas = [0.5, 0.9]"),

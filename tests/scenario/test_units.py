@@ -45,7 +45,7 @@ def test_other_quantities() -> None:
     [
         (DURATION, "20", "'20' has no unit"),
         (DURATION, 20, "20 has no unit"),
-        (DURATION, True, "True is not a duration"),
+        (DURATION, True, "true is not a duration"),
         (DURATION, None, "None is not a duration"),
         (DURATION, "soon", "'soon' is not a duration"),
         (DURATION, "1/3 s", "'1/3 s' is not a duration"),

@@ -16,9 +16,11 @@ from sim.cli.studies import app
 from sim.errors import UserError
 from sim.results.kaplan_meier import Reached
 from sim.results.store.run_directory import RunDirectory
+from sim.results.text import inert
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison
 from sim.studies.index import INDEX
+from sim.studies.pages import write_comparison
 from sim.studies.pictures import write_pictures
 from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
@@ -244,6 +246,34 @@ def test_csv_holds_what_is_shown(comparison: Comparison, tmp_path: Path) -> None
         run = StudiedRun(comparison.study.runs[0].directory.parent / name, {})
         assert row["trace_hash"] == run.view.get("trace_hash")
         assert float(row["distance"]) == run.number("distance")
+
+
+def test_names_are_no_formulas_and_no_mathematics(small: Small, tmp_path: Path) -> None:
+    """Names of cases are the user's: a spreadsheet must not compute them, nor a picture set them as TeX."""
+    copy = tmp_path / "runs"
+    shutil.copytree(small[1].directory.parent, copy)
+    file = copy / small[1].directory.name / INDEX
+    odd = {"alone": "=1+2", "gossip": "-x $a^$ \\(b"}
+    index = file.read_text().replace('"method"', '"@m$_{"')
+    for name, other in odd.items():
+        index = index.replace(f'"{name}"', json.dumps(other))
+    file.write_text(index)
+    write_comparison(Comparison(load_study([file.parent])), tmp_path)
+    with (tmp_path / "runs.csv").open() as opened:
+        assert {row["'@m$_{"] for row in csv.DictReader(opened)} == {f"'{name}" for name in odd.values()}
+    assert all(
+        any(name in p.read_text() for p in tmp_path.glob("*.svg")) for name in ("=1+2", "-x $a^$ \\(b")
+    )
+
+
+@pytest.mark.parametrize("text", ["=1", "+SUM(A1)", "-a", "@x", "\t=1", "\r=1", "--1", "-1+1"])
+def test_a_text_that_a_spreadsheet_would_compute_is_made_none(text: str) -> None:
+    assert inert(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", ["", "a=1", "-0.5", "+1e3", -0.5, None, "1-1"])
+def test_other_values_stay_in_tables(value: object) -> None:
+    assert inert(value) == value
 
 
 def test_latex_has_a_row_for_each_group(comparison: Comparison) -> None:

@@ -87,7 +87,8 @@ def dataset_of(
         of_class = np.zeros(len(train.x), np.int64) if regression else train.y
         kept, tested = _split(places.get("train", of_class), section.test_share)
         if not len(tested):
-            raise refuse(f"has {len(kept)} sample; must have two at least, one of them to test on")
+            samples = f"has {len(kept)} sample{'s' * (len(kept) != 1)}"
+            raise refuse(f"{samples}; must have two at least of each class or client, one of them to test on")
         parts |= {"train": train.rows(kept), "test": train.rows(tested)}
         if places:
             places |= {"train": places["train"][kept], "test": places["train"][tested]}

@@ -61,9 +61,11 @@ def rows_by_class(labels: np.ndarray, classes: int) -> list[np.ndarray]:
 def check_enough(available: int, clients: int, samples_per_client: int) -> None:
     """Raises UserError if the `available` samples are too few."""
     if samples_per_client < 1 or clients * samples_per_client > available:
+        most = available // clients
+        allowed = f"so allowed are 1 to {most}" if most else "which are too few; must be fewer clients"
         raise UserError(
             f"data.partition.samples_per_client = {samples_per_client}: {clients} clients share {available} "
-            f"training samples, so allowed are 1 to {available // clients}"
+            f"training samples, {allowed}"
         )
 
 
