@@ -25,6 +25,7 @@ def edited(old: str, new: str) -> str:
     return changed(SMALL, old, new)
 
 
+PERIODIC = "period = '1 s'\nshare = 0.5\nfactor = 2"
 IID = '{ kind = "iid", samples_per_client = 20 }'
 GOSSIP = 'name = "gossip"\nperiod = "500 ms"'
 
@@ -192,15 +193,12 @@ BAD = {
         'churn.0.state = "fresh": only a rejoin can be fresh, this is a crash',
     ),
     "a word for another, or a duration": (
-        edited(
-            "[devices]",
-            "[devices.periodic]\nperiod = '1 s'\nshare = 0.5\nfactor = 2\nphase = 'rondom'\n[devices]",
-        ),
+        edited("[devices]", f"[devices.periodic]\n{PERIODIC}\nphase = 'rondom'\n[devices]"),
         "devices.periodic.phase = \"rondom\": must be one of random; did you mean 'random'?; or: 'rondom' is",
     ),
     "a bare number for a word, or a duration": (
         edited("[devices]", "[devices.measured]\nfile = 'x.csv'\noffset = 3\n[devices]"),
-        "devices.measured.offset = 3: must be one of random; or: 3 has no unit; write a number and one of",
+        "devices.measured.offset = 3: must be one of random; or: 3 has no unit; write a number",
     ),
     "a table for a duration": (
         edited('duration = "1 min"', "duration = { s = 1 }"),
