@@ -42,9 +42,9 @@ class Actor:
     """Message classes that wait for `collect` instead of going to `on_message`, beside those of its bases."""
 
     _rounds: RoundMessages | None = None
-    round_waits = 0
+    _round_waits = 0
     """How often it has waited for messages of a round."""
-    round_waits_in_vain = 0
+    _round_waits_in_vain = 0
     """How often nobody's came."""
     """What it tells for rounds; None for an actor that knows no rounds."""
 

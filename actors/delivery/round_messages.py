@@ -146,8 +146,8 @@ class RoundMessages:
             where=is_wanted,
             watch=Reminders(request, actor.round_trips, kind, timeout_s),
         )
-        self._actor.round_waits += bool(names)
-        self._actor.round_waits_in_vain += bool(names and not found)
+        self._actor._round_waits += bool(names)
+        self._actor._round_waits_in_vain += bool(names and not found)
         self._note_delay(kind, names, found.values(), actor.now - began_s)
         return found
 

@@ -174,8 +174,8 @@ class RoundServer(Server):
         received = await asyncio.gather(*[self.answer(client, number) for client in chosen])
         answers = dict(zip(chosen, received, strict=True))
         answers = {client: answer for client, answer in answers.items() if answer is not None}
-        self.round_waits += 1
-        self.round_waits_in_vain += not answers
+        self._round_waits += 1
+        self._round_waits_in_vain += not answers
         if answers:
             self.combine(answers, number)
             await self.refine(number)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from sim.cli.console import ProgressLine, Terminal, results_table
-from sim.errors import UserError, errors_about, one_line
+from sim.errors import UserError, errors_about
 from sim.results.outcome import why_failed
 from sim.run.interrupts import exit_code
 
@@ -115,5 +115,6 @@ def code_of(error: KeyboardInterrupt) -> int:
 
 def stop(message: str, code: int) -> NoReturn:
     """End with a message. A line of it may quote what somebody wrote, of any length."""
-    say("\n".join([one_line(line, _LINE_MAX) for line in message.split("\n")]), err=True)
+    lines = message.split("\n")
+    say("\n".join([line if len(line) <= _LINE_MAX else f"{line[:_LINE_MAX]}..." for line in lines]), err=True)
     raise typer.Exit(code)

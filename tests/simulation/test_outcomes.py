@@ -182,4 +182,4 @@ def test_waits_of_all_lives_of_a_server_count(state: str) -> None:
         assert server.actor is not None
         of_both, in_vain = server.waits
         assert of_both >= 2 and in_vain == 0
-        assert (server.actor.round_waits < of_both) == (state == "fresh")
+        assert (server.actor._round_waits < of_both) == (state == "fresh")

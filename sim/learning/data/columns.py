@@ -202,7 +202,8 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
         value = column[_first(bad)]
         raise part.file.refusal(
             f"column {shown(name)} is {shown(value)}; must be a finite number of float32, as other rows are "
-            "(a column of categories is named in data.categorical, what stands for nothing in data.missing_values)",
+            "(a column of categories is named in data.categorical, what stands for nothing in "
+            "data.missing_values)",
             part.row(bad),
         )
     return found

@@ -16,7 +16,7 @@ class _Table(TypedDict):
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # type: ignore[misc]
 
 
-class Spread(_Table):
+class _Spread(_Table):
     """A measure over clients."""
 
     clients: int
@@ -25,7 +25,7 @@ class Spread(_Table):
     worst_decile: NotRequired[Number]
 
 
-class Graph(_Table):
+class _Graph(_Table):
     """How far the learned graph is from the true one."""
 
     l1: Number
@@ -35,25 +35,25 @@ class Graph(_Table):
     weights_are_shares: NotRequired[bool]
 
 
-class Extreme(_Table):
+class _Extreme(_Table):
     """A client, and what peers have helped it."""
 
     client: str
     gain: int | float
 
 
-class Help(_Table):
+class _Help(_Table):
     """What peers have helped, against training alone."""
 
     better: int
     worse: int
     mean_alone: Number
     mean_gain: Number
-    least: Extreme
-    most: Extreme
+    least: _Extreme
+    most: _Extreme
 
 
-class Population(_Table):
+class _Population(_Table):
     """How newcomers caught up, and the others recovered."""
 
     newcomers: int
@@ -68,22 +68,22 @@ class Population(_Table):
     deepest_dip: Number
 
 
-class FirstFailure(_Table):
+class _FirstFailure(_Table):
     actor: str
     seconds: int | float
     error: str
 
 
-class Failed(_Table):
+class _Failed(_Table):
     """Who failed for good."""
 
     stopped: list[str]
     restarts: int
     errors: int
-    first: FirstFailure
+    first: _FirstFailure
 
 
-class NotFinite(_Table):
+class _NotFinite(_Table):
     """Models that diverged."""
 
     found: str
@@ -92,7 +92,7 @@ class NotFinite(_Table):
     at_end: list[str]
 
 
-class Engine(_Table):
+class _Engine(_Table):
     """How models were computed."""
 
     jobs: int
@@ -107,7 +107,7 @@ class Engine(_Table):
     memory_per_client: int | float
 
 
-class Summary(_Table):
+class _Summary(_Table):
     """summary.json; docs/results.md says what each key means. Keys that are not here are for people."""
 
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")  # type: ignore[misc]
@@ -120,11 +120,11 @@ class Summary(_Table):
     trace_hash: str
     clients: dict[str, int]
     client_names: list[str]
-    accuracy: Spread
+    accuracy: _Spread
     better_than_alone: Number
-    graph: Graph | None
+    graph: _Graph | None
     messages: dict[str, int]
-    engine: Engine
+    engine: _Engine
     device_time: dict[str, int | float]
     alone: NotRequired[bool]
     overrides: NotRequired[list[str]]
@@ -132,15 +132,15 @@ class Summary(_Table):
     converged_seconds: NotRequired[Number]
     measure: NotRequired[str]
     settled: NotRequired[dict[str, Number] | None]
-    models: NotRequired[dict[str, Spread] | None]
-    help: NotRequired[Help | None]
-    population: NotRequired[Population | None]
+    models: NotRequired[dict[str, _Spread] | None]
+    help: NotRequired[_Help | None]
+    population: NotRequired[_Population | None]
     membership: NotRequired[dict[str, int]]
     bytes_by_type: NotRequired[dict[str, tuple[int, int]]]
     rounds: NotRequired[dict[str, int] | None]
     clusters: NotRequired[list[int] | None]
-    failed: NotRequired[Failed | None]
-    non_finite: NotRequired[NotFinite | None]
+    failed: NotRequired[_Failed | None]
+    non_finite: NotRequired[_NotFinite | None]
     interrupted: NotRequired[bool]
     finished: NotRequired[bool]
     ended_by: NotRequired[str | None]
@@ -149,14 +149,14 @@ class Summary(_Table):
     uncounted: NotRequired[list[str]]
 
 
-SUMMARY_KEYS = tuple(sorted(Summary.__required_keys__))
+SUMMARY_KEYS = tuple(sorted(_Summary.__required_keys__))
 """What every summary has."""
-_SUMMARY = TypeAdapter(Summary)
+_KNOWN = TypeAdapter(_Summary)
 
 
 def checked(content: bytes) -> dict[str, Any]:
     """A summary, from JSON. Raises ValueError."""
-    _SUMMARY.validate_json(content)
+    _KNOWN.validate_json(content)
     found: dict[str, Any] = json.loads(content)  # tuples would come instead of lists
     if found["clients"].keys() < {"initial", "alive"}:
         raise ValueError("clients must have initial and alive")

@@ -50,7 +50,7 @@ class Life(Generic[A]):
         return (
             (waits, in_vain)
             if actor is None
-            else (waits + actor.round_waits, in_vain + actor.round_waits_in_vain)
+            else (waits + actor._round_waits, in_vain + actor._round_waits_in_vain)
         )
 
     def go_on_with(self, actor: A | None) -> None:
