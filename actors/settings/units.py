@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, time
 from fractions import Fraction
 from typing import Any
 
@@ -25,11 +24,11 @@ def shown(value: Any) -> str:
     """A value for a message, in the words of a scenario file."""
     if isinstance(value, bool):
         return str(value).lower()
-    named = next((name for kind, name in _STRUCTURES.items() if isinstance(value, kind)), None)
-    return repr(value) if named is None else named
+    return _STRUCTURES.get(type(value).__name__) or repr(value)
 
 
-_STRUCTURES: dict[Any, str] = {dict: "a table", (list, tuple): "a list", (date, time): "a date or time"}
+_STRUCTURES = {"dict": "a table", "list": "a list", "tuple": "a list"}
+_STRUCTURES |= dict.fromkeys(("date", "time", "datetime"), "a date or time")
 
 
 @dataclass(frozen=True)
