@@ -24,13 +24,11 @@ def shown(value: Any) -> str:
     """A value for a message, in the words of a scenario file."""
     if isinstance(value, bool):
         return str(value).lower()
-    if type(value).__module__ == "datetime":
-        return "a date or time"
-    named = next((name for kind, name in _STRUCTURES.items() if isinstance(value, kind)), None)
-    return repr(value) if named is None else named
+    return _STRUCTURES.get(type(value).__name__) or repr(value)
 
 
-_STRUCTURES: dict[Any, str] = {dict: "a table", (list, tuple): "a list"}
+_STRUCTURES = {"dict": "a table", "list": "a list", "tuple": "a list"}
+_STRUCTURES |= dict.fromkeys(("date", "time", "datetime"), "a date or time")
 
 
 @dataclass(frozen=True)

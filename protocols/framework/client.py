@@ -56,9 +56,6 @@ class Client(Node):
         self.iterations = 0
         self.begin()
 
-    def begin(self) -> None:
-        """Set up what the method's clients keep: their fields, and the objects that they are made of."""
-
     async def on_start(self) -> None:
         if self.newcomer:
             await self._start_from_peers()

@@ -90,6 +90,9 @@ class Node(Actor):
         self.finished = False
         self._stepping = False  # whether its iterations go on
 
+    def begin(self) -> None:
+        """Set up what the method's clients, or servers, keep: their fields, and what they are made of."""
+
     def _add_component(self, component: Component) -> None:
         """Let a part of the method follow what happens to this node; `Component` calls it."""
         self._components = (*self._components, component)

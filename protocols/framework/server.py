@@ -40,6 +40,7 @@ class Server(Node):
     ) -> None:
         super().__init__(name, context, context.compute, initial)
         self.settings = settings
+        self.begin()
 
     def __getattr__(self, name: str) -> Any:
         """`compute` is missing where the scenario gives no server a device."""

@@ -134,12 +134,8 @@ class RoundServer(Server):
         settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        super().__init__(name, context, settings, initial)
         self.done: set[str] = set()  # clients whose budgets are spent; never iterated over
-        self.begin()
-
-    def begin(self) -> None:
-        """Set up what the method's server keeps."""
+        super().__init__(name, context, settings, initial)
 
     def task(self, client: str, number: int) -> RoundTask:
         """What `client` has to do in round `number`."""

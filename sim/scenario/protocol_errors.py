@@ -1,6 +1,5 @@
 """What is wrong with a protocol's class, in words that point at its author's own lines."""
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +11,7 @@ from actors.source_location import line_of, of_definition
 from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.plugins.source_files import OURS
+from sim.scenario.protocol_methods import defined, is_server, unsound_methods
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from sim.learning.architecture import Architecture
 
 _Item = TypeVar("_Item")
-_AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
-_CALLED = (
-    "heard", "peer_changed", "_finish_iteration", "weights", "coalition", "objective", "requirements",
-    "servers",
-)  # fmt: skip
+_Actor = TypeVar("_Actor")
 
 
 def require_sound(kind: "type[Client]") -> None:
@@ -123,8 +119,12 @@ def servers_of(
         ]
         others = {*servers} - {plan.name}
         problems += [f"{plan.name} names {name}, no other server" for name in {*plan.servers} - others]
+        problems += [] if is_server(plan.kind) else [f"{plan.name}: {plan.kind!r:.60} is no class of Server"]
     if problems:
         raise UserError(f"{defined(kind.servers)}: {kind.__name__}.servers(): {min(problems)}")
+    for each in dict.fromkeys(plan.kind for plan in found):
+        if (problem := next(unsound_methods(each), None)) is not None:
+            raise UserError(problem)
     return tuple(found)
 
 
@@ -134,33 +134,23 @@ def _list_of(item: "type[_Item]", kind: type, name: str, found: Any) -> "list[_I
     return list(found)
 
 
-def made(kind: "type[Client]", make: "Callable[[], Client]") -> "Client":
-    """A client of a protocol; what is wrong with its class's `__init__` is a UserError."""
-    given = "(self, name, context, compute, settings)"
-    begin = "super().__init__(name, context, compute, settings)"
-    with blaming(kind, "__init__", f"; it takes {given} and begins with {begin}"):
-        client = make()
+def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
+    """A client or a server of a protocol; what is wrong with its class's `__init__` is a UserError."""
+    assert isinstance(kind, type)
+    given = "name, context, settings, initial" if is_server(kind) else "name, context, compute, settings"
+    begin = f"super().__init__({given})"
+    with blaming(kind, "__init__", f"; it takes (self, {given}) and begins with {begin}"):
+        actor: _Actor = kind(*arguments)
     try:  # not by vars(), which would undo the compact form of an object's fields
-        object.__getattribute__(client, "_params")
+        object.__getattribute__(actor, "_params")
     except AttributeError:
         raise _wrong(kind, "__init__", f"must call {begin}") from None
-    return client
-
-
-def defined(what: Any) -> str:
-    """Where a function or class is defined."""
-    return of_definition(what) or str(getattr(what, "__qualname__", what))
+    return actor
 
 
 def _unsound(kind: "type[Client]") -> Iterator[str]:
     yield from _unsound_settings(kind)
-    for name in (*_AWAITED, *_CALLED):
-        method = inspect.unwrap(getattr(getattr(kind, name), "__func__", getattr(kind, name)))
-        if name in _AWAITED and not inspect.iscoroutinefunction(method):
-            yield f"{defined(method)}: {kind.__name__}.{name}() must be written `async def {name}(...)`"
-        elif name in _CALLED and inspect.iscoroutinefunction(method):
-            must = f"must be written `def {name}(...)`, without async"
-            yield f"{defined(method)}: {kind.__name__}.{name}() {must}"
+    yield from unsound_methods(kind)
 
 
 def _unsound_settings(kind: "type[Client]") -> Iterator[str]:

@@ -53,6 +53,8 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
     simulation = build(settled, data_dir, "cpu", download=False)
     with closing(simulation):
         simulation.clients[0].fresh()
+        for server in simulation.servers:
+            server.fresh()
     return simulation
 
 
@@ -205,7 +207,7 @@ class _Builder:
         def fresh() -> Client:
             compute.forget()
             kind = form_of(protocol.learner, simulation.settings)
-            return made(kind, lambda: kind(name, context, compute, simulation.settings))
+            return made(kind, name, context, compute, simulation.settings)
 
         returns = self.rejoins.get(index, [])
         later, every_s = self.churn.returns.get(index, ("fresh", 0.0))
@@ -257,7 +259,7 @@ class _Builder:
         def fresh() -> Server:
             if compute is not None:
                 compute.forget()
-            return plan.kind(plan.name, context, simulation.settings, self.initial[0])
+            return made(plan.kind, plan.name, context, simulation.settings, self.initial[0])
 
         returns = [(crash.back, crash.state) for crash in crashes if crash.back is not None]
         return ServerLife(plan.name, fresh, membership, compute, returns, crashes=crashes)
