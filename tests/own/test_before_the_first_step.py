@@ -117,7 +117,8 @@ FAULTS = {
     ),
     "an objective whose views fail": (
         "    @classmethod\n    def objective(cls, settings):\n        return Mine()\n\n"
-        "class Mine:\n    __call__ = print\n\n    @property\n    def views(self):\n        return {}['x']  # here\n"
+        "class Mine:\n    __call__ = print\n\n"
+        "    @property\n    def views(self):\n        return {}['x']  # here\n"
         "class Own(Own):\n",
         "KeyError: 'x'",
     ),
