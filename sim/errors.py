@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -34,6 +35,13 @@ def errors_about(file: Path | None) -> Iterator[None]:
     except UserError as error:
         error.file = error.file or file
         raise
+
+
+def require_packages(extra: str, what: str, *packages: str) -> None:
+    """UserError if packages of an extra are missing that something needs: before a run, not behind it."""
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise UserError(f"{what}: needs the package {missing[0]}; pip install 'coterie[{extra}]'")
 
 
 class NotVerified(Exception):

@@ -7,7 +7,6 @@ Modules that import torch are imported inside the commands that need them, so th
 
 import json
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +27,7 @@ from sim.cli.exit_codes import (
     stop_if_failed,
 )
 from sim.cli.resume_commands import explain, fork, resume
-from sim.errors import NotVerified, UserError
+from sim.errors import NotVerified, UserError, require_packages
 from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
@@ -100,7 +99,8 @@ def run(
     if scenario.sweep is not None:
         say(f"{file}: this is one run, without its [sweep]; coterie sweep runs that", err=True)
     with endings(file):
-        _require_packages(tensorboard)
+        if tensorboard:
+            require_packages("tensorboard", "--tensorboard", "tensorboard")
         from sim.run import running as runs
 
         settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
@@ -178,7 +178,8 @@ def report(
 ) -> None:
     """Write report.html of a result directory anew."""
     with endings():
-        _require_packages(tensorboard)
+        if tensorboard:
+            require_packages("tensorboard", "--tensorboard", "tensorboard")
         from sim.results.report.page import write_report
         from sim.results.store.validation import load_checked
 
@@ -199,6 +200,7 @@ def watch(
 ) -> None:
     """Show runs and sweeps while they run, on a page for this machine alone; Ctrl-C ends it."""
     with endings():
+        require_packages("watch", "watch", "starlette", "uvicorn")
         from sim.cli.watch import bound, server_of
 
         with bound(directory, port) as place:
@@ -244,12 +246,6 @@ for _command in (resume, fork, explain):
 def main() -> None:
     """Do what the command line says, and exit."""
     app()
-
-
-def _require_packages(tensorboard: bool) -> None:
-    """Raises UserError for what has been asked for and is not installed: before a run, not behind it."""
-    if tensorboard and find_spec("tensorboard") is None:
-        raise UserError("--tensorboard: needs the package tensorboard; pip install 'coterie[tensorboard]'")
 
 
 def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:

@@ -16,6 +16,7 @@ from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.console import StatusLine, Terminal
 from sim.cli.exit_codes import FAILED, endings, say, stop
+from sim.errors import require_packages
 from sim.results import text
 from sim.results.measures import measure_called
 from sim.run.interrupts import answering, exit_code, raise_interrupted
@@ -173,6 +174,7 @@ def compare(
 ) -> None:
     """Compare runs: tables and curves with 95 % intervals over seeds, as HTML, CSV, LaTeX, PNG and SVG."""
     with endings():
+        require_packages("compare", "compare", "matplotlib", "scipy")
         from sim.studies.comparison import Comparison
         from sim.studies.index import INDEX
         from sim.studies.pages import write_comparison

@@ -15,12 +15,15 @@ from typing import Any
 
 from torch import nn
 
+from sim.errors import require_packages
+
 _REGISTRATIONS = "torchvision._meta_registrations"
 _CONNECT_TIMEOUT_S = 20.0
 
 
 def import_torchvision() -> ModuleType:
-    """The module torchvision, without its compiled operators where these do not load."""
+    """The module torchvision, without its compiled operators where these do not load. UserError."""
+    require_packages("vision", f"{', '.join(NETWORKS)} and downloads of data", "torchvision")
     try:
         return importlib.import_module("torchvision")
     except RuntimeError:

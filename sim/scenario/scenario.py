@@ -23,6 +23,7 @@ from sim.scenario.cross_checks import misfits, unmet
 from sim.scenario.key_path import places, put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
 from sim.scenario.plugin_tables import with_plugins
+from sim.scenario.protocol_errors import blaming
 from sim.scenario.protocol_lookup import load_protocol
 from sim.scenario.reading import (
     contents_of,
@@ -205,9 +206,9 @@ def _parts(
         plugins, contents = with_plugins(raw, folder, validated, code=code)
         sections = validated(Sections, contents)
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
-    settings = validated(
-        learner.Settings, {key: value for key, value in raw["protocol"].items() if key != "name"}, "protocol"
-    )
+    stated_of = {key: value for key, value in raw["protocol"].items() if key != "name"}
+    with blaming(learner, "Settings"):
+        settings = validated(learner.Settings, stated_of, "protocol")
     _require_fitting(raw, sections, learner, settings, stated)
     protocol = Protocol(sections.protocol.name, learner, settings)
     plugins = (own, *plugins) if own.sources is not None else plugins

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sim.errors import UserError
+from sim.errors import UserError, require_packages
 from sim.files.data_folder import FOLDER_VARIABLE
 from sim.results.store.output_dir import HiddenFolder
 from sim.run.process import safe_path
@@ -59,10 +59,9 @@ def on_ray(
 @contextmanager
 def _cluster(address: str | None, task: Task, cores: int | None) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told that it is used
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError("--on ray needs Ray: pip install 'coterie[ray]'") from error
+    require_packages("ray", "--on ray", "ray")
+    import ray
+
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     # Nodes import what lies in their working folder, which without one is the current folder here.
     with tempfile.TemporaryDirectory(prefix="coterie-") as empty, safe_path():

@@ -228,7 +228,7 @@ def test_single_samples_and_batch_norms_are_refused_before_the_run(
     if who is None:
         check(scenario)
         return
-    with pytest.raises(UserError, match=f"{who} trains on single samples: .*must be 2 or more"):
+    with pytest.raises(UserError, match=f"must be 2 or more; {who} trains on one sample at a time"):
         check(scenario)
 
 

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from sim.cli import commands as exports
 from sim.cli.commands import app
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -114,7 +113,7 @@ def test_tensorboard_reads_what_was_measured(directory: RunDirectory) -> None:
 
 @pytest.fixture
 def without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(exports, "find_spec", lambda name: None)
+    monkeypatch.setattr("sim.errors.find_spec", lambda name: None)
     yield
 
 

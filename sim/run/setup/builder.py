@@ -1,7 +1,7 @@
 """Puts the parts of a simulation together."""
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -9,6 +9,7 @@ from typing import cast
 import torch
 
 from actors.settings.base import SettingError
+from actors.source_location import of_error, written
 from protocols.framework.client import Client, form_of
 from protocols.framework.context import ClientContext, Links, NewcomersStart
 from protocols.framework.server import Server, ServerPlan
@@ -20,6 +21,7 @@ from sim.kernel.random import key, stream
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Vector
 from sim.learning.engine.memory import explained
+from sim.plugins.section import FAILURES, in_short
 from sim.run.live.budget import BudgetedCompute
 from sim.run.live.compute import DeviceCompute
 from sim.run.live.lives import ClientLife, ServerLife
@@ -65,7 +67,25 @@ def build(
 
     Raises UserError.
     """
-    return _Builder(scenario, DataFolder(data_dir, download), choose_device(device)).simulation()
+    with _users_faults(scenario):
+        return _Builder(scenario, DataFolder(data_dir, download), choose_device(device)).simulation()
+
+
+@contextmanager
+def _users_faults(scenario: Scenario) -> Iterator[None]:
+    """Whatever the user's code raises before the first step is a UserError that names its line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except FAILURES as error:
+        plugins = [(each, each.sources) for each in scenario.plugins]
+        files = {str(own.root / name): each for each, own in plugins if own is not None for name in own.files}
+        frames = [frame for frame in of_error(error) if frame[0] in files]
+        if not frames:  # a fault of ours
+            raise
+        about = files[frames[-1][0]].stated
+        raise UserError(f"{about}: {written(*frames[-1])}: {in_short(error)}") from error
 
 
 def newcomers_start(scenario: Scenario) -> NewcomersStart:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from protocols.framework.server import ServerPlan
@@ -19,6 +20,7 @@ from sim.learning.models import Decoupled
 from sim.learning.models.backbones import client_backbones
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
+from sim.plugins.section import FAILURES, in_short
 from sim.run.live.compute import LearningSettings
 from sim.run.setup.memory import require_room
 from sim.run.setup.owners import owned
@@ -69,7 +71,7 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
         names, protocol = [client_name(index) for index in range(count)], scenario.protocol
         plans = servers_of(protocol.learner, protocol.settings, names, partition.clusters)
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
-    _require_batches(settings, [len(rows) for rows in own.train[:count]], dataset)
+    _try_single_samples(scenario, dataset, settings, own.train)
     data = ClientData(
         (dataset.train_x.to(device), dataset.train_y.to(device)),
         (dataset.test_x.to(device), dataset.test_y.to(device)),
@@ -81,17 +83,33 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
     return Learning(dataset, data, partition.clusters, settings, plans)
 
 
-def _require_batches(settings: Sequence[LearningSettings], samples: Sequence[int], dataset: Dataset) -> None:
-    """UserError for a client whose batches are single samples, if its batch norms take none."""
-    for index, (learning, own) in enumerate(zip(settings, samples, strict=True)):
-        model = learning.architecture
-        if model.statistics and learning.views * min(own, learning.batch_size) == 1:
-            start = model.initial(torch.Generator().manual_seed(0))
-            x, y = dataset.train_x[None, :1], dataset.train_y[None, :1]
-            try:
-                Kernel(model, learning.objective, "loop").gradients(start[None], x, y)
-            except UserError as error:
-                raise UserError(f"{client_name(index)} trains on single samples: {error}") from error
+def _try_single_samples(
+    scenario: Scenario, dataset: Dataset, each: Sequence[LearningSettings], owned_rows: Sequence[np.ndarray]
+) -> None:
+    """UserError for a model that cannot train on one sample, where an actor's batches have no more.
+
+    Batch norms cannot, and what drops each dimension of size 1. It is tried once for each model.
+    """
+    tried: set[str] = set()
+    for number, rows in enumerate(owned_rows):
+        learning = each[number] if number < len(each) else each[0]  # servers have the first client's
+        architecture, size = learning.architecture, min(learning.batch_size, len(rows))
+        if size > 1 or learning.views > 1 or architecture.key in tried:
+            continue
+        tried.add(architecture.key)
+        place = torch.from_numpy(np.asarray(rows[:1]))
+        x, y = dataset.train_x[place][None], dataset.train_y[place][None]
+        start = architecture.initial(torch.Generator().manual_seed(0))[None]
+        who = client_name(number) if number < len(each) else f"server {number - len(each)}"
+        about = f"{who} trains on one sample at a time ({len(rows)} of its own)"
+        try:
+            Kernel(architecture, learning.objective, "vmap").gradients(start, x, y)
+        except UserError as error:
+            raise UserError(f"{error.problem}; {about}") from None
+        except FAILURES as error:
+            if not isinstance(scenario.model, OwnModel):
+                raise
+            raise scenario.model.refusal(f"cannot be computed: {about}: {in_short(error)}", error) from error
 
 
 def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple[LearningSettings, ...]:

@@ -1,0 +1,97 @@
+"""What must be installed for what: `import` and `run` do without the extras, and who needs one says so."""
+
+import importlib.util
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from typer.testing import CliRunner
+
+from sim.cli.studies import app
+from sim.errors import UserError
+from sim.learning.vision import network
+from tests.simulation.worlds import DIGITS, write
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+IMPORTED = ("matplotlib", "starlette", "uvicorn", "torchvision", "tensorboard", "ray", "uvloop")
+WITHOUT = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Nothing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Nothing())
+from sim.__main__ import main
+main()
+"""
+
+
+def required(*groups: str) -> list[Requirement]:
+    lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][group] for group in groups)]
+    return [Requirement(line) for lines in lists for line in lines if not line.startswith("coterie[")]
+
+
+def pinned() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if not line.startswith("#")]
+    return {canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in found}
+
+
+def test_requirements_have_lower_bounds_only() -> None:
+    """An upper bound would take a user's newer torch away."""
+    for each in required(*PROJECT["optional-dependencies"]):
+        assert [one.operator for one in each.specifier] == [">="], each
+
+
+def test_what_make_installs_is_pinned_and_allowed() -> None:
+    versions = pinned()
+    for each in required("dev", "compare", "watch", "vision", "tensorboard"):
+        assert each.specifier.contains(versions[canonicalize_name(each.name)]), each
+
+
+def test_a_run_needs_no_extra(tmp_path: Path) -> None:
+    code = WITHOUT.format(names=sorted(IMPORTED))
+    file = write(tmp_path, DIGITS)
+    command = [sys.executable, "-c", code, "run", str(file), "--out", str(tmp_path / "runs"), "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("runs/*/report.html"))
+
+
+@pytest.mark.parametrize(
+    ("command", "package", "extra"),
+    [
+        (["compare", "runs"], "matplotlib", "compare"),
+        (["compare", "runs"], "scipy", "compare"),
+        (["watch", "."], "uvicorn", "watch"),
+        (["watch", "."], "starlette", "watch"),
+        (["run", "quickstart", "--tensorboard"], "tensorboard", "tensorboard"),
+    ],
+)
+def test_who_needs_an_extra_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], package: str, extra: str
+) -> None:
+    missing(monkeypatch, package)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2, result.output
+    assert f"needs the package {package}; pip install 'coterie[{extra}]'" in result.output
+
+
+def test_networks_of_torchvision_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing(monkeypatch, "torchvision")
+    with pytest.raises(UserError, match=r"resnet18.*: needs the package torchvision"):
+        network("resnet18", 3, 10)
+
+
+def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr("sim.errors.find_spec", lambda name: None if name == package else find(name))
