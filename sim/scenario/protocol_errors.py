@@ -11,7 +11,7 @@ from actors.source_location import line_of, of_definition
 from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.plugins.source_files import OURS
-from sim.scenario.protocol_methods import defined, is_server, unsound_methods
+from sim.scenario.protocol_methods import defined, is_server, place_of, unsound_methods
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def servers_of(
         problems += [f"{plan.name} names {name}, no other server" for name in {*plan.servers} - others]
         problems += [] if is_server(plan.kind) else [f"{plan.name}: {plan.kind!r:.60} is no class of Server"]
     if problems:
-        raise UserError(f"{defined(kind.servers)}: {kind.__name__}.servers(): {min(problems)}")
+        raise UserError(f"{place_of(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
     for each in dict.fromkeys(plan.kind for plan in found):
         if (problem := next(unsound_methods(each), None)) is not None:
             raise UserError(problem)

@@ -4,47 +4,47 @@ import ast
 import difflib
 import inspect
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from actors.source_location import of_definition
 from sim.plugins.source_files import OURS
 
-_AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
-_CALLED = (
-    "begin", "heard", "peer_changed", "_finish_iteration", "weights", "coalition", "evaluated", "objective",
-    "requirements", "servers",
+_HOOKS = (
+    "begin", "on_start", "on_stop", "on_message", "on_failure", "run", "step", "heard", "peer_changed",
+    "weights", "coalition", "evaluated", "objective", "requirements", "servers",
 )  # fmt: skip
 _CLOSE = 0.8  # how alike two names are of which one may be a slip
+_KEEP_NOTHING = ("classmethod", "staticmethod", "override", "no_grad", "inference_mode")
+"""Decorators that do not take a function to where something else calls it."""
 
 
 def unsound_methods(kind: type) -> Iterator[str]:
     """What is wrong with the methods of a client's or a server's class, and what in it is used by nothing."""
-    for name in (*_AWAITED, *_CALLED):
-        method = _function(getattr(kind, name, None))  # a server has fewer
-        if method is None:
-            continue
-        if name in _AWAITED and not inspect.iscoroutinefunction(method):
-            yield f"{defined(method)}: {kind.__name__}.{name}() must be written `async def {name}(...)`"
-        elif name in _CALLED and inspect.iscoroutinefunction(method):
-            must = f"must be written `def {name}(...)`, without async"
-            yield f"{defined(method)}: {kind.__name__}.{name}() {must}"
-    ours = {name: what for cls in reversed(kind.__mro__) if _is_ours(cls) for name, what in vars(cls).items()}
+    ours, hooks = _of_ours(kind), _hooks(kind)
     declared = {
         name for cls in kind.__mro__ if _is_ours(cls) for name in vars(cls).get("__annotations__", ())
     }
     for cls in kind.__mro__:
         for name, value in () if _is_ours(cls) else vars(cls).items():
-            if name in ours:
+            if name in hooks or (name in ours and name.startswith("_")):
                 yield from _unfit(cls, name, value, ours[name])
-            elif name not in declared and not name.startswith("_"):
+            elif name not in ours and name not in declared and not name.startswith("_"):
                 yield from _unused(cls, name, value, kind)
 
 
 def defined(what: Any) -> str:
     """Where a function or class is defined."""
     return of_definition(what) or str(getattr(what, "__qualname__", what))
+
+
+def place_of(kind: type, name: str) -> str:
+    """Where a class's own code has a method, or else the class itself, which has coterie's."""
+    method = _function(getattr(kind, name))
+    return defined(kind if str(method.__module__).partition(".")[0] in OURS else method)
 
 
 def is_server(kind: object) -> bool:
@@ -58,24 +58,66 @@ def _is_ours(cls: type) -> bool:
     return cls is object or cls.__module__.partition(".")[0] in OURS
 
 
+def _of_ours(kind: type) -> dict[str, Any]:
+    """What a class has of coterie's own, whether or not the user's code has another in its place."""
+    return {name: what for cls in reversed(kind.__mro__) if _is_ours(cls) for name, what in vars(cls).items()}
+
+
+def _hooks(kind: type) -> dict[str, Any]:
+    """What is there to be written by subclasses: methods that coterie calls, and constants that it reads."""
+    found = set(_HOOKS)
+    for cls in filter(_is_ours, kind.__mro__):
+        found |= vars(cls).get("__annotations__", {}).keys() & vars(cls).keys()
+        if cls.__name__ in ("RoundServer", "RoundClient"):
+            found |= {name for name, value in vars(cls).items() if inspect.isfunction(value)}
+    return {name: what for name, what in _of_ours(kind).items() if name in found and not name.startswith("_")}
+
+
 def _function(method: Any) -> Any:
     return inspect.unwrap(getattr(method, "__func__", method))
 
 
-def _unfit(cls: type, name: str, value: Any, other: Any) -> Iterator[str]:
-    """Whether a method takes what the one takes in whose place it is."""
-    method, base = _function(value), _function(other)
-    if name.startswith("__") or not (inspect.isfunction(method) and inspect.isfunction(base)):
-        return
-    given = [
+def _is_method(value: Any) -> bool:
+    return inspect.isfunction(value) or isinstance(value, classmethod | staticmethod)
+
+
+def _given(method: Any) -> list[str]:
+    """The arguments that coterie gives to a method of its own, or to what is in its place."""
+    return [
         each.name
-        for each in inspect.signature(base).parameters.values()
+        for each in inspect.signature(_function(method)).parameters.values()
         if each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty
     ]
+
+
+def _takes(cls: type, name: str, value: Any, given: list[str]) -> bool:
+    """Whether a class's own method can be called with these arguments, of which the first is the object."""
+    with_object = inspect.isfunction(value)
     try:
-        inspect.signature(method).bind(*given)
+        signature = inspect.signature(getattr(cls, name), follow_wrapped=False)
+        signature.bind(*given[0 if with_object else 1 :])
     except TypeError:
-        yield f"{defined(method)}: {cls.__name__}.{name}() must take ({', '.join(given)})"
+        return False
+    return True
+
+
+def _unfit(cls: type, name: str, value: Any, other: Any) -> Iterator[str]:
+    """Whether a method can be called as the one is in whose place it is."""
+    if name.startswith("__") or not _is_method(other):
+        return
+    place, what = defined(value if _is_method(value) else cls), f"{cls.__name__}.{name}"
+    form = "async def" if inspect.iscoroutinefunction(_function(other)) else "def"
+    if not callable(getattr(cls, name)):
+        yield f"{place}: {what} must be a method, `{form} {name}({', '.join(_given(other))})`"
+    elif not _is_method(value):
+        return  # something of the user's that can be called, in its own way
+    elif inspect.iscoroutinefunction(_function(value)) != (form == "async def"):
+        hint = "" if form == "async def" else ", without async"
+        yield f"{place}: {what}() must be written `{form} {name}(...)`{hint}"
+    elif isinstance(other, classmethod) and inspect.isfunction(value):
+        yield f"{place}: {what}() must be a @classmethod"
+    elif not _takes(cls, name, value, _given(other)):
+        yield f"{place}: {what}() must take ({', '.join(_given(other))})"
 
 
 def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
@@ -83,52 +125,108 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     from protocols.framework.client import Client
     from protocols.shared.server_rounds import RoundClient, RoundServer
 
+    hooks = _fitting(cls, name, value, _hooks(kind))
+    written = {each for base in kind.__mro__ if not _is_ours(base) for each in vars(base)} - {"collected"}
+    near = _nearest(name, {hook for hook in hooks if hook not in written})
     others: tuple[type, ...] = (Client, RoundClient) if is_server(kind) else (RoundServer, RoundClient)
-    is_method = inspect.isfunction(value)
-    elsewhere = [other.__name__ for other in others if is_method and name in _hooks(other)][:1]
-    written = {each for base in kind.__mro__ if not _is_ours(base) for each in vars(base)}
-    alike = [each for each in _hooks(kind) - written if callable(getattr(kind, each)) == is_method]
-    near = difflib.get_close_matches(name, alike, n=1, cutoff=_CLOSE)
-    is_handler = is_method and name.startswith("on_")
-    if not (elsewhere or near or is_handler or is_server(value)) or _is_used(name, cls):
+    elsewhere = [
+        each.__name__
+        for each in others
+        if _is_method(value) and name in _fitting(cls, name, value, _hooks(each))
+    ]
+    is_handler = _is_method(value) and name.startswith("on_")
+    if not (near or elsewhere or is_handler or is_server(value)):
         return
-    place = defined(value if is_method else cls)
-    hint = (
-        f"; it belongs to a {elsewhere[0]}" if elsewhere else f"; did you mean {near[0]!r}?" if near else ""
-    )
+    is_slip = bool(near or elsewhere) and _is_method(value)
+    if _is_used(name, kind, of_any=not is_slip, as_text=is_handler and not is_slip):
+        return
     if is_server(value):
-        hint = "; a RoundClient has a `server`, others name theirs in servers()"
-    yield f"{place}: {cls.__name__}.{name} is used neither by coterie nor by this code{hint}"
+        hint = "a RoundClient has a `server`, others name theirs in servers()"
+    elif elsewhere:
+        hint = f"it belongs to a {elsewhere[0]}"
+    elif near:
+        of = hooks[near]
+        hint = (
+            f"did you mean {near}({', '.join(_given(of))})?" if _is_method(of) else f"did you mean {near!r}?"
+        )
+    else:
+        hint = f"its hooks are {', '.join(each for each in _HOOKS if each in _hooks(kind))}"
+    place = defined(value if _is_method(value) else cls)
+    yield f"{place}: {cls.__name__}.{name} is used neither by coterie nor by this code; {hint}"
 
 
-def _hooks(kind: type) -> set[str]:
-    """What is there to be written by subclasses: methods that coterie calls, and constants that it reads."""
-    found = {name for name in (*_AWAITED, *_CALLED) if hasattr(kind, name)}
-    for cls in filter(_is_ours, kind.__mro__):
-        found |= vars(cls).get("__annotations__", {}).keys() & vars(cls).keys()
-        if cls.__name__ in ("RoundServer", "RoundClient"):
-            found |= {name for name, value in vars(cls).items() if inspect.isfunction(value)}
-    return {name for name in found if not name.startswith("_")}
+def _fitting(cls: type, name: str, value: Any, hooks: Mapping[str, Any]) -> dict[str, Any]:
+    """Those hooks that something could be meant for: a method for what takes the same arguments."""
+    if not _is_method(value):
+        return {hook: other for hook, other in hooks.items() if not _is_method(other)}
+    return {
+        hook: other
+        for hook, other in hooks.items()
+        if _is_method(other) and _takes(cls, name, value, _given(other))
+    }
 
 
-def _is_used(name: str, cls: type) -> bool:
-    """Whether a name is an attribute that code asks for which lies beside that of a class."""
-    folder = _folder_of(sys.modules.get(cls.__module__))
-    beside = [module for module in list(sys.modules.values()) if folder and _folder_of(module) == folder]
-    for module in beside:
-        for node in ast.walk(ast.parse(inspect.getsource(module))):
-            match node:
-                case ast.Attribute(attr=attribute, ctx=ast.Load()) if attribute == name:
-                    return True
-                case ast.FunctionDef(name=of) | ast.AsyncFunctionDef(name=of) if of == name:
-                    if node.decorator_list:  # what decorates it may keep it
-                        return True
-                case ast.Call(func=ast.Name(id="getattr"), args=[_, asked, *_]):
-                    if not isinstance(asked, ast.Constant) or asked.value == name:
-                        return True
-    return False
+def _nearest(name: str, hooks: set[str]) -> str | None:
+    """The hook whose name is nearly this one, however its words are joined: onMessage is on_message."""
+    plain = {hook.replace("_", "").lower(): hook for hook in sorted(hooks)}
+    near = difflib.get_close_matches(name.replace("_", "").lower(), plain, n=1, cutoff=_CLOSE)
+    return plain[near[0]] if near else None
+
+
+def _is_used(name: str, kind: type, *, of_any: bool, as_text: bool) -> bool:
+    """Whether a name of a class is asked for by the code which lies beside that of the class or its bases.
+
+    of_any: as an attribute of any object, which may have one of the same name, as `layer.weight` is.
+    as_text: as a text, too, by which it may be looked up.
+    """
+    modules = [sys.modules.get(cls.__module__) for cls in kind.__mro__ if not _is_ours(cls)]
+    folders = {_folder_of(module) for module in modules} - {None}
+    beside = [module for module in list(sys.modules.values()) if _folder_of(module) in folders]
+    return any(_asks_for(_parsed(module), name, of_any, as_text) for module in beside)
 
 
 def _folder_of(module: Any) -> str | None:
     file = getattr(module, "__file__", None)
     return os.path.dirname(file) if isinstance(file, str) and file.endswith(".py") else None
+
+
+def _parsed(module: Any) -> ast.AST:
+    """Its source; not by inspect, for which an empty file has none."""
+    try:
+        return ast.parse(Path(module.__file__).read_bytes())
+    except (OSError, SyntaxError, ValueError):  # gone, or changed, since it was imported
+        return ast.Module([], [])
+
+
+def _asks_for(node: ast.AST, name: str, of_any: bool, as_text: bool) -> bool:
+    match node:
+        case ast.FunctionDef(name=of) | ast.AsyncFunctionDef(name=of) if of == name:
+            # What decorates it may keep it; within it, it is not used from elsewhere.
+            names = [ast.unparse(each).partition("(")[0] for each in node.decorator_list]
+            return any(each.rpartition(".")[2] not in _KEEP_NOTHING for each in names)
+        case ast.Call(func=ast.Attribute(attr=attribute)) if attribute == name:
+            return True
+        case ast.Attribute(attr=attribute, value=of, ctx=ast.Load()) if attribute == name:
+            if of_any or (isinstance(of, ast.Name) and (of.id in ("self", "cls") or of.id[:1].isupper())):
+                return True
+        case ast.ClassDef(body=body):
+            values = [each.value for each in body if isinstance(each, ast.Assign | ast.AnnAssign)]
+            parts = [part for value in values if value is not None for part in ast.walk(value)]
+            if any(isinstance(part, ast.Name) and part.id == name for part in parts):
+                return True
+        case ast.Call(func=ast.Name(id="getattr"), args=[of, asked, *_]):
+            if isinstance(of, ast.Name) and re.fullmatch(_pattern(asked), name):
+                return True
+        case ast.Constant(value=text) if text == name and as_text:
+            return True
+    return any(_asks_for(child, name, of_any, as_text) for child in ast.iter_child_nodes(node))
+
+
+def _pattern(asked: ast.expr) -> str:
+    """What a name may be that is asked for by an expression, as a regular expression."""
+    match asked:
+        case ast.Constant(value=str(text)):
+            return re.escape(text)
+        case ast.JoinedStr(values=parts):
+            return "".join(_pattern(part) for part in parts)
+    return ".*"

@@ -72,11 +72,12 @@ REFUSED = {
     ),
     "a misspelt handler": (
         with_client("    async def on_mesage(self, message, sender):  # here\n        pass\n"),
-        "Own.on_mesage is used neither by coterie nor by this code; did you mean 'on_message'?",
+        "Own.on_mesage is used neither by coterie nor by this code; "
+        "did you mean on_message(self, message, sender)?",
     ),
     "a handler of another tool": (
         with_client("    async def on_receive(self, message, sender):  # here\n        pass\n"),
-        "Own.on_receive is used neither by coterie nor by this code",
+        "Own.on_receive is used neither by coterie nor by this code; its hooks are begin, on_start, on_stop,",
     ),
     "a misspelt constant": (
         with_client("    edge_treshold = 0.3\n").replace("class Own(Client):", "class Own(Client):  # here"),
@@ -96,7 +97,7 @@ REFUSED = {
     ),
     "a misspelt handler of a server": (
         with_server("    async def on_massage(self, message, sender):  # here\n        pass\n"),
-        "Coordinator.on_massage is used neither by coterie nor by this code; did you mean 'on_message'?",
+        "Coordinator.on_massage is used neither by coterie nor by this code; did you mean on_message(self,",
     ),
     "a handler of a server that is no coroutine": (
         with_server("    def on_message(self, message, sender):  # here\n        pass\n"),
@@ -105,7 +106,7 @@ REFUSED = {
     "a server by rounds that is misspelt": (
         f"{BEGIN}\n\nclass Mine(RoundServer):\n    def combin(self, answers, number):  # here\n        pass\n"
         "\n\nclass Own(RoundClient):\n    server = Mine\n",
-        "Mine.combin is used neither by coterie nor by this code; did you mean 'combine'?",
+        "Mine.combin is used neither by coterie nor by this code; did you mean combine(self, answers,",
     ),
     "what is no server": (
         f"{BEGIN}\n\nclass Own(Client):\n{PLAN.replace('def servers', 'def servers')}{STEP}".replace(
@@ -114,6 +115,83 @@ REFUSED = {
         "Own.servers(): server: <class 'protocols.framework.client.Client'> is no class of Server",
     ),
 }
+NEAR = {
+    "a weight beside the weight of a layer": (
+        with_client(
+            "    def weight(self):  # here\n        return {}\n"
+            "    def norm(self, layer):\n        return layer.weight\n"
+        ),
+        "Own.weight is used neither by coterie nor by this code; did you mean weights(self)?",
+    ),
+    "a handler beside names of settings": (
+        with_client(
+            "    async def on_mesage(self, message, sender):  # here\n        pass\n"
+            "    def look(self, key):\n        return getattr(self.settings, key)\n"
+        ),
+        "Own.on_mesage is used neither by coterie nor by this code",
+    ),
+    "a handler that only it calls": (
+        with_client(
+            "    async def on_mesage(self, message, sender):  # here\n"
+            "        await self.on_mesage(message, sender)\n"
+        ),
+        "Own.on_mesage is used neither by coterie nor by this code",
+    ),
+    "words joined in another way": (
+        with_client("    async def onMessage(self, message, sender):  # here\n        pass\n"),
+        "Own.onMessage is used neither by coterie nor by this code; did you mean on_message(",
+    ),
+    "capitals": (
+        with_client("").replace("async def step(self):", "async def Step(self):  # here"),
+        "Own.Step is used neither by coterie nor by this code; did you mean step(self)?",
+    ),
+    "a class method": (
+        with_client(PLAN)
+        .replace("    @classmethod", "    @classmethod  # here")
+        .replace("servers", "server"),
+        "Own.server is used neither by coterie nor by this code; did you mean servers(cls, settings, clients",
+    ),
+    "a method of the class in a server": (
+        with_server("    @classmethod  # here\n    def objective(cls, settings):\n        pass\n"),
+        "Coordinator.objective is used neither by coterie nor by this code; it belongs to a Client",
+    ),
+    "a misspelt declaration": (
+        with_client("    colected = (int,)\n").replace("class Own(Client):", "class Own(Client):  # here"),
+        "Own.colected is used neither by coterie nor by this code; did you mean 'collected'?",
+    ),
+    "settings in the singular": (
+        with_client("    class Setting(Client.Settings):\n        of_it: int = 1\n").replace(
+            "class Own(Client):", "class Own(Client):  # here"
+        ),
+        "Own.Setting is used neither by coterie nor by this code; did you mean 'Settings'?",
+    ),
+}
+FORM = {
+    "a table in place of a method": (
+        with_client("    weights = {}\n").replace("class Own(Client):", "class Own(Client):  # here"),
+        "Own.weights must be a method, `def weights(self)`",
+    ),
+    "a property in place of a method": (
+        with_client("    @property\n    def weights(self):\n        return {}\n").replace(
+            "class Own(Client):", "class Own(Client):  # here"
+        ),
+        "Own.weights must be a method, `def weights(self)`",
+    ),
+    "an object's method in place of its class's": (
+        with_client("    def servers(self, settings, clients, clusters):  # here\n        return []\n"),
+        "Own.servers() must be a @classmethod",
+    ),
+    "a hook of servers by rounds that nobody awaits": (
+        f"{BEGIN}\n\nclass Mine(RoundServer):\n    async def combine(self, answers, number):  # here\n"
+        "        pass\n\n\nclass Own(RoundClient):\n    server = Mine\n",
+        "Mine.combine() must be written `def combine(...)`, without async",
+    ),
+    "what is no server, in our own plan": (
+        f"{BEGIN}\n\nclass Own(RoundClient):  # here\n    server = 3\n",
+        "Own.servers(): server: 3 is no class of Server",
+    ),
+}
+REFUSED |= NEAR | FORM
 
 
 @pytest.mark.parametrize(("code", "complaint"), REFUSED.values(), ids=REFUSED.keys())
@@ -143,12 +221,72 @@ FINE = {
     ),
     "a constant beside the method that is named nearly so": "    steps = 3\n",
     "names of nobody": "    limit = 3\n    def halve(self):\n        pass\n",
+    "nearly a hook's name, with other arguments": "    def weigh(self, models, loss):\n        pass\n",
+    "the verbs' names": "    loss = 0.0\n    async def gossip(self):\n        pass\n",
+    "nearly a hook's name, called": (
+        "    def weight(self):\n        return 1\n    def mixed(self, of):\n        return of.weight()\n"
+    ),
+    "nearly a hook's name, handed on": (
+        "    def weight(self):\n        return 1\n    def mixed(self):\n        return map(Own.weight, [])\n"
+    ),
+    "a hook that is another method": "    def weight(self):\n        return {}\n    weights = weight\n",
+    "handlers in a table": "    async def on_vote(self, of):\n        pass\n    table = {int: on_vote}\n",
+    "handlers named as text": (
+        "    async def on_vote(self, message):\n        pass\n    table = {int: 'on_vote'}\n"
+    ),
+    "nearly a hook's name, put together": (
+        "    async def on_massage(self, message, sender):\n        pass\n"
+        "    async def on_message(self, message, sender):\n"
+        "        await getattr(self, f'on_{message}')(message, sender)\n"
+    ),
+    "a hook of the class that needs none": (
+        "    @staticmethod\n    def objective(settings):\n        return None\n"
+    ),
+    "a hook with what its decorator gives": (
+        "    def given(function):\n"
+        "        from functools import wraps\n"
+        "        @wraps(function)\n"
+        "        async def inner(self, message, sender):\n"
+        "            return await function(self, message, sender, 3)\n"
+        "        return inner\n"
+        "    @given\n"
+        "    async def on_message(self, message, sender, number):\n        pass\n"
+    ),
 }
 
 
 @pytest.mark.parametrize("body", FINE.values(), ids=FINE.keys())
 def test_what_is_used_is_not_refused(tmp_path: Path, body: str) -> None:
     result = checked(tmp_path, with_client(body))
+    assert result.exit_code == 0, result.output
+
+
+def test_a_run_refuses_it_as_check_does(tmp_path: Path) -> None:
+    code, complaint = REFUSED["a misspelt handler"]
+    checked(tmp_path, code)
+    file = str(tmp_path / "world.toml")
+    result = CliRunner().invoke(app, ["run", file, "--out", str(tmp_path / "runs")])
+    assert result.exit_code == 2 and complaint in result.output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_code_beside_an_empty_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who calls a base class's handler stands in another folder, of which a file is empty."""
+    package = tmp_path / "mine_of_this_test"
+    (package / "parts").mkdir(parents=True)
+    for folder in (package, package / "parts"):
+        (folder / "__init__.py").write_text("", encoding="utf-8")
+    handlers = "class Handlers:\n    async def on_vote(self, message):\n        pass\n"
+    (package / "parts" / "handlers.py").write_text(handlers, encoding="utf-8")
+    code = with_client(
+        "    async def on_message(self, message, sender):\n        await self.on_vote(message)\n"
+    )
+    code = code.replace("class Own(", "class Own(Handlers, ")
+    imports = f"from {package.name}.parts.handlers import Handlers\n"
+    (package / "method.py").write_text(imports + code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = write(tmp_path, QUADRATIC.replace('name = "local"', f'name = "{package.name}.method:Own"'))
+    result = CliRunner().invoke(app, ["check", str(file)])
     assert result.exit_code == 0, result.output
 
 
