@@ -8,7 +8,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 BENCH_INSTALLED := .venv/.installed-bench
-PEERS_INSTALLED := .venv/.installed-peers
+PEERS_INSTALLED := .venv-peers/.installed
 
 # Tests of real data use the neighbouring folder where there is one, and are skipped elsewhere.
 COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
@@ -71,10 +71,10 @@ fuzz: export OMP_NUM_THREADS ?= 1
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-# Other people's software beside ours.
+# Other people's software beside ours, in an environment of its own: it bars releases that constraints.txt pins.
 peers: export OMP_NUM_THREADS ?= 1
 peers: $(PEERS_INSTALLED)
-	$(BIN)/python -m pytest -n 0 tests/peers -rs $(ARGS)
+	.venv-peers/bin/python -m pytest -n 0 tests/peers -rs $(ARGS)
 
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -85,7 +85,7 @@ reference: $(INSTALLED)
 	$(BIN)/python -m docs.build.api > docs/api.md.new
 	mv docs/api.md.new docs/api.md
 
-# Keeps .venv, which takes minutes to make, and runs/, which are results.
+# Keeps .venv and its likes, which take minutes to make, and runs/, which are results.
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find actors protocols sim tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
@@ -101,6 +101,8 @@ $(BENCH_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch $@
 
-$(PEERS_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'
+$(PEERS_INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-peers
+	grep '^torch==' constraints.txt >.venv-peers/torch.txt
+	.venv-peers/bin/python -m pip install --quiet --constraint .venv-peers/torch.txt --editable '.[dev,peers]'
 	touch $@

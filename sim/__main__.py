@@ -12,6 +12,7 @@ from sim.run.interrupts import answer, exit_at_once
 def main() -> None:
     """Entry point of the installed command."""
     answer(exit_at_once)
+    _require_locks()
     _write_what_can_be_written()
     from sim.cli.studies import app
 
@@ -25,6 +26,16 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"cannot write the output: {error.strerror}", file=sys.stderr)
         sys.exit(1)
+
+
+def _require_locks() -> None:
+    """Results are locked while they are written, with what Windows has not."""
+    try:
+        import fcntl  # noqa: F401
+    except ModuleNotFoundError:
+        why = "Python's fcntl, which locks folders, is missing, as on Windows; use Linux, WSL or macOS"
+        print(f"coterie does not run on this system: {why}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _write_what_can_be_written() -> None:

@@ -53,7 +53,7 @@ def test_requirements_have_lower_bounds_only() -> None:
 
 def test_what_make_installs_is_pinned_and_allowed() -> None:
     versions = pinned()
-    for each in required("dev", "compare", "watch", "vision", "tensorboard"):
+    for each in required("dev", "compare", "watch", "vision", "tensorboard", "sockets", "bench"):
         assert each.specifier.contains(versions[canonicalize_name(each.name)]), each
 
 
@@ -64,6 +64,17 @@ def test_a_run_needs_no_extra(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("runs/*/report.html"))
+
+
+@pytest.mark.parametrize("command", [["check", "scenarios/quickstart.toml"], ["list"], ["--version"]])
+def test_without_locks_on_folders_no_command_begins(command: list[str]) -> None:
+    """As on Windows."""
+    code = WITHOUT.format(names=["fcntl"])
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], capture_output=True, text=True, cwd=ROOT, timeout=300
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("coterie does not run on this system: ") and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
