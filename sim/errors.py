@@ -17,7 +17,7 @@ class UserError(Exception):
 
     def __init__(self, problem: str, file: Path | None = None, line: int | None = None) -> None:
         super().__init__(problem, file, line)
-        self.problem = problem
+        self.problem = _with_short_words(problem)
         self.file = file
         self.line = line
 
@@ -50,8 +50,18 @@ class NotVerified(Exception):
 
 def one_line(text: object, length: int = 1000) -> str:
     """`text` as it can be printed on one line of bearable length, whatever stands in a stranger's file."""
-    shown = re.sub(r"[^\x20-\x7e]", lambda match: _printable(match[0]), str(text)[:length])
-    return shown if len(str(text)) <= length else f"{shown}..."
+    short = _with_short_words(str(text))
+    shown = re.sub(r"[^\x20-\x7e]", lambda match: _printable(match[0]), short[:length])
+    return shown if len(short) <= length else f"{shown}..."
+
+
+# Longer than the name of any file. A path keeps its end, which tells more than its middle.
+_LONG_WORD = re.compile(r"(?<!\S)(\S{100})\S{150,}(\S{50})(?!\S)")
+
+
+def _with_short_words(text: str) -> str:
+    """A message may quote what somebody wrote, of any length; what is allowed comes behind it."""
+    return _LONG_WORD.sub(r"\1...\2", text)
 
 
 def _printable(character: str) -> str:

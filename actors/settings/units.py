@@ -24,7 +24,8 @@ def shown(value: Any) -> str:
     """A value for a message, in the words of a scenario file."""
     if isinstance(value, bool):
         return str(value).lower()
-    return _STRUCTURES.get(type(value).__name__) or repr(value)
+    text = _STRUCTURES.get(type(value).__name__) or repr(value)
+    return text if len(text) <= _LENGTH_MAX else f"{text[:_LENGTH_MAX]}..."
 
 
 _STRUCTURES = {"dict": "a table", "list": "a list", "tuple": "a list"}
@@ -56,11 +57,11 @@ class Quantity:
         if number == 0 and unit == "":
             return 0.0
         if unit not in self.units:
-            raise ValueError(f"{value!r} has {self._unknown(unit)}; write {self.allowed}")
+            raise ValueError(f"{shown(value)} has {self._unknown(unit)}; write {self.allowed}")
         exact = number * self.units[unit]
         if self.whole and exact.denominator != 1:
             raise ValueError(
-                f"{value!r} is not a whole number of {next(iter(self.units))}; write {self.allowed}"
+                f"{shown(value)} is not a whole number of {next(iter(self.units))}; write {self.allowed}"
             )
         return float(exact)
 

@@ -174,7 +174,7 @@ def compare(
 ) -> None:
     """Compare runs: tables and curves with 95 % intervals over seeds, as HTML, CSV, LaTeX, PNG and SVG."""
     with endings():
-        require_packages("compare", "compare", "matplotlib", "scipy")
+        require_packages("compare", "compare", "matplotlib")
         from sim.studies.comparison import Comparison
         from sim.studies.index import INDEX
         from sim.studies.pages import write_comparison

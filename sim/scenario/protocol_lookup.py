@@ -15,6 +15,7 @@ import protocols
 from sim.errors import UserError, nearest, one_line
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
 from sim.scenario.protocol_errors import require_sound
+from sim.scenario.refusals import show
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
@@ -77,7 +78,7 @@ def _known(name: str) -> "type[Client]":
     if name not in known:
         raise UserError(
             one_line(
-                f'{_KEY} = "{name}": must be one of {", ".join(known)}, package.module:Class, '
+                f"{_KEY} = {show(name)}: must be one of {', '.join(known)}, package.module:Class, "
                 f"or my_file.py:Class{nearest(name, known)}"
             )
         )

@@ -51,7 +51,7 @@ from sim.world.churn.processes import ChurnProcess
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
-_PROBLEMS_SHOWN, _VALUE_SHOWN = 20, 300  # of a file that may be wrong altogether
+_PROBLEMS_SHOWN, _KEY_SHOWN = 20, 200  # of a file that may be wrong altogether
 _SEED = "run.seed"
 _FILES = (
     "clients.topology.file",
@@ -301,9 +301,8 @@ def _refusal(found: Sequence[SettingError], stated: Mapping[str, str], untold: i
     lines = []
     for problem in found[:_PROBLEMS_SHOWN]:
         said = "" if problem.value is None else f" = {show(problem.value)}"
-        said = said if len(said) <= _VALUE_SHOWN else f"{said[:_VALUE_SHOWN]}..."
         options = [option for key, option in stated.items() if overlap(key, problem.key)]
         origin = f" (from {options[-1]})" if options else ""
-        lines.append(one_line(f"{problem.key}{said}{origin}: {problem.problem}"))
+        lines.append(one_line(f"{one_line(problem.key, _KEY_SHOWN)}{said}{origin}: {problem.problem}"))
     more = len(found) - len(lines) + untold
     return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))

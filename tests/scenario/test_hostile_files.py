@@ -54,6 +54,32 @@ def test_refused_in_one_line(tmp_path: Path, text: str, complaint: str) -> None:
     assert answer[:-1].isprintable()
 
 
+WORD, WORDS = "y" * 100_000, "y y' " * 20_000
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        (changed(SMALL, '"20 ms"', f'"{WORD}"'), 'write a number and one of us, ms, s,'),
+        (changed(SMALL, '"20 ms"', f'"3 {WORD}"'), 'write a number and one of us, ms, s,'),
+        (changed(SMALL, '"1 min"', f'"{WORDS}"'), 'is not a duration; write a number and one of us,'),
+        (changed(SMALL, "count = 4", f'count = "{WORD}"'), "must be a whole number"),
+        (changed(SMALL, "count = 4", f"count = 4\n{WORD} = 4"), "unknown key; allowed: count, "),
+        (changed(SMALL, "count = 4", f"count = 4\n\"{WORDS}\" = 4"), "unknown key; allowed: count, "),
+        (changed(SMALL, '"gossip"', f'"{WORDS}"'), "package.module:Class, or my_file.py:Class"),
+        (changed(SMALL, '"gossip"', f'"{WORD}.py:Own"'), f"{WORD[:46]}.py"),
+        (changed(SMALL, '"gossip"', f'"coterie_{WORD}:Own"'), "No module named 'coterie_yyy"),
+        (changed(SMALL, '"digits"', f'"{WORD}"'), "adult, synthetic-regression, quadratic, arrays, table"),
+    ],
+)  # fmt: skip
+def test_what_is_allowed_is_told_behind_a_value_of_any_length(
+    tmp_path: Path, text: str, allowed: str
+) -> None:
+    answer = refusal(write(tmp_path, text))
+    assert allowed in answer
+    assert max(map(len, answer.splitlines())) < 700
+
+
 @pytest.mark.parametrize("folder", ["/", ".", "..", ""])
 def test_a_folder_is_no_scenario(folder: str) -> None:
     assert f"{Path(folder)}: cannot be read: it is a folder; name a scenario file in it\n" == refusal(folder)
