@@ -28,7 +28,7 @@ from sim.scenario.sections.sweep import Comparing
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
 
 _SHARES = {measure.name for measure in MEASURES if measure.is_share} | {"graph", "population.deepest_dip"}
-_OF_ONE = {"f1", "auc", "precision", "recall"}  # from 0 to 1, and not shown in percent
+_OF_ONE = {"f1", "auc", "precision", "recall", "graph.edge_precision", "graph.edge_recall"}  # not in percent
 WORST = ".worst_decile"
 """Ends the name of a measured metric of which the mean of the worst tenth is meant."""
 COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
@@ -196,7 +196,9 @@ def is_share(metric: str) -> bool:
 
 def bounds_of(metric: str) -> tuple[float, float]:
     """The least and the most that a metric can be, as far as that is known."""
-    return (0.0, 1.0) if is_share(metric) or metric.removesuffix(WORST) in _OF_ONE else (-math.inf, math.inf)
+    if is_share(metric) or metric.removesuffix(WORST) in _OF_ONE:
+        return 0.0, 1.0
+    return (0.0 if metric == "graph.l1" else -math.inf), math.inf
 
 
 def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> Study:

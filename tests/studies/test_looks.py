@@ -72,6 +72,19 @@ def test_intervals_of_shares_end_at_none_and_all(
     assert high is None or table["high"].max() == high
 
 
+@pytest.mark.parametrize(("metric", "high"), [("graph.l1", None), ("graph.edge_recall", 1.0)])
+def test_no_error_of_a_graph_is_below_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, high: float | None
+) -> None:
+    values = (0.05, 0.7)
+    monkeypatch.setattr(StudiedRun, "number", lambda run, metric: values[run.seed - 1])
+    study = single(tmp_path).study
+    found = Comparison(study, metrics=[metric]).lines[0].estimate
+    low, most = stats.t.interval(0.95, 1, loc=0.375, scale=stats.sem(values))
+    assert low < 0 and most > 1
+    assert (found.low, found.high) == pytest.approx((0.0, most if high is None else high))
+
+
 def test_curves_stay_within_what_there_can_be(tmp_path: Path) -> None:
     comparison = single(tmp_path)
     times, [(group, mean, _)] = comparison.curves("accuracy")
