@@ -99,18 +99,21 @@ def waited_for(view: RunView) -> go.Figure | None:
 
 
 def listens_to(view: RunView, *, others: bool = False) -> go.Figure | None:
-    """To whom each client gives the largest weights at the end, or who gives them to it; None without any.
+    """To whom each client gives the largest weights, or who gives them to it; None without any.
 
-    In blue those of its true cluster, in orange those of another one.
+    At the end, or when it was measured last. Blue: of its true cluster; orange: of another one.
     """
-    if not len(view.graph_times) or len(view.clients) < 2:
+    if not len(view.graph_times) or len(view.clients) < 2 or view.measure is None:
         return None
-    source, target, weight = view.snapshot(view.graph_times[-1])
-    ends, peers = (target, source) if others else (source, target)
-    counted = (weight > 0) & (source != target)
-    bars, clusters = [], view.clusters
+    snapshots, bars, clusters = {}, [], view.clusters
     for client in clients_shown(view):
-        mine = np.flatnonzero(counted & (ends == client))
+        before = view.graph_times <= view.measure[1].of(client).times[-1:].max(initial=0.0)
+        time_s = view.graph_times[max(0, int(before.sum()) - 1)]
+        if time_s not in snapshots:
+            snapshots[time_s] = view.snapshot(time_s)
+        source, target, weight = snapshots[time_s]
+        ends, peers = (target, source) if others else (source, target)
+        mine = np.flatnonzero((weight > 0) & (source != target) & (ends == client))
         mine = mine[np.argsort(-weight[mine], kind="stable")][:_MOST_PEERS]
         rows = []
         for peer, given in zip(peers[mine].tolist(), weight[mine].tolist(), strict=True):
@@ -118,7 +121,7 @@ def listens_to(view: RunView, *, others: bool = False) -> go.Figure | None:
             of = "" if clusters is None else f"of {'the same' if same else 'another'} cluster"
             rows.append(Bar(f"{view.clients[peer]}: {given:.3g}", given, of, BLUE if same else ORANGE))
         bars.append(rows)
-    return _bars(view, clients_shown(view), bars, "weight at the end", "nobody")
+    return _bars(view, clients_shown(view), bars, "weight, when it was up last", "nobody")
 
 
 def classes_of(view: RunView) -> go.Figure | None:

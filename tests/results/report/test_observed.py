@@ -107,6 +107,21 @@ def test_one_client_says_whom_it_listens_to_and_who_to_it(tmp_path: Path, cluste
         assert list(bars.marker.color) == ["var(--blue)" if same else "var(--orange)" for same in right]
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_who_has_gone_is_shown_as_it_was_when_it_was_there(tmp_path: Path, others: bool) -> None:
+    """It is often the one that fared worst, by which the page begins."""
+    view = RunView(write_run(tmp_path, **SMALL))
+    last = [view.measure[1].of(client).times[-1] for client in range(12)]  # type: ignore[index]
+    gone = int(np.argmin(last))
+    assert last[gone] < view.graph_times[-1]
+    figure = listens_to(view, others=others)
+    assert figure is not None
+    source, target, weight = view.snapshot(view.graph_times[view.graph_times <= last[gone]][-1])
+    ends = target if others else source
+    bars = next(trace for trace in figure.data if trace.type == "bar" and trace.meta == f"client-{gone}")
+    np.testing.assert_allclose(bars.x, -np.sort(-weight[(ends == gone) & (weight > 0)])[:8])
+
+
 def test_one_client_has_its_classes(tmp_path: Path) -> None:
     run = write_run(tmp_path, **SMALL)
     folder = run.finalise()
