@@ -42,11 +42,11 @@ class Actor:
     """Message classes that wait for `collect` instead of going to `on_message`, beside those of its bases."""
 
     _rounds: RoundMessages | None = None
+    """What it tells for rounds; None for an actor that knows no rounds."""
     _round_waits = 0
     """How often it has waited for messages of a round."""
     _round_waits_in_vain = 0
     """How often nobody's came."""
-    """What it tells for rounds; None for an actor that knows no rounds."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

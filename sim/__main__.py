@@ -1,12 +1,15 @@
 """The command `coterie`, also as `python -m sim`. Ctrl-C is handled even before torch is imported."""
 
 import codecs
+import errno
 import os
 import sys
 import unicodedata
 from io import TextIOWrapper
 
 from sim.run.interrupts import answer, exit_at_once
+
+_OF_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF)  # where what is printed finds no place
 
 
 def main() -> None:
@@ -22,7 +25,9 @@ def main() -> None:
         finally:
             if sys.stdout is not None:  # as where it is closed
                 sys.stdout.flush()
-    except OSError as error:  # of files they say which; this is a full disk behind what is printed
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OF_OUTPUT:
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"cannot write the output: {error.strerror}", file=sys.stderr)
         sys.exit(1)

@@ -43,10 +43,10 @@ class Server(Node):
         self.begin()
 
     def __getattr__(self, name: str) -> Any:
-        """`compute` is missing where the scenario gives no server a device."""
+        """What is missing is missing; `compute` is where the scenario gives no server a device."""
         if name in ("compute", "samples"):  # a property asks again for itself where it raises
             raise AttributeError(
                 f"{self.name} has no data and no device; the scenario gives servers some by [server], with "
                 "`samples` and `step_time` or `speed`"
             )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return object.__getattribute__(self, name)  # a property of the method's says what failed in it

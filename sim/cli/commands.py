@@ -6,6 +6,7 @@ Modules that import torch are imported inside the commands that need them, so th
 """
 
 import json
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -203,7 +204,7 @@ def watch(
         require_packages("watch", "watch", "starlette", "uvicorn")
         from sim.cli.watch import bound, server_of
 
-        with bound(directory, port) as place:
+        with bound(directory, port) as place, answering(raise_interrupted), suppress(KeyboardInterrupt):
             host, number = place.getsockname()
             typer.echo(f"http://{host}:{number}/")
             server_of(directory).run(sockets=[place])

@@ -145,14 +145,8 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
     if summary.get("help") is not None:
-        rows.append(
-            (
-                "gained by help",
-                _gained(
-                    summary["help"], is_share=measure_called(summary.get("measure", "accuracy")).is_share
-                ),
-            )
-        )
+        judged_by = measure_called(summary.get("measure", "accuracy"))
+        rows.append(("gained by help", _gained(summary["help"], is_share=judged_by.is_share)))
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))

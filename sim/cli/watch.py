@@ -101,7 +101,7 @@ def state(base: Path) -> dict[str, list[dict[str, Any]]]:
     running, sweeps, ended = [], [], []
     for folder in _folders(base, _DEEPEST):
         if HIDDEN.fullmatch(folder.name):
-            running += _described(base, folder, _running) if is_under_way(folder) else []
+            running += _described(base, folder, _running) if is_under_way(folder, unknown=True) else []
         else:
             sweeps += _described(base, folder, _sweep) if os.path.lexists(folder / INDEX) else []
             ended += _described(base, folder, _ended) if is_results(folder) else []
@@ -149,7 +149,7 @@ def _running(folder: Path) -> dict[str, Any]:
         provenance = RunDirectory.found(folder).provenance()
     stated = provenance.get("overrides") or ()
     facts = [
-        *[f"{each}" for each in stated if isinstance(each, str) and not each.startswith("run.")],
+        *[each for each in stated if isinstance(each, str) and not each.startswith("run.")],
         note.phase,
         f"virtual time {text.duration(note.virtual_s)}",
         f"{note.clients_up:,} clients up",

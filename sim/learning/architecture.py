@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from protocols.framework.objectives import Embedding, Parameters
 from sim.learning.flops import flops_counted
+
+_COUNTED = 2  # samples whose operations are counted: some norms take no single one
 
 
 def _reset_affine(parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
@@ -34,8 +36,6 @@ def _reset_norm(parameters: Mapping[str, Tensor], generator: torch.Generator) ->
     for name, parameter in parameters.items():
         parameter.fill_(1.0 if name == "weight" else 0.0)
 
-
-_COUNTED = 2  # samples whose operations are counted: some norms take no single one
 
 _Reset = Callable[[Mapping[str, Tensor], torch.Generator], None]
 _RESETS: Mapping[type[nn.Module], _Reset] = {
@@ -268,20 +268,23 @@ class Architecture:
     @cached_property
     def forward_flops_per_sample(self) -> int:
         """Floating-point operations to evaluate one sample."""
-        return self._flops(training=False)[0]
+        return self._count_flops(training=False)[0]
 
-    @cached_property
+    @property
     def training_flops_per_sample(self) -> int:
         """Floating-point operations of one sample's forward and backward pass, projections included."""
-        return self._flops(training=True)[0]
+        return self._of_training[0]
 
     @property
     def uncounted(self) -> tuple[str, ...]:
         """Operations of a training step of which nobody knows how many they are; estimated in all counts."""
-        return self._flops(training=True)[1]
+        return self._of_training[1]
 
-    @cache  # noqa: B019  # an architecture lives as long as its run
-    def _flops(self, *, training: bool) -> tuple[int, tuple[str, ...]]:
+    @cached_property
+    def _of_training(self) -> tuple[int, tuple[str, ...]]:
+        return self._count_flops(training=True)
+
+    def _count_flops(self, *, training: bool) -> tuple[int, tuple[str, ...]]:
         """Matrix products and convolutions, as torch counts; without any, 2 per parameter and pass.
 
         And the names of operations that could not be counted.

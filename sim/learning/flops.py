@@ -16,18 +16,6 @@ from torch.utils.flop_counter import flop_registry
 _aten = torch.ops.aten
 
 
-def _product(matrix: Tensor, *others: Any, **options: Any) -> int:
-    return 2 * matrix.numel()
-
-
-def _product_added(of: Tensor, matrix: Tensor, *others: Any, **options: Any) -> int:
-    return 2 * matrix.numel()
-
-
-def _sum_of_products(of: Tensor, left: Tensor, right: Tensor, **options: Any) -> int:
-    return 2 * left.numel() * right.shape[-1]
-
-
 def _convolution_backward(
     gradient: Tensor, of: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, padding_out: Any, groups: int, wanted: Sequence[bool], **options: Any,
@@ -49,14 +37,6 @@ def _trilinear(
     return 2 * math.prod(torch.broadcast_shapes(*shapes))
 
 
-def _distances(left: Tensor, right: Tensor, *others: Any, **options: Any) -> int:
-    return 2 * left.numel() * right.shape[-2]
-
-
-def _distances_backward(gradient: Tensor, left: Tensor, right: Tensor, *others: Any, **options: Any) -> int:
-    return _distances(left, right)
-
-
 def _fourier(of: Tensor, dims: Sequence[int], *others: Any, out_val: Tensor, **options: Any) -> int:
     size = max(of.numel(), out_val.numel())
     length = math.prod(max(of.shape[dim], out_val.shape[dim]) for dim in dims)
@@ -66,14 +46,14 @@ def _fourier(of: Tensor, dims: Sequence[int], *others: Any, out_val: Tensor, **o
 _FORMULAS: Mapping[Any, Callable[..., int]] = {
     **flop_registry,
     _aten.convolution_backward: _convolution_backward,
-    _aten.mv: _product,
-    _aten.addmv: _product_added,
-    _aten.dot: _product,
-    _aten.vdot: _product,
-    _aten.addbmm: _sum_of_products,
+    _aten.mv: lambda matrix, *_, **__: 2 * matrix.numel(),
+    _aten.addmv: lambda of, matrix, *_, **__: 2 * matrix.numel(),
+    _aten.dot: lambda vector, *_, **__: 2 * vector.numel(),
+    _aten.vdot: lambda vector, *_, **__: 2 * vector.numel(),
+    _aten.addbmm: lambda of, left, right, **_: 2 * left.numel() * right.shape[-1],
     _aten._trilinear: _trilinear,
-    _aten._cdist_forward: _distances,
-    _aten._cdist_backward: _distances_backward,
+    _aten._cdist_forward: lambda left, right, *_, **__: 2 * left.numel() * right.shape[-2],
+    _aten._cdist_backward: lambda of, left, right, *_, **__: 2 * left.numel() * right.shape[-2],
     _aten._fft_r2c: _fourier,
     _aten._fft_c2c: _fourier,
     _aten._fft_c2r: _fourier,

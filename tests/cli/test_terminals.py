@@ -1,5 +1,6 @@
 """A run has ended well however its words are received: by an ASCII terminal, a full disk, or nobody."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sim.__main__ import main
 from sim.results.store.validation import load_checked
 from tests.simulation.worlds import QUADRATIC, write
 
@@ -60,3 +62,13 @@ def test_a_name_that_the_system_cannot_write_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(command, env=os.environ | ASCII, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "this system's file names are in ascii; set PYTHONUTF8=1" in done.stderr
+
+
+def test_an_error_that_is_not_of_the_output_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr("sim.cli.studies.app", fails)
+    monkeypatch.setattr("sim.__main__.answer", lambda handler: None)  # the test's own signals stay
+    with pytest.raises(ConnectionRefusedError):
+        main()

@@ -5,9 +5,11 @@ import json
 import math
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -289,3 +291,11 @@ def test_the_page_in_a_browser(port: int, tmp_path: Path) -> None:
     assert 'href="/sub/quickstart-1-9f3a1c20/report.html"' in shown
     assert 'points="0,88.4 100,50"' in shown
     shutil.rmtree(tmp_path / "profile", ignore_errors=True)
+
+
+def test_ctrl_c_ends_it_as_it_should(runs: Path) -> None:
+    command = [sys.executable, "-m", "sim", "watch", str(runs), "--port", "0"]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout is not None and watching.stdout.readline().startswith("http://127.0.0.1:")
+    watching.send_signal(signal.SIGINT)
+    assert (watching.communicate(timeout=60)[1], watching.returncode) == ("", 0)

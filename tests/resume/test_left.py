@@ -151,7 +151,7 @@ def test_what_made_a_run_is_compared_without_a_checkpoint(tmp_path: Path) -> Non
     assert path is not None
     (path / CHECKPOINT).unlink()
     [copy] = path.glob("protocol-*/mine.py")
-    copy.write_text(MINE.replace("pass", "threshold = 1"))
+    copy.write_text(MINE.replace("pass", "bound = 1"))
     quiet = ["--quiet", "--device", "cpu"]
     fork = ["fork", path, "--at", "2 s", "--set", "network.loss=0.5", *quiet]
 

@@ -161,6 +161,26 @@ def test_without_data_a_server_that_trains_fails_and_says_what_is_missing() -> N
         assert "server has no data and no device; the scenario gives servers some by [server]" in str(failure)
 
 
+class Misspelling(Server):
+    @property
+    def wanted(self) -> object:
+        return self.settings.buffers  # type: ignore[attr-defined]
+
+    async def run(self) -> None:
+        assert self.wanted
+
+
+class WithMisspelling(Idle):
+    kind = Misspelling
+
+
+def test_what_fails_in_a_property_of_a_server_is_told() -> None:
+    with closing(make(DIGITS, f"protocol.name={HERE}:WithMisspelling")) as world:
+        world.run()
+        (failure,) = world.supervisor.failures
+        assert "has no attribute 'buffers'" in str(failure)
+
+
 class Applying(Server):
     async def run(self) -> None:
         self.doubled = await self.apply(torch.add, self.params, self.params, steps=4)

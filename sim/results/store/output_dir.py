@@ -101,14 +101,14 @@ def left_hidden(target: Path) -> list[Path]:
     return found
 
 
-def is_under_way(folder: Path) -> bool:
-    """Whether a process writes into a hidden folder; False where the file system has no locks."""
+def is_under_way(folder: Path, unknown: bool = False) -> bool:
+    """Whether a process writes into a hidden folder; `unknown` where the file system has no locks."""
     try:
         os.close(_lock(folder))
     except BlockingIOError:
         return True
     except OSError:
-        pass
+        return unknown
     return False
 
 

@@ -45,13 +45,10 @@ class Life(Generic[A]):
     @property
     def waits(self) -> tuple[int, int]:
         """How often it has waited for a round's messages over all its lives, and how often in vain."""
-        waits, in_vain = self.former_waits
-        actor = self.actor
-        return (
-            (waits, in_vain)
-            if actor is None
-            else (waits + actor._round_waits, in_vain + actor._round_waits_in_vain)
-        )
+        (waits, in_vain), actor = self.former_waits, self.actor
+        if actor is None:
+            return waits, in_vain
+        return waits + actor._round_waits, in_vain + actor._round_waits_in_vain
 
     def go_on_with(self, actor: A | None) -> None:
         """Have another actor from now on, or none."""
