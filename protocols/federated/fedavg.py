@@ -7,19 +7,45 @@ algorithm 1:
                 x_i <- E local epochs from x, for i in S
                 x <- sum_{i in S} n_i x_i / sum_{i in S} n_i
 
+With `mu` the local epochs are of F_i(y) + mu/2 ||y - x||^2, which is FedProx (Li et al., "Federated
+optimization in heterogeneous networks", 2020), with as many local steps for all in place of its inexactness
+gamma.
+
 A client that has not answered after `patience` is left out of the round. A client's model, as it is
 evaluated, is the last global model that it received.
 """
 
-from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings
+from typing import Any
+
+from actors.settings.quantities import Weight
+from protocols.shared.server_rounds import Contribution, RoundClient, RoundServer, RoundSettings
 
 
 class FedAvgSettings(RoundSettings):
     """A server averages what its clients have trained."""
 
 
-class FedAvg(RoundClient):
-    """A client of federated averaging, which `RoundServer` and `RoundClient` are by default."""
+class FedProxSettings(FedAvgSettings):
+    """A server averages what its clients have trained."""
 
-    Settings = FedAvgSettings
+    changing = (*FedAvgSettings.changing, "mu")
+
+    mu: Weight = 0.0
+    """Strength of the proximal term, towards the model that a client was sent (FedProx)."""
+
+
+class FedAvg(RoundClient):
+    """A client of federated averaging: a `RoundClient`, perhaps with a proximal term."""
+
+    Settings = FedProxSettings
+    settings: FedProxSettings
     server = RoundServer
+
+    async def work(self, task: Any) -> object:
+        if not self.settings.mu:
+            return await super().work(task)
+        self.params = start = task.params
+        proximal = [(self.settings.mu, start)]
+        steps = self.steps_of_a_round
+        update = await self.train(steps, start=start, proximal=proximal, fresh_optimizer=True)
+        return Contribution(start + update, self.samples)

@@ -77,7 +77,7 @@ class Ready:
 class RoundSettings(ProtocolSettings):
     """A server's rounds: `fraction`, `local_steps` or `local_epochs`, `patience` and `broadcast`."""
 
-    changing = ("fraction", "local_steps", "local_epochs")
+    changing: ClassVar[tuple[str, ...]] = ("fraction", "local_steps", "local_epochs")
 
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share C of the clients that train in a round; at least one does."""
