@@ -120,7 +120,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Its settings: `AsyncSettings`",
             _SETTINGS.replace("RoundSettings", "AsyncSettings"),
             protocols.AsyncSettings,
-            "local_steps local_epochs",
+            "local_steps local_epochs patience",
         ),
         (
             "Its clients: `AsyncClient`",

@@ -20,14 +20,14 @@ from typing import Any, ClassVar
 
 from actors.delivery.round_trips import doubled_s
 from actors.message import PeerUnavailable, RemoteError
-from actors.settings.quantities import Count
+from actors.settings.base import default
+from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import Server, ServerPlan
 from protocols.framework.vectors import Scalar, Vector
 
 _ATTEMPTS = 4
-_PATIENCE_S = 60.0  # twice as long with each further question: a network may take longer than that
 _DOUBLINGS_MAX = 10
 _PAUSE_S = 1.0
 
@@ -41,20 +41,15 @@ class Start:
 
 
 @dataclass(frozen=True)
-class StartWanted:
-    """From a client that has nothing to do."""
+class Report:
+    """What a client has made of the `Start` of that time; nothing, from one that has yet to be given one."""
 
-
-@dataclass(frozen=True)
-class Arrival:
-    """What a client has made of the `Start` of that time."""
-
-    work: object
-    time: float
+    work: object | None = None
+    time: float | None = None
 
 
 class AsyncSettings(ProtocolSettings):
-    """A server without rounds: `local_steps` or `local_epochs`."""
+    """A server without rounds: `local_steps` or `local_epochs`, and `patience`."""
 
     changing: ClassVar[tuple[str, ...]] = ("local_steps", "local_epochs")
 
@@ -63,6 +58,9 @@ class AsyncSettings(ProtocolSettings):
     local_epochs: Count = 1
     """Passes of a client over its own samples from one model to the next; each drops the last incomplete
     batch."""
+    patience: PositiveDuration = default("10 s")
+    """How slow the network may be when nothing is known of it yet: an answer is asked for again after a
+    quarter of this, and later after what answers have taken, until there is one."""
 
 
 class AsyncServer(Server):
@@ -86,7 +84,7 @@ class AsyncServer(Server):
 
     async def on_message(self, message: object, sender: str) -> Start:
         time, version = self.given.get(sender, (math.nan, 0))
-        if isinstance(message, Arrival) and message.time == time:
+        if isinstance(message, Report) and message.time == time:
             staleness, before = self.version - version, self.params
             self.observe("versions_behind", staleness)
             self.arrived(message.work, sender, staleness)
@@ -126,22 +124,27 @@ class AsyncClient(Client):
         if self.context.alone:
             self.params = await self.trained(self.params)
             return
-        start = self.start or await self._asked(StartWanted())
+        start = self.start or await self._asked(Report())
         self.params = start.params
         work = await self.work(start.params)
         self.observe("staleness", self.now - start.time)
-        self.start = await self._asked(Arrival(work, start.time))
+        self.start = await self._asked(Report(work, start.time))
         self.params = self.start.params
 
-    async def _asked(self, message: object) -> Start:
+    async def _asked(self, report: Report) -> Start:
         """The server's answer, however long it takes.
 
-        After some attempts it is asked anew: their waits double, and would be long where many are lost.
+        After some attempts it is asked anew, and after more the next time: the waits between attempts double,
+        which is long where many are lost, and right where the network is slower than anybody knew.
         """
+        self.round_trips.wait_at_first(self.settings.patience)
         for times in count():
+            more = 2 ** min(times, _DOUBLINGS_MAX)
             try:
-                timeout = _PATIENCE_S * 2.0 ** min(times, _DOUBLINGS_MAX)
-                answer: Start = await self.ask(self.pick_peer(), message, timeout=timeout, attempts=_ATTEMPTS)
+                server = self.pick_peer()
+                all_attempts_s = 2**_ATTEMPTS * self.round_trips.limit_s(server, Report)
+                timeout = more * max(self.settings.patience, all_attempts_s)
+                answer: Start = await self.ask(server, report, timeout=timeout, attempts=more * _ATTEMPTS)
                 return answer
             except (PeerUnavailable, RemoteError):  # lost, away, or known to be
                 await self.sleep(doubled_s(_PAUSE_S, times))

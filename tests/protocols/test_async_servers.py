@@ -122,10 +122,10 @@ def test_a_slow_client_holds_up_nobody(method: str) -> None:
 def test_one_that_comes_back_goes_on(method: str, state: str) -> None:
     text = QUADRATIC + churn("crash", 3, "2.6 s") + churn("rejoin", 3, "5 s", state)
     with ran(text, f"protocol.name={method}", "protocol.local_steps=1", "run.duration=10.4 s") as simulation:
-        sent = [row[0] for row in messages(simulation, "Arrival") if row[1] == "client-3"]
-        # It has its model still, or asks for one first; and then sends something each second.
-        first = {"keep": 5.5, "fresh": 6.0}[state]
-        assert sent == [1.0, 2.0, *np.arange(first, 10.4)]
+        sent = [row[0] for row in messages(simulation, "Report") if row[1] == "client-3"]
+        # It has its model still, and trains at once, or it asks for one first.
+        first = {"keep": 5.5, "fresh": 5.0}[state]
+        assert sent == [0.0, 1.0, 2.0, *np.arange(first, 10.4)]
 
 
 # --- what is lost -------------------------------------------------------------------------------------------
@@ -201,6 +201,16 @@ def test_after_a_cut_all_are_served_within_two_minutes(method: str, gap_s: int) 
         for client in ("client-2", "client-3"):
             given = [row[0] for row in messages(simulation, "Start") if row[2] == client]
             assert min(time_s for time_s in given if time_s > 20 + gap_s) < 20 + gap_s + 120
+
+
+@pytest.mark.parametrize(("patience", "least"), [("10 s", 2), ("20 min", 10)])
+def test_a_network_that_is_slower_than_anybody_knew_gets_through(patience: str, least: int) -> None:
+    """Six models of 30 kB share 10 kbit/s of the server's: two and a half minutes, at best."""
+    text = WORLD[0].replace('"unlimited"', '"10 kbit/s"')
+    options = ("model={ name = 'mlp', hidden = [100] }", f"protocol.patience={patience}")
+    ends = ("run.duration=1 h", "run.evaluate_every=1 h", "protocol.name=fedasync")
+    with ran(text, *WORLD[1:], *options, *ends, "protocol.local_steps=5") as simulation:
+        assert min(client.iterations for client in simulation.clients) >= least
 
 
 @pytest.mark.parametrize("method", METHODS)
