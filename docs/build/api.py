@@ -102,13 +102,31 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Their settings: `RoundSettings`",
             _SETTINGS,
             protocols.RoundSettings,
-            "fraction local_steps local_epochs patience broadcast",
+            "fraction local_steps local_epochs patience broadcast rounds",
         ),
         (
             "Its clients: `RoundClient`",
             _doc(protocols.RoundClient),
             protocols.RoundClient,
             "server work learn trained step",
+        ),
+        (
+            "A server without rounds: `AsyncServer`",
+            _doc(protocols.AsyncServer),
+            protocols.AsyncServer,
+            "arrived version",
+        ),
+        (
+            "Its settings: `AsyncSettings`",
+            _SETTINGS.replace("RoundSettings", "AsyncSettings"),
+            protocols.AsyncSettings,
+            "local_steps local_epochs patience",
+        ),
+        (
+            "Its clients: `AsyncClient`",
+            _doc(protocols.AsyncClient),
+            protocols.AsyncClient,
+            "server work trained step",
         ),
         (
             "Rounds without a server: `Rounds`",
@@ -178,6 +196,7 @@ def page() -> str:
         parts += [_entry(owner, name) for name in names.split()]
     described = {"Client", "Server", "Vector", "Scalar", "Objective"}
     described |= {"RoundServer", "RoundSettings", "RoundClient", "Rounds"}
+    described |= {"AsyncServer", "AsyncSettings", "AsyncClient"}
     parts += _tables()
     parts += ["## Everything else that `protocols` exports\n", "| name | meaning |\n| --- | --- |"]
     rows = [f"| `{_made(name)}` | {_text(name)} |" for name in protocols.__all__ if name not in described]

@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Scalar, Vector, mix
-from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer
+from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer, RoundSettings
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class AgnosticStep:
     loss: Scalar
 
 
-class AFLSettings(FedAvgSettings):
+class AFLSettings(RoundSettings):
     """A server weighs clients by how hard they find its model."""
 
     ascent_rate: PositiveWeight = 0.1

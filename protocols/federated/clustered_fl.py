@@ -32,7 +32,6 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from actors.settings.quantities import Count, Weight
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import (
     Assignment,
@@ -40,11 +39,12 @@ from protocols.shared.server_rounds import (
     GlobalModel,
     RoundClient,
     RoundServer,
+    RoundSettings,
     RoundTask,
 )
 
 
-class ClusteredFLSettings(FedAvgSettings):
+class ClusteredFLSettings(RoundSettings):
     """Federated averaging that parts clients whose updates keep pointing in different directions."""
 
     stationary: Weight = 0.2

@@ -17,12 +17,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.settings.quantities import Count, Weight
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.vectors import Vector
-from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient
+from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient, RoundSettings
 
 
-class DittoSettings(FedAvgSettings):
+class DittoSettings(RoundSettings):
     """Federated averaging, and models of the clients' own that are pulled towards its global one."""
 
     strength: Weight = 0.5

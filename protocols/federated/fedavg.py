@@ -7,19 +7,37 @@ algorithm 1:
                 x_i <- E local epochs from x, for i in S
                 x <- sum_{i in S} n_i x_i / sum_{i in S} n_i
 
+With `mu` the local epochs are of F_i(y) + mu/2 ||y - x||^2, which is FedProx (Li et al., "Federated
+optimization in heterogeneous networks", 2020), with as many local steps for all in place of its inexactness
+gamma.
+
 A client that has not answered after `patience` is left out of the round. A client's model, as it is
 evaluated, is the last global model that it received.
 """
 
+from actors.settings.quantities import Weight
+from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings
 
 
 class FedAvgSettings(RoundSettings):
     """A server averages what its clients have trained."""
 
+    changing = (*RoundSettings.changing, "mu")
+
+    mu: Weight = 0.0
+    """Strength of the proximal term, towards the model that a client was sent (FedProx)."""
+
 
 class FedAvg(RoundClient):
-    """A client of federated averaging, which `RoundServer` and `RoundClient` are by default."""
+    """A client of federated averaging: a `RoundClient`, perhaps with a proximal term."""
 
     Settings = FedAvgSettings
+    settings: FedAvgSettings
     server = RoundServer
+
+    async def trained(self, start: Vector) -> Vector:
+        proximal = [(self.settings.mu, start)] if self.settings.mu else ()
+        return start + await self.train(
+            self.steps_of_a_round, start=start, proximal=proximal, fresh_optimizer=True
+        )

@@ -13,7 +13,6 @@ judged by what it has trained last from a global model, that of the last round i
 from collections.abc import Mapping
 from typing import Any
 
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient
 
@@ -21,7 +20,6 @@ from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClien
 class FedAvgPlus(RoundClient):
     """A client of federated averaging that keeps a model of its own."""
 
-    Settings = FedAvgSettings
     shared: Vector | None = None
     """The last global model that it received."""
 

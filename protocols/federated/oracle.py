@@ -5,7 +5,6 @@ The upper reference of CoBo's tables ("Oracle"): one server for each true cluste
 
 from collections.abc import Sequence
 
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import ServerPlan
 from protocols.shared.server_rounds import RoundClient, RoundServer
@@ -13,8 +12,6 @@ from protocols.shared.server_rounds import RoundClient, RoundServer
 
 class Oracle(RoundClient):
     """A client of its own cluster's server."""
-
-    Settings = FedAvgSettings
 
     @classmethod
     def servers(

@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.settings.quantities import Count, PositiveWeight
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
@@ -33,11 +32,12 @@ from protocols.shared.server_rounds import (
     GlobalModel,
     RoundClient,
     RoundServer,
+    RoundSettings,
     RoundTask,
 )
 
 
-class PFedHNSettings(FedAvgSettings):
+class PFedHNSettings(RoundSettings):
     """A server trains a hypernetwork that makes its clients' models."""
 
     embedding: Count = 8

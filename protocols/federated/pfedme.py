@@ -28,10 +28,16 @@ from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError
 from actors.settings.quantities import Count, PositiveWeight, Weighing
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.server_rounds import Contribution, RoundClient, RoundServer, RoundTask, averaged
+from protocols.shared.server_rounds import (
+    Contribution,
+    RoundClient,
+    RoundServer,
+    RoundSettings,
+    RoundTask,
+    averaged,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Done:
     """The personal model has moved."""
 
 
-class PFedMeSettings(FedAvgSettings):
+class PFedMeSettings(RoundSettings):
     """A server averages the models that its clients' personal ones are pulled towards."""
 
     strength: PositiveWeight = 15.0

@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.settings.quantities import Weighing, Weight
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Scalar, Vector, mix
-from protocols.shared.server_rounds import RoundClient, RoundServer, shares
+from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, shares
 
 _LEAST_LOSS = 1e-10
 
@@ -42,7 +41,7 @@ class FairStep:
     samples: int
 
 
-class QFFLSettings(FedAvgSettings):
+class QFFLSettings(RoundSettings):
     """A server weighs what its clients have trained by their losses."""
 
     q: Weight = 1.0

@@ -28,12 +28,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actors.settings.quantities import CountOrZero
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
-from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer, RoundTask
+from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer, RoundSettings, RoundTask
 
 _SIMILARITY_MAX = 0.9999
 
@@ -63,7 +62,7 @@ class PersonalModel:
     classes: int
 
 
-class PFedSimSettings(FedAvgSettings):
+class PFedSimSettings(RoundSettings):
     """A server mixes for each client the backbones of those with similar heads."""
 
     warm_up: CountOrZero = 100

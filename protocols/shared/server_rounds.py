@@ -11,7 +11,8 @@ answers, never for clients that are gone, and whoever comes or comes back is sam
 
 A client whose budget is spent answers as ever, with what it was sent and has not trained: averages keep their
 weights, instead of leaning towards the few that still train. It has finished with the first such task, which
-brought it the average of the last round that it trained in. When all have, the server pauses.
+brought it the average of the last round that it trained in. When all have, the server pauses. After the last
+of `rounds` the server tells all clients what it has brought, and they have finished, too.
 """
 
 import asyncio
@@ -70,14 +71,21 @@ class WithoutTraining:
 
 
 @dataclass(frozen=True)
+class LastRound:
+    """There will be no other round; news: what the last one has brought, if a client is told."""
+
+    news: object | None
+
+
+@dataclass(frozen=True)
 class Ready:
     """A client has nothing to do, and has been missed by the server, or overlooked."""
 
 
 class RoundSettings(ProtocolSettings):
-    """A server's rounds: `fraction`, `local_steps` or `local_epochs`, `patience` and `broadcast`."""
+    """A server's rounds: who trains in one, for how long, who hears of it, and how many there are."""
 
-    changing = ("fraction", "local_steps", "local_epochs")
+    changing: ClassVar[tuple[str, ...]] = ("fraction", "local_steps", "local_epochs")
 
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share C of the clients that train in a round; at least one does."""
@@ -91,6 +99,8 @@ class RoundSettings(ProtocolSettings):
     broadcast: Literal["sampled", "all"] = "sampled"
     """Who gets what a round has brought: those that train next, as in the paper, or also all others after
     each round. What is lost is not repeated: the next round's replaces it."""
+    rounds: Count | None = None
+    """Rounds of the server, after which the run ends, whatever each client has done by then."""
 
 
 _TASK = "a frozen dataclass that derives from it, `class Task(RoundTask)`"
@@ -154,15 +164,43 @@ class RoundServer(Server):
 
     async def run(self) -> None:
         self.round_trips.initial_s = self.settings.patience  # of the first round some answers tell the rest
-        while True:
+        while not self.is_over:
             if self.done.issuperset(self.peers):  # or there are none
                 await self.sleep(self.settings.patience)
                 continue
             await self.round(self.number)
             self.number += 1
+        for client in self.peers:
+            self.spawn(self._dismiss(client))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last round is done."""
+        return self.settings.rounds is not None and self.number >= self.settings.rounds
+
+    async def _dismiss(self, client: str) -> None:
+        last = LastRound(self._news(client))
+        try:
+            await self.ask(client, last, timeout=self.settings.patience, attempts=None)
+        except (PeerUnavailable, RemoteError):
+            self.suspect(client)
 
     async def on_message(self, message: object, sender: str) -> None:
         """A client is `Ready`: to hear from it was enough to count it in again."""
+        if self.is_over:
+            self.spawn(self._dismiss(sender))
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        super().peer_changed(peer, up)
+        if up and self._alive and self.is_over:
+            self.spawn(self._dismiss(peer))
+
+    def _news(self, client: str) -> object | None:
+        news = self.news(client)
+        if isinstance(news, RoundTask):
+            what = type(news).__name__
+            raise TypeError(f"{_of(self.news)} returned {what}, a RoundTask: news are another dataclass")
+        return news
 
     async def round(self, number: int) -> None:
         """One round with the clients that are believed to be up."""
@@ -176,10 +214,7 @@ class RoundServer(Server):
             self.combine(answers, number)
             await self.refine(number)
         for client in self.peers if self.settings.broadcast == "all" else ():
-            news = self.news(client)
-            if isinstance(news, RoundTask):
-                what = type(news).__name__
-                raise TypeError(f"{_of(self.news)} returned {what}, a RoundTask: news are another dataclass")
+            news = self._news(client)
             if news is not None:
                 self.tell(client, news)
 
@@ -286,6 +321,12 @@ class RoundClient(Client):
                 self.tell(server, Ready())
 
     async def on_message(self, message: object, sender: str) -> object:
+        if isinstance(message, LastRound):
+            self._known = True
+            if message.news is not None:
+                self.learn(message.news)
+            self._finish()
+            return True
         if not isinstance(message, RoundTask):
             self.learn(message)
             return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from protocols.framework.client import Client
 
 _FOLDER = Path(protocols.__path__[0])
-ROOMS = ("decentralized", "federated", "federated_parts")
+ROOMS = ("decentralized", "federated", "federated_async", "federated_parts")
 """Folders of protocols with a file for each method."""
 _KEY = "protocol.name"
 

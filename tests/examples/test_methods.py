@@ -59,6 +59,7 @@ KINDS = {
     "epidemic": "Epidemic",
     "ifca": "IFCA",
     "int8_gossip": "Int8Gossip",
+    "latest_models": "LatestModels",
     "median": "Median",
     "median_rounds": "MedianRounds",
     "pull_gossip": "PullGossip",

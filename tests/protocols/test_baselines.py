@@ -36,6 +36,8 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "spdb": (*PARTS, PATIENCE),
     "meta-l2c": (PATIENCE, "data.validation_share=0.2", "protocol.local_steps=5", "protocol.temperature=0.3"),
     "pfedhn": (PATIENCE, "protocol.local_steps=5", "protocol.outer_rate=0.1", "protocol.hidden=[32]"),
+    "fedasync": ("protocol.local_steps=5",),
+    "fedbuff": ("protocol.local_steps=5",),
 }
 CALM: dict[str, tuple[int, int, int, int]] = {
     "fedper": (1278, 1278, 0, 0),
@@ -48,6 +50,8 @@ CALM: dict[str, tuple[int, int, int, int]] = {
     "spdb": (2910, 2880, 0, 0),
     "meta-l2c": (3690, 3690, 0, 0),
     "pfedhn": (1278, 1278, 0, 0),
+    "fedasync": (1284, 1284, 0, 0),
+    "fedbuff": (1284, 1284, 0, 0),
 }
 """Messages sent, delivered, lost and dropped in calm weather, where who talks to whom hangs on no number."""
 BAD = ("network.link=datagram", "network.loss=0.3", "devices.override=[{clients=[5], slowdown=20}]")

@@ -116,6 +116,20 @@ def test_an_optimizer_starts_afresh_in_each_round() -> None:
         np.testing.assert_allclose(global_model(world), x[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("mu", [0.0, 0.7, 5.0])
+def test_a_proximal_term_makes_it_fedprox(mu: float) -> None:
+    """Three steps of SGD on F_i(y) + mu/2 ||y - x||^2 in each round, in numpy."""
+    settings = ("protocol.name=fedavg", "protocol.local_steps=3", f"protocol.mu={mu}", "data.clusters=4")
+    with ran(QUADRATIC, *settings) as world:
+        (a, centres), x = optima(world), np.zeros(3)
+        for _ in range(4):  # rounds of 2 s
+            own = np.tile(x, (4, 1))
+            for _ in range(3):
+                own = own - 0.1 * (a * (own - centres) + mu * (own - x))
+            x = own.mean(axis=0)
+        np.testing.assert_allclose(global_model(world), x, rtol=1e-5, atol=1e-6)
+
+
 # --- who takes part -----------------------------------------------------------------------------------------
 
 

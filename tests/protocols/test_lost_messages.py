@@ -81,6 +81,7 @@ SERVED: dict[str, tuple[str, ...]] = {
     "ditto": (QUADRATIC, "data.clusters=4", "protocol.personal_steps=1"),
     "fedavg": (QUADRATIC, "data.clusters=4"),
     "fedavg-plus": (QUADRATIC, "data.clusters=4"),
+    "scaffold": (QUADRATIC, "data.clusters=4"),
     "fedem": (DIGITS, "training.batch_size=8"),
     "fedfomo": (QUADRATIC, "data.clusters=2", "protocol.losses_on=train", "protocol.epsilon=0"),
     "ifca": (DIGITS,),

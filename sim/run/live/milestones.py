@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from protocols.shared.server_rounds import RoundSettings
 from sim.run.live.lives import ClientLife
 
 if TYPE_CHECKING:
@@ -12,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Milestones:
-    """Has a simulation evaluated every so many iterations, and stopped after the last, or with the budgets.
+    """Has a simulation evaluated every so many iterations, and stopped after the last or with all clients.
 
-    Who has finished, as its budget is spent, is waited for by nobody. `reported` is told of every iteration;
-    `may_be_due` says whether anything can ever come of it.
+    Who has finished, as its budget is spent or its server's rounds are over, is waited for by nobody.
+    `reported` is told of every iteration; `may_be_due` says whether anything can ever come of it.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -24,6 +25,9 @@ class Milestones:
         self._every = run.evaluate_every.count
         self._limit = run.iterations
         self._has_budget = run.budget is not None
+        method = simulation.scenario.protocol.settings
+        has_last_round = isinstance(method, RoundSettings) and method.rounds is not None
+        self._may_finish = self._has_budget or has_last_round
         # Numbers of iterations at which something may have to be done; 0: none.
         self._next_evaluation = self._every or 0
         self._last_iteration = self._limit or 0
@@ -31,11 +35,11 @@ class Milestones:
 
     @property
     def may_be_due(self) -> bool:
-        return bool(self._every or self._limit or self._has_budget)
+        return bool(self._every or self._limit or self._may_finish)
 
     def reported(self, iterations: float) -> None:
         """A client has done so many, or has just finished."""
-        if iterations == self._next_evaluation or iterations == self._last_iteration or self._has_budget:
+        if iterations == self._next_evaluation or iterations == self._last_iteration or self._may_finish:
             self.check()
 
     def check(self) -> None:
@@ -46,7 +50,7 @@ class Milestones:
             self._next_evaluation = (least // self._every + 1) * self._every
             simulation.loop.call_at_observer(simulation.loop.time(), simulation.observer.evaluate)
         if self._all(lambda client: client.finished):
-            ends = not self._budget_to_come()
+            ends = not (self._has_budget and self._budget_to_come())
         else:
             ends = limit is not None and self._all(lambda client: client.has_done(limit))
         if ends:

@@ -1,0 +1,35 @@
+"""A server without rounds keeps the latest model of each client, and gives everybody their mean.
+
+So each client counts the same, however often it reports (Gu et al. 2021 do so with updates: MIFA). One part
+of the model, such as its last biases, stays a client's own.
+"""
+
+from protocols import AsyncClient, AsyncServer, AsyncSettings, mix
+
+
+class LatestServer(AsyncServer):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.latest = {}
+
+    def arrived(self, work, client, staleness):  # what `work` of that client returned
+        self.latest[client] = work
+        self.params = mix([(1 / len(self.latest), model) for model in self.latest.values()])
+
+
+class LatestModels(AsyncClient):
+    class Settings(AsyncSettings):  # local_steps or local_epochs
+        own: str = "1.bias"
+        """The part of the model that is not taken from the server."""
+
+    server = LatestServer
+    mine = None
+
+    async def work(self, start):
+        if self.mine is not None:
+            start = self.with_part(start, self.settings.own, self.part(self.mine, self.settings.own))
+        self.mine = await self.trained(start)
+        return self.mine
+
+    def evaluated(self):
+        return {"personal": self.mine or self.params, "shared": self.params}

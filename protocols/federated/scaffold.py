@@ -1,0 +1,91 @@
+"""SCAFFOLD: clients correct their steps by how the others' gradients differ from their own.
+
+Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, "SCAFFOLD: Stochastic controlled averaging for federated
+learning" (2020), algorithm 1 with option II. The server has x and c, client i its c_i, which are 0 at first:
+
+    each round, for the clients i in S:  y_i <- x;  K times: y_i <- y_i - eta (g_i(y_i) - c_i + c)
+                                         c_i+ <- c_i - c + (x - y_i)/(K eta)
+    x <- x + eta_g/|S| sum_i (y_i - x);    c <- c + 1/N sum_i (c_i+ - c_i);    c_i <- c_i+
+
+The correction is the gradient of 1/2 ||y - c_i||^2 - 1/2 ||y - c||^2. N counts the clients that are
+believed to be up. A task and its answer are twice as large as those of `fedavg`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from actors.settings.quantities import PositiveWeight
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
+from protocols.framework.vectors import Vector, mix
+from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
+
+
+@dataclass(frozen=True)
+class ControlledTask(RoundTask):
+    """Train from these parameters, corrected by the server's control variate c."""
+
+    params: Vector
+    control: Vector
+
+
+@dataclass(frozen=True)
+class ControlledUpdate:
+    """y_i - x and c_i+ - c_i."""
+
+    update: Vector
+    control: Vector
+
+
+class ScaffoldSettings(RoundSettings):
+    """A server averages updates of clients that correct each step by how the others' gradients differ."""
+
+    server_rate: PositiveWeight = 1.0
+    """eta_g: how far the server goes along the mean of the updates."""
+
+
+class ScaffoldServer(RoundServer):
+    """Moves by the mean update, and knows the mean of the clients' control variates."""
+
+    settings: ScaffoldSettings
+
+    def begin(self) -> None:
+        self.control = self.params - self.params
+
+    def task(self, client: str, number: int) -> RoundTask:
+        return ControlledTask(self.params, self.control)
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        share = self.settings.server_rate / len(answers)
+        of_all = 1 / max(len(self.peers), len(answers))
+        self.params = mix([(1.0, self.params), *[(share, each.update) for each in answers.values()]])
+        self.control = mix([(1.0, self.control), *[(of_all, each.control) for each in answers.values()]])
+
+
+class Scaffold(RoundClient):
+    """A client with a control variate."""
+
+    Settings = ScaffoldSettings
+    settings: ScaffoldSettings
+    server = ScaffoldServer
+
+    def begin(self) -> None:
+        self.control = self.params - self.params  # c_i
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        problem = "takes a step for the learning rate times the gradient; must be left out"
+        steady = Requirement("training.schedule", lambda value: value is None, problem)
+        return (*plain_sgd("takes a step for the learning rate times the gradient"), steady)
+
+    async def work(self, task: ControlledTask) -> ControlledUpdate:
+        self.params, steps = task.params, self.steps_of_a_round
+        done = min(steps, self.compute.steps_left)
+        correction = [(1.0, self.control), (-1.0, task.control)]
+        update = await self.train(steps, start=task.params, proximal=correction, fresh_optimizer=True)
+        if not done:  # its budget is spent
+            return ControlledUpdate(update, update)
+        gradient = self.trainable(update) * (-1.0 / (done * self.compute.learning_rate))
+        change = gradient - task.control
+        self.control = self.control + change
+        return ControlledUpdate(update, change)

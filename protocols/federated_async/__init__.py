@@ -1,0 +1,1 @@
+"""Methods with a server that has no rounds."""

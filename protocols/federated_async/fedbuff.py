@@ -1,0 +1,58 @@
+"""FedBuff: a server adds up the updates that arrive, and takes a step with every K of them.
+
+Nguyen et al., "Federated learning with buffered asynchronous aggregation" (AISTATS 2022), algorithm 1, with
+staleness u_k: how many steps the server has taken since it gave the client the model x_tau:
+
+    a client:   D <- what its local epochs from x_tau change
+    the server: x <- x + eta_g (1/K) sum_k D_k / sqrt(1 + u_k)         whenever K updates have arrived
+
+Differences to the paper: all clients train all the time, where it samples so many as may train at once. A
+client that has sent its update gets the server's model of that moment, which may be the one that it had. A
+client is judged by the last model that it was given.
+"""
+
+from typing import Any
+
+from actors.settings.quantities import Count, PositiveWeight
+from protocols.framework.vectors import Vector, mix
+from protocols.shared.async_server import AsyncClient, AsyncServer, AsyncSettings
+
+
+class FedBuffSettings(AsyncSettings):
+    """A server takes a step with every K updates that arrive."""
+
+    changing = (*AsyncSettings.changing, "buffer", "server_rate")
+
+    buffer: Count = 10
+    """K: updates of a step."""
+    server_rate: PositiveWeight = 1.0
+    """eta_g: the server's learning rate; with 1 and no staleness a step is the mean of the updates."""
+
+
+class FedBuffServer(AsyncServer):
+    """Collects updates."""
+
+    settings: FedBuffSettings
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.updates: list[tuple[float, Vector]] = []
+        """What has arrived since the last step, each with its weight."""
+
+    def arrived(self, work: Vector, client: str, staleness: int) -> None:
+        self.updates.append(((1 + staleness) ** -0.5, work))
+        if len(self.updates) >= self.settings.buffer:
+            rate = self.settings.server_rate / len(self.updates)
+            self.params = self.params + mix([(rate * weight, update) for weight, update in self.updates])
+            self.updates = []
+
+
+class FedBuff(AsyncClient):
+    """A client that sends what its training has changed."""
+
+    Settings = FedBuffSettings
+    settings: FedBuffSettings
+    server = FedBuffServer
+
+    async def work(self, start: Vector) -> object:
+        return await self.trained(start) - start
