@@ -6,6 +6,7 @@ of a few operations. Here arguments are tensors, and what comes back is one or a
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -32,17 +33,18 @@ def vmapped(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
         functorch._vmap_decrement_nesting()
 
 
-def prepare_vmap() -> None:
-    """What torch imports in its first call of `grad` under `vmap`; takes a second, once in a process.
-
-    Imported in a run, some of these modules would keep the frames of whoever was under way, and all that was
-    held there, until the next collection of garbage. Which rows are free then, and hence the order of later
-    sums, would depend on what else the process had done before.
-    """
-    import_module("torch._dynamo")
-
-
 def in_frames_of_its_own(function: Callable[[], Result]) -> Result:
     """What `function` returns or raises, from a thread: what it imports keeps no frame of the caller's."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(function).result()
+
+
+@cache
+def prepare_gradients() -> None:
+    """Import what torch imports in its first call of `grad` under `vmap`; takes a second, once in a process.
+
+    Some of these modules would keep the frames of whoever was under way, and all that was held there, until
+    the next collection of garbage. Which rows are free then, and hence the order of later sums, would depend
+    on what else the process had done before.
+    """
+    in_frames_of_its_own(partial(import_module, "torch._dynamo"))

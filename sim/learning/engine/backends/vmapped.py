@@ -8,7 +8,7 @@ from torch.func import grad, vmap
 
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.backends.backend import Backend, Named, divided
-from sim.learning.engine.backends.batched import prepare_vmap
+from sim.learning.engine.backends.batched import prepare_gradients
 from sim.learning.engine.backends.looped import Looped
 from sim.learning.objectives import Objective, loss_of_each, mean_loss
 
@@ -21,7 +21,6 @@ class Vmapped(Backend):
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)
-        prepare_vmap()
 
         def training_loss(
             trained: Named, untrained: Named, x: Tensor, *targets: Tensor
@@ -44,7 +43,10 @@ class Vmapped(Backend):
         # With respect to the stacked views, not to `flat`: the backward of slicing a flat vector would fill a
         # zero vector of full width for every parameter tensor.
         trained, untrained = divided(self.architecture, flat)
-        gradient_of = self._gradient_of_sum if len(flat) <= _FORWARD_ONLY_CLIENTS_MAX else self._gradient
+        gradient_of = self._gradient_of_sum
+        if len(flat) > _FORWARD_ONLY_CLIENTS_MAX:
+            prepare_gradients()
+            gradient_of = self._gradient
         targets = (y,) if weights is None else (y, weights)
         gradient, after = gradient_of(trained, untrained, x, *targets)
         still = {name: torch.zeros_like(values) for name, values in after.items()}
