@@ -166,7 +166,7 @@ Compute = Annotated[float, Written(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")]
 
 @dataclass(frozen=True)
 class Span:
-    """Either `seconds` of virtual time or `count` of `unit`; the other one is None."""
+    """Either `seconds` of virtual time, and the unit "second", or a `count` of `unit`; the other is None."""
 
     unit: str
     seconds: float | None = None
@@ -183,39 +183,44 @@ class Span:
         return f"{self.count} {self.unit}s" if self.seconds is None else DURATION.format(self.seconds)
 
 
-def parse_span(value: Any, unit: str) -> Span:
+def parse_span(value: Any, *units: str) -> Span:
     """Parses ``"15 s"`` or, for the unit "iteration", ``"100 iterations"``. ValueError else, and for 0."""
     if isinstance(value, Span):
         return value
-    example = f'{unit}s, such as "100 {unit}s"'
-    if isinstance(value, str) and (match := re.fullmatch(rf"\s*([0-9]+)\s*{unit}s?\s*", value)):
+    example = _counted(units)
+    counts = rf"\s*([0-9]+)\s*({'|'.join(units)})s?\s*"
+    if isinstance(value, str) and (match := re.fullmatch(counts, value)):
         if len(match[1]) > 9:  # thousands of digits would be more than int() takes
-            raise ValueError(f"must be at most 999,999,999 {unit}s")
+            raise ValueError(f"must be at most 999,999,999 {match[2]}s")
         count = int(match[1])
         if count == 0:
             raise ValueError(f"must be at least 1; write a duration, or {example}")
-        return Span(unit, count=count)
+        return Span(match[2], count=count)
     try:
         seconds = _DURATION.parse(value)
     except ValueError as error:
         raise ValueError(f"{error}, or {example}") from None
     if seconds == 0:
         raise ValueError(f"must be more than 0; write {DURATION.allowed}, or {example}")
-    return Span(unit, seconds=seconds)
+    return Span("second", seconds=seconds)
 
 
-def span(unit: str) -> Any:
-    """The type of a key that holds a `Span`."""
+def _counted(units: tuple[str, ...]) -> str:
+    return f'{" or ".join([f"{unit}s" for unit in units])}, such as "100 {units[0]}s"'
+
+
+def span(*units: str) -> Any:
+    """The type of a key that holds a `Span`: a duration, or a count of one of these units."""
     return Annotated[
         Span,
-        PlainValidator(lambda value: parse_span(value, unit)),
+        PlainValidator(lambda value: parse_span(value, *units)),
         PlainSerializer(str, return_type=str, when_used="json"),
         WithJsonSchema(
             {
                 "type": "string",
-                "x-allowed": f'{DURATION.allowed}, or {unit}s, such as "100 {unit}s"',
-                "pattern": rf"^([0-9.eE+]+ *({'|'.join(DURATION.units)})|[0-9]+ *{unit}s?)$",
-                "examples": ["15 s", f"100 {unit}s"],
+                "x-allowed": f"{DURATION.allowed}, or {_counted(units)}",
+                "pattern": rf"^([0-9.eE+]+ *({'|'.join(DURATION.units)})|[0-9]+ *({'|'.join(units)})s?)$",
+                "examples": ["15 s", f"100 {units[0]}s"],
             }
         ),
     ]

@@ -51,6 +51,8 @@ class Compute(ABC):
     """Number of classes of the data, those that this client has no sample of included."""
     learning_rate: float
     """The scenario's learning rate, before its schedule."""
+    round: int | None = None
+    """The server's round that training is of, from 0; None outside of rounds."""
     steps_left: float = math.inf
     """Training steps that may still be begun: what the client's budget leaves; infinite without one."""
 

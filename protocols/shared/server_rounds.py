@@ -210,6 +210,8 @@ class RoundServer(Server):
         answers = {client: answer for client, answer in answers.items() if answer is not None}
         self._round_waits += 1
         self._round_waits_in_vain += not answers
+        if self.context.compute is not None:
+            self.context.compute.round = number
         if answers:
             self.combine(answers, number)
             await self.refine(number)
@@ -302,6 +304,7 @@ class RoundClient(Client):
 
     async def step(self) -> None:
         """A round without a server: only `run` of a client that is alone gets here."""
+        self.compute.round = self.iterations
         self.params = await self.trained(self.params)
 
     async def run(self) -> None:
@@ -332,6 +335,7 @@ class RoundClient(Client):
             return None
         self._known = self._working = True
         self._require_models()
+        self.compute.round = getattr(message, "round", None)  # tasks of the user's own need not say it
         try:
             answer = await self.work(message)
         finally:

@@ -86,7 +86,8 @@ def _time(scenario: Scenario) -> str:
     ends = [f"{text.duration(run.duration)} virtual"] if run.duration is not None else []
     ends += [f"{run.iterations:,} iterations"] if run.iterations is not None else []
     ends += [f"{_budget(run.budget)} of each client"] if run.budget is not None else []
-    return f"{' or '.join(ends)}, evaluated every {run.evaluate_every} ({_evaluated(scenario)})"
+    some = f", {text.share(run.evaluate_share)} of the clients" if run.evaluate_share < 1 else ""
+    return f"{' or '.join(ends)}, evaluated every {run.evaluate_every} ({_evaluated(scenario)}{some})"
 
 
 def _evaluated(scenario: Scenario) -> str:

@@ -100,10 +100,14 @@ class InputFile:
     # --- tables -----------------------------------------------------------------------------------------
 
     def table(self, *columns: str, head: bool = True) -> list[Row]:
-        """The rows, one at least, of a CSV file that has these columns.
+        """The rows, one at least, of a CSV or .parquet file that has these columns.
 
-        head: whether its first line names the columns, and perhaps more of them.
+        head: whether the first line of a CSV file names the columns, and perhaps more of them.
         """
+        if self.path.suffix == ".parquet":
+            from sim.files.table_file import parquet_rows  # imports polars, which few runs need at the start
+
+            return parquet_rows(self, columns)
         reader = csv.reader(io.StringIO(self.text(), newline=""))
         names: Sequence[str] = () if head else columns
         rows = []
@@ -111,9 +115,7 @@ class InputFile:
             for values in filter(None, reader):
                 if not names:
                     names = values
-                    if missing := [column for column in columns if column not in names]:
-                        there = f"{shown(names)}; must have {', '.join(columns)}"
-                        raise self.refusal(f"has no column {missing[0]}, but {there}", "line 1")
+                    self.require_columns(names, columns, "line 1")
                     continue
                 row = Row(self, f"line {reader.line_num}", dict(zip(names, values, strict=False)))
                 if len(values) != len(names):
@@ -125,6 +127,12 @@ class InputFile:
         if not rows:
             raise self.refusal("has no row; must have one at least")
         return rows
+
+    def require_columns(self, there: Sequence[str], columns: Sequence[str], place: str = "") -> None:
+        """Refuse a table that has not all of these columns."""
+        if missing := [column for column in columns if column not in there]:
+            has = f"{shown(list(there))}; must have {', '.join(columns)}"
+            raise self.refusal(f"has no column {missing[0]}, but {has}", place)
 
     # --- arrays -----------------------------------------------------------------------------------------
 

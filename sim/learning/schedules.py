@@ -1,4 +1,4 @@
-"""How the learning rate changes over training, by training steps or by virtual time."""
+"""How the learning rate changes over training, by training steps, a server's rounds or virtual time."""
 
 import math
 from abc import abstractmethod
@@ -12,13 +12,14 @@ from actors.settings.quantities import Share, ShareAboveZero, Span, span
 if TYPE_CHECKING:
     Stretch = Span
 else:
-    Stretch = span("step")
+    Stretch = span("step", "round")
 
 
 class Schedule(Settings):
-    """Factors of the learning rate. All lengths are training steps of the client, or all are virtual time.
+    """Factors of the learning rate. All lengths are training steps of the client, rounds, or virtual time.
 
-    By time, the rate of a training job is that of its end.
+    By rounds, the rate of a training job is that of the round in which the server has the client train: the
+    same for all clients, however often each was sampled. By time, it is that of the job's end.
     """
 
     warm_up: Stretch | None = None
@@ -26,23 +27,26 @@ class Schedule(Settings):
 
     @model_validator(mode="after")
     def _in_one_unit(self) -> "Schedule":
-        spans = {key: value for key, value in self if isinstance(value, Span)}
-        if len({value.seconds is None for value in spans.values()}) > 1:
-            written = ", ".join([f"{key} = {value}" for key, value in spans.items()])
-            raise SettingError(
-                "warm_up", str(self.warm_up), f"must all be steps, or all durations: {written}"
-            )
+        if len({value.unit for value in self.spans.values()}) > 1:
+            written = ", ".join([f"{key} = {value}" for key, value in self.spans.items()])
+            problem = f"must all be steps, all rounds, or all durations: {written}"
+            raise SettingError("warm_up", str(self.warm_up), problem)
         return self
 
     @property
-    def by_time(self) -> bool:
-        """Whether it goes by virtual time, not by steps."""
-        return any(value.seconds is not None for _, value in self if isinstance(value, Span))
+    def spans(self) -> dict[str, Span]:
+        """All its lengths, by key."""
+        return {key: value for key, value in self if isinstance(value, Span)}
+
+    @property
+    def unit(self) -> str:
+        """What it goes by: "step", "round" or "second"."""
+        return next((value.unit for value in self.spans.values()), "step")
 
     def factor(self, passed: float) -> float:
-        """Of the learning rate, after so many seconds, or in the step before which so many were done."""
+        """Of the learning rate, after so many seconds, or in the step or round before which so many were."""
         if self.warm_up is not None:
-            done = passed if self.by_time else passed + 1
+            done = passed if self.unit == "second" else passed + 1
             if done < self.warm_up.length:
                 return done / self.warm_up.length
             passed -= self.warm_up.length
@@ -50,7 +54,7 @@ class Schedule(Settings):
 
     @abstractmethod
     def after_warm_up(self, passed: float) -> float:
-        """The factor so many steps or seconds after the end of the warm-up."""
+        """The factor so many steps, rounds or seconds after the end of the warm-up."""
 
 
 class ConstantRate(Schedule):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sim.results.measures import MEASURES, Measure
 from sim.results.metrics import ALL, ALONE, EDGE_THRESHOLD, OWN_METRICS, Series
-from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, panel_of
+from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, Population, panel_of
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
 
@@ -94,6 +94,19 @@ class RunView:
             if panel is not None:
                 return measure, panel
         return None
+
+    @property
+    def evaluate_share(self) -> float:
+        """Of how many clients an evaluation measured the models, as a share; the last one did of all."""
+        found = self.get("evaluate_share")
+        return float(found) if isinstance(found, int | float) else 1.0
+
+    @cached_property
+    def population(self) -> Population | None:
+        """Newcomers and survivors; None where clients are judged by no share, or few at a time."""
+        if self.measure is None or not self.measure[0].is_share or self.evaluate_share < 1:
+            return None
+        return Population(self.measure[1], self.moves)
 
     @property
     def fork_s(self) -> float | None:

@@ -50,6 +50,7 @@ def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Section
 
     Raises UserError for mistakes in the requirements themselves.
     """
+    yield from _rounds(learner, sections)
     for need in requirements_of(learner, settings):
         with blaming(learner, "requirements", f' (of "{need.key}")'):
             value = attrgetter(need.key)(sections)
@@ -58,6 +59,18 @@ def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Section
             name, on_purpose = sections.protocol.name, f'protocol.unusual = ["{need.key}"]'
             problem = f'protocol.name = "{name}" {need.problem} ({on_purpose} takes it all the same)'
             yield SettingError(need.key, value, problem)
+
+
+def _rounds(learner: "type[Client]", sections: Sections) -> Iterator[SettingError]:
+    """A schedule by rounds needs a server that has some."""
+    from protocols.shared.server_rounds import RoundClient  # imports torch, as whoever has a learner has done
+
+    schedule = sections.training.schedule
+    if schedule is not None and schedule.unit == "round" and not issubclass(learner, RoundClient):
+        name = sections.protocol.name
+        problem = f'protocol.name = "{name}" has no rounds of a server; must be steps, or durations'
+        for key, value in schedule.spans.items():
+            yield SettingError(f"training.schedule.{key}", str(value), problem)
 
 
 def _topology(sections: Sections) -> Iterator[SettingError]:

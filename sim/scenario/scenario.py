@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 _PROBLEMS_SHOWN, _KEY_SHOWN = 20, 200  # of a file that may be wrong altogether
 _SEED = "run.seed"
 _FILES = (
+    "churn_process.*.file",
     "clients.topology.file",
     "devices.measured.file",
     "network.latency.file",

@@ -21,7 +21,7 @@ from sim.results.kaplan_meier import Reached
 from sim.results.measures import MEASURES
 from sim.results.metrics import ALL, Series, worst_decile
 from sim.results.outcome import protocol
-from sim.results.population import Panel, Population
+from sim.results.population import Panel
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing
@@ -140,10 +140,9 @@ class StudiedRun:
     @cached_property
     def waits(self) -> dict[str, Reached]:
         """By the names of `WAITS`: how long newcomers and survivors of departures took, as far as seen."""
-        measure = self.view.measure
-        if measure is None or not measure[0].is_share:
+        population = self.view.population
+        if population is None:
             return dict.fromkeys(WAITS, Reached.of([], []))
-        population = Population(measure[1], self.view.moves)
         return {CATCH_UP: population.catching_up, RECOVERY: population.recovering}
 
 

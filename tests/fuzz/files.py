@@ -144,7 +144,8 @@ _USES: tuple[tuple[dict[str, Any], str], ...] = (
         )
         for of, file in _SPOT.items()
     ),
-    ({"devices.measured": {"file": "slow.csv"}}, "slow.csv"),
+    *(({"devices.measured": {"file": file}}, file) for file in ("slow.csv", "slow.parquet")),
+    *(({"churn_process": [{"kind": "table", "file": file}]}, file) for file in ("up.csv", "up.parquet")),
     ({"clients.topology": {"kind": "edge-list", "file": "edges.txt"}}, "edges.txt"),
 )
 
@@ -166,7 +167,10 @@ def traces(rng: Random, changes: int) -> tuple[list[str], Commands]:
     own = {
         "matrix.npy": milliseconds,
         "matrix.csv": "\n".join(",".join(f"{each:.3f}" for each in row) for row in milliseconds),
-        "slow.csv": "time_s,factor\n0,1\n0.5,4\n1.5,1\n3,1\n",
+        "slow.csv": (slow := "time_s,factor\n0,1\n0.5,4\n1.5,1\n3,1\n"),
+        "slow.parquet": slow,
+        "up.csv": (up := "client,start_s,end_s\n0,0,9\n1,0.5,1\n2,0,0.3\n2,0.6,1.5\n5,0,1\n"),
+        "up.parquet": up,
         "edges.txt": "# a ring\n" + "".join(f"{client} {(client + 1) % 6}\n" for client in range(6)),
     }
     Path("data").unlink()

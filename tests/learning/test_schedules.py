@@ -1,6 +1,10 @@
 """Learning rates over time against torch's schedulers, and clipped gradients against torch's own."""
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,11 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch.optim import lr_scheduler
 
+import protocols
+from protocols.shared.server_rounds import RoundClient, RoundTask
+from sim.errors import UserError
 from sim.learning.schedules import RateSchedule, Schedule
-from tests.protocols.worlds import QUADRATIC, learner, optima, params, ran, start_from
+from tests.protocols.worlds import DIGITS, QUADRATIC, learner, make, optima, params, ran, start_from
 
 RATE = 0.5
 
@@ -65,7 +72,7 @@ def test_a_cosine_stays_at_its_floor_and_begins_behind_the_warm_up() -> None:
 
 def test_by_time_lengths_are_seconds() -> None:
     found = schedule({"kind": "step", "every": "2 s", "decay": 0.5, "warm_up": "1 s"})
-    assert found.by_time
+    assert found.unit == "second"
     assert [found.factor(time_s) for time_s in (0.25, 0.5, 1.0, 2.5, 3.0, 4.9, 5.0)] == [
         0.25, 0.5, 1.0, 1.0, 0.5, 0.5, 0.25,
     ]  # fmt: skip
@@ -74,9 +81,14 @@ def test_by_time_lengths_are_seconds() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"kind": "step", "every": "3 steps", "warm_up": "1 s"}, "must all be steps, or all durations"),
+        (
+            {"kind": "step", "every": "3 steps", "warm_up": "1 s"},
+            "must all be steps, all rounds, or all durations",
+        ),
+        ({"kind": "step", "every": "3 steps", "warm_up": "1 round"}, "must all be steps, all rounds, or all"),
+        ({"kind": "step", "every": "0 rounds"}, "must be at least 1"),
         ({"kind": "step", "every": "0 steps"}, "must be at least 1"),
-        ({"kind": "step", "every": "3 iterations"}, "or steps, such as"),
+        ({"kind": "step", "every": "3 iterations"}, "or steps or rounds, such as"),
         ({"kind": "step"}, "Field required"),
         ({"kind": "step", "every": "3 steps", "decay": 0}, "greater than 0"),
         ({"kind": "cosine", "length": "3 steps", "floor": 2}, "less than or equal to 1"),
@@ -163,3 +175,113 @@ def test_clipped_gradients_are_torchs(optimizer: str) -> None:
                 steps.step()
             expected.append(x.detach().numpy())
         np.testing.assert_allclose(params(simulation), np.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+# --- by the rounds of a server ------------------------------------------------------------------------------
+
+BY_ROUNDS = 'training.schedule={kind="step", every="1 round", decay=0.5}'
+
+
+def test_by_rounds_all_clients_have_the_rate_of_the_round_however_often_they_were_sampled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worked: list[tuple[str, int]] = []
+    work = RoundClient.work
+
+    async def noted(client: RoundClient, task: Any) -> object:
+        answer = await work(client, task)
+        worked.append((client.name, task.round))
+        return answer
+
+    monkeypatch.setattr(RoundClient, "work", noted)
+    options = ("protocol.name=fedavg", "protocol.fraction=0.5", "protocol.local_steps=2", BY_ROUNDS)
+    with ran(QUADRATIC, *options, "run.duration=9.9 s", "run.evaluate_every=9 s") as simulation:
+        server: Any = simulation.servers[0].actor
+        model, done = server.params.tensor().numpy(), server.number
+        curvature, optimum = optima(simulation)
+        rates: dict[str, list[float]] = {}
+        for life in simulation.clients:
+            rates[life.name] = [steps.learning_rate for steps in life.compute._taken._taken]  # type: ignore[misc]
+        start = simulation.clients[0].compute.initial().tensor().numpy()
+    assert {name: [0.1 * 0.5**number for who, number in worked if who == name] for name in rates} == rates
+    assert done >= 4 and len({len(each) for each in rates.values()}) > 1, "sampled at different rounds"
+    expected = start
+    for number in range(done):
+        moved = []
+        for name in [name for name, of in worked if of == number]:
+            x, client = expected, int(name.removeprefix("client-"))
+            for _ in range(2):
+                x = x - 0.1 * 0.5**number * curvature[client] * (x - optimum[client])
+            moved.append(x)
+        assert len(moved) == 2
+        expected = np.mean(moved, axis=0)
+    np.testing.assert_allclose(model, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_alone_a_round_is_an_iteration() -> None:
+    options = ("protocol.name=fedavg", "protocol.alone=true", "protocol.local_steps=2", BY_ROUNDS)
+    with ran(QUADRATIC, *options) as simulation:
+        for life in simulation.clients:
+            rates = [steps.learning_rate for steps in life.compute._taken._taken]
+            assert rates == [0.1 * 0.5**number for number in range(8)]
+
+
+NO_ROUND = """\
+from dataclasses import dataclass
+from protocols import RoundClient, RoundServer, RoundTask, Vector
+
+@dataclass(frozen=True)
+class Task(RoundTask):
+    params: Vector
+
+class MyServer(RoundServer):
+    def task(self, client, number):
+        return Task(self.params)
+
+class Mine(RoundClient):
+    server = MyServer
+"""
+
+
+@pytest.mark.parametrize("method", ["gossip", "dpsgd", "local"])
+def test_without_rounds_of_a_server_they_are_refused(method: str) -> None:
+    problem = f'training.schedule.every = "1 round".*: protocol.name = "{method}" has no rounds of a server; '
+    with pytest.raises(UserError, match=f"{problem}must be steps, or durations"):
+        make(QUADRATIC, f"protocol.name={method}", BY_ROUNDS)
+
+
+def test_a_task_that_says_no_round_is_a_failure_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(NO_ROUND)
+    with closing(make(QUADRATIC, f"protocol.name={tmp_path}/mine.py:Mine", BY_ROUNDS)) as simulation:
+        simulation.run()
+        failures = [str(failure) for failure in simulation.supervisor.failures]
+    assert failures and all("its class of tasks must have `round: int`" in each for each in failures)
+
+
+def test_every_task_that_is_shipped_says_its_round() -> None:
+    for module in pkgutil.walk_packages(protocols.__path__, "protocols."):
+        importlib.import_module(module.name)
+    tasks = [kind for kind in RoundTask.__subclasses__() if kind.__module__.startswith("protocols.")]
+    assert len(tasks) > 7
+    assert [kind for kind in tasks if "round" not in {field.name for field in fields(kind)}] == []
+
+
+REFINES = """\
+from protocols import RoundClient, RoundServer
+
+class Teacher(RoundServer):
+    async def refine(self, number):
+        self.params = self.params + await self.train(start=self.params)
+
+class Mine(RoundClient):
+    server = Teacher
+"""
+
+
+def test_a_server_that_trains_has_the_rate_of_its_round(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(REFINES)
+    data = 'server={step_time="250 ms", samples=8}'
+    with ran(DIGITS, f"protocol.name={tmp_path}/mine.py:Mine", BY_ROUNDS, data) as simulation:
+        compute: Any = simulation.servers[0].compute
+        rates = [steps.learning_rate for steps in compute._taken._taken]
+    assert len(rates) > 2 and rates == [0.1 * 0.5**number for number in range(len(rates))]

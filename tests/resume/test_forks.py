@@ -260,3 +260,40 @@ def test_what_a_fork_says_is_true_of_a_fork(parent: Path) -> None:
     first, second = (coterie("fork", parent, *changes, *QUIET) for _ in range(2))
     assert first.exit_code == second.exit_code == 0
     assert "exists and stays" in second.stderr and "--overwrite" not in second.stderr
+
+
+# --- clients that come and go as a table says ---------------------------------------------------------------
+
+COME_AND_GO = f"""\
+{QUADRATIC.replace('name = "local"', 'name = "gossip"')}
+[[churn_process]]
+kind = "table"
+file = "up.csv"
+clients = [0, 1]
+state = "stale"
+backup_every = "1 s"
+"""
+UP = "client,start_s,end_s\n0,0,2\n0,3,5.5\n0,7,8\n1,1,4.5\n1,6,50\n"
+
+
+def test_who_comes_and_goes_by_a_table_does_so_in_what_goes_on_and_in_forks(tmp_path: Path) -> None:
+    write(tmp_path, UP, "up.csv")
+    shorter = write(tmp_path, COME_AND_GO.replace("10 s", "5 s"))
+    first = done("run", shorter, "--out", tmp_path / "short", "--checkpoint-at", "3 s")
+    file = write(tmp_path, COME_AND_GO)
+    whole = done("run", file, "--out", tmp_path / "whole")
+    require_same(done("resume", first, "--until", "10 s"), whole)
+    later = write(tmp_path, '[[churn]]\nat = "7 s"\nevent = "crash"\nclients = [3, 4]\n', "more.toml")
+    fork = done("fork", whole, "--at", "5 s", "--from-toml", later)
+    full = write(tmp_path, f"{COME_AND_GO}\n{later.read_text()}")
+    require_same(done("run", full, "--out", tmp_path / "full"), fork)
+
+
+def test_a_table_that_was_changed_is_another_scenario(tmp_path: Path) -> None:
+    file = write(tmp_path, COME_AND_GO)
+    write(tmp_path, UP, "up.csv")
+    first = done("run", file, "--out", tmp_path, "--set", "run.duration=5 s")
+    write(tmp_path, UP.replace("1,6,50", "1,6,9"), "up.csv")
+    refused = coterie("resume", first, "--until", "10 s", *QUIET)
+    assert refused.exit_code == 2 and "its scenario is another one now" in refused.output
+    assert done("run", file, "--out", tmp_path, "--set", "run.duration=5 s").name != first.name

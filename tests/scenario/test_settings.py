@@ -92,7 +92,7 @@ def test_settings_are_frozen_hashable_and_picklable() -> None:
 @pytest.mark.parametrize(
     ("text", "every"),
     [
-        ("15 s", Span("iteration", seconds=15.0)),
+        ("15 s", Span("second", seconds=15.0)),
         ("100 iterations", Span("iteration", count=100)),
         ("1 iteration", Span("iteration", count=1)),
     ],

@@ -1,12 +1,16 @@
 """Churn as a scenario states it: shares, clusters, spreads, processes, backups."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from sim.errors import UserError
-from tests.simulation.worlds import QUADRATIC, simulation
+from sim.run.live.simulation import Simulation
+from tests.simulation.worlds import QUADRATIC, simulation, write
 
 TEN = QUADRATIC.replace("count = 6", "count = 10")
 
@@ -143,3 +147,109 @@ def test_refused(tmp_path: Path, text: str, overrides: tuple[str, ...], problem:
     with pytest.raises(UserError) as refusal, simulation(tmp_path, TEN + text, *overrides):
         pass
     assert problem in str(refusal.value)
+
+
+# --- from a table -------------------------------------------------------------------------------------------
+
+SIX = """\
+client,start_s,end_s,phone
+1,0,2.5,a
+0,1.25,3,b
+1,4.125,8,a
+2,0,99,c
+0,6,12,b
+"""
+
+
+def of_table(folder: Path, text: str = SIX, name: str = "up.csv", **settings: str) -> str:
+    write(folder, text, name)
+    return QUADRATIC + process(kind='"table"', file=f'"{name}"', **settings)
+
+
+def lives_in(built: Simulation) -> list[tuple[float, str, str]]:
+    return [(time_s, actor, event) for time_s, actor, event, _ in built.trace.lifecycles]
+
+
+@pytest.mark.parametrize("end", ["crash", "leave"])
+def test_a_table_says_when_clients_are_up(tmp_path: Path, end: str) -> None:
+    text = of_table(tmp_path, clients="[0, 1, 2, 3]", end=f'"{end}"', state='"keep"')
+    with simulation(tmp_path, text) as built:
+        built.run()
+        starts = [(0.0, f"client-{client}", "start") for client in (1, 2, 4, 5)]  # and 3 never comes
+        assert lives_in(built) == [
+            *starts,
+            (1.25, "client-0", "join"),
+            (2.5, "client-1", end),
+            (3.0, "client-0", end),
+            (4.125, "client-1", "rejoin"),
+            (6.0, "client-0", "rejoin"),
+            (8.0, "client-1", end),
+        ]
+
+
+def test_a_table_may_be_parquet_and_its_times_pass_faster(tmp_path: Path) -> None:
+    faster = of_table(tmp_path, speedup="1000", clients="[0, 1, 2]")
+    frame = pl.read_csv(SIX.encode()).with_columns(pl.col("start_s", "end_s") * 1000.0)
+    frame.write_parquet(tmp_path / "up.parquet")
+    as_parquet = moves(tmp_path, faster.replace("up.csv", "up.parquet"))
+    plain = moves(tmp_path, of_table(tmp_path, clients="[0, 1, 2]"))
+    assert as_parquet == plain and len(plain) == 6
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        (
+            "client,from,to\n0,1,2\n",
+            "line 1: has no column start_s, but client, from, to; must have client, ",
+        ),
+        ("client,start_s,end_s\n", "has no row; must have one at least"),
+        ("", "is empty"),
+        ("client,start_s,end_s\n0,0,1\n0,5,5\n", "line 3: end_s = 5: must be more than start_s, 5"),
+        (
+            "client,start_s,end_s\n0,4,5\n1,0,1\n0,1,2\n",
+            "line 4: start_s = 1: must be more than 5, the end_s",
+        ),
+        ("client,start_s,end_s\n0,0,5\n0,5,8\n", "line 3: start_s = 5: must be more than 5, the end_s"),
+        ("client,start_s,end_s\n0,nan,5\n", "line 2: start_s = 'nan': must be a number from 0 to"),
+        ("client,start_s,end_s\n0,-1,5\n", "line 2: start_s = '-1': must be a number from 0 to"),
+        ("client,start_s,end_s\n6,0,5\n", "line 2: client = '6': must be a whole number from 0 to 5"),
+        ("client,start_s,end_s\n0.5,0,5\n", "line 2: client = '0.5': must be a whole number from 0 to 5"),
+        ("client,start_s,end_s\nbob,0,5\n", "line 2: client = 'bob': must be a number"),
+        ("client,start_s,end_s\n0,0\n", "line 2: has 2 values; must have 3"),
+        ("client,start_ms,end_ms\n0,0,60000\n", "line 1: has no column start_s"),
+        (
+            "client,start_s,end_s\n0,15000,60000\n",
+            "begins before 10, when the process ends, but one at 15000: ",
+        ),
+    ],
+)
+def test_a_table_that_says_no_such_thing_is_refused(tmp_path: Path, table: str, problem: str) -> None:
+    text = of_table(tmp_path, table)
+    with pytest.raises(UserError, match=re.escape(problem)) as refusal, simulation(tmp_path, text):
+        pass
+    assert f"churn_process.0.file: {tmp_path / 'up.csv'}" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"client": [0], "start_s": [0.0]}, "has no column end_s, but client, start_s; must have"),
+        ({"client": [0, 0], "start_s": [0.0, None], "end_s": [1.0, 2.0]}, "row 2: start_s = ''"),
+        ({"client": [0], "start_s": [float("nan")], "end_s": [1.0]}, "row 1: start_s = 'NaN'"),
+    ],
+)
+def test_a_parquet_table_is_refused_with_its_row(
+    tmp_path: Path, columns: dict[str, Any], problem: str
+) -> None:
+    text = of_table(tmp_path).replace("up.csv", "up.parquet")
+    pl.DataFrame(columns).write_parquet(tmp_path / "up.parquet")
+    with pytest.raises(UserError, match=re.escape(problem)), simulation(tmp_path, text):
+        pass
+
+
+def test_a_table_names_clients_of_its_pool(tmp_path: Path) -> None:
+    text = of_table(tmp_path, clients="[0, 2]")
+    problem = "line 2: client = '1': must be a client of the process"
+    with pytest.raises(UserError, match=re.escape(problem)), simulation(tmp_path, text):
+        pass

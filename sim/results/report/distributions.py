@@ -21,8 +21,11 @@ _LOG_FROM = 50.0  # a quantity that spans so many times its least is drawn on a 
 
 
 def levels(view: RunView) -> list[float]:
-    """Accuracies whose times are shown: the scenario's target, and the last tens that the mean reached."""
-    if view.measure is None or not view.measure[0].is_share:
+    """Accuracies whose times are shown: the scenario's target, and the last tens that the mean reached.
+
+    None where few clients are measured at a time: when the others reached them is not known.
+    """
+    if view.measure is None or not view.measure[0].is_share or view.evaluate_share < 1:
         return []
     most = math.floor(10 * float(np.nanmean(view.measure[1].values, axis=1).max()) + 1e-9)
     found = {tens / 10 for tens in range(max(1, most - _MOST_LEVELS + 1), most + 1)}

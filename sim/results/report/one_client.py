@@ -63,7 +63,8 @@ def _courses(
 ) -> tuple[go.Figure, float]:
     """A line for the mean of all and one for each client; the unit of the time axis in seconds."""
     shown = clients_shown(view)
-    chosen = evenly(len(panel.times), max(20, min(_MOST_POINTS, _MOST_POINTS_IN_ALL // len(shown))))
+    most = max(20, min(_MOST_POINTS, _MOST_POINTS_IN_ALL // len(shown)))
+    chosen = evenly(len(panel.times), most)
     unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
     times, values = panel.times[chosen] / unit_s, panel.values[chosen]
     figure.add_trace(
@@ -71,7 +72,12 @@ def _courses(
     )
     for client in shown:
         name, reached = view.clients[client], panel.of(client).values[-1:].tolist()
-        series = Series(times.astype(np.float32), values[:, client].astype(np.float32))
+        own, when = values[:, client], times
+        if view.evaluate_share < 1:  # between two evaluations of its own there are others, which are no gaps
+            course = panel.of(client)
+            picked = evenly(len(course.times), most)
+            own, when = course.values[picked], course.times[picked] / unit_s
+        series = Series(when.astype(np.float32), own.astype(np.float32))
         label = f"{name}: {readable(reached[0] if reached else None)}"
         figure.add_trace(line(series, label, BLUE, f"{name} <b>{y}</b>").update(**_of(view, client)))
     return figure, unit_s

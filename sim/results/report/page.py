@@ -63,6 +63,10 @@ def _progress(view: RunView) -> Section:
         return Section("Progress", [Paragraph("Nothing was evaluated in this run.")])
     measure = view.measure[0]
     lead = f"The {measure.label} of the clients that are up, as the observer sees it."
+    if view.evaluate_share < 1:
+        lead += (
+            f" Each evaluation measures a random {text.share(view.evaluate_share)} of them, the last one all."
+        )
     if 0 < len(view.moves) <= curves.MOST_MOVE_LINES:
         lead += f" Dotted lines mark arrivals ({curves.UP}) and departures ({curves.DOWN})."
     if measure.name == "accuracy" and any(move.is_newcomer for move in view.moves):
@@ -242,8 +246,7 @@ def _moves(view: RunView) -> Section | None:
     if not view.moves:
         return None
     blocks: list[Block] = [Picture("clients-up", curves.clients_up(view))]
-    if view.measure is not None and view.measure[0].is_share:
-        population = Population(view.measure[1], view.moves)
+    if (population := view.population) is not None:
         rows: list[list[str | Cell]] = [
             [view.clients[move.client], move.event, seconds(move.time_s), *_consequence(population, move)]
             for move in view.moves

@@ -334,8 +334,15 @@ class DeviceCompute(Compute):
     def _scheduled(self, schedule: Schedule, first: int, steps: int) -> float | tuple[float, ...]:
         """The scenario's learning rate of the steps from number `first` on: of all, or of each."""
         rate = self.learning_rate
-        if schedule.by_time:
+        if schedule.unit == "second":
             return rate * schedule.factor(self.device.now_s)
+        if schedule.unit == "round":
+            if self.round is None:
+                raise ValueError(
+                    "training.schedule goes by rounds, and what the server sent says none: its class of "
+                    "tasks must have `round: int`"
+                )
+            return rate * schedule.factor(self.round)
         rates = tuple([rate * schedule.factor(step) for step in range(first, first + steps)])
         return rates[0] if len(set(rates)) == 1 else rates
 

@@ -84,7 +84,7 @@ class Simulation:
         self.advance()
         if self.has_lasted:
             self.on_end()
-        self.observer.evaluate()
+        self.observer.evaluate(at_end=True)
 
     def begin(self) -> None:
         """Have the clients start as soon as time passes."""

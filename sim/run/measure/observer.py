@@ -1,7 +1,7 @@
 """The observer: measures a run from outside, which costs no virtual time and which no client sees."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import key
 from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import finite_rows, measure_models
 from sim.learning.metrics import metrics_of
@@ -79,6 +80,7 @@ class Observer:
         higher = self.measure.higher_is_better
         self._plateau = None if rule is None else Plateau(rule, higher_is_better=higher)
         self._evaluated_s = -1.0
+        self._left: list[ClientLife] = []  # who was up at the last evaluation and not measured
         self._evaluations = 0
 
     def of_actor(self, actor: str) -> Callable[[str, float], None]:
@@ -124,15 +126,19 @@ class Observer:
         """Whether anything was measured beside the models that clients began with."""
         return self._evaluations > 1
 
-    def evaluate(self) -> None:
-        """Measure every client that is up, now."""
+    def evaluate(self, *, at_end: bool = False) -> None:
+        """Measure the clients that are up, now: the models of some, or at the end of all."""
         now = self._loop.time()
         if now == self._evaluated_s:
+            if at_end and self._left:
+                self._evaluate_models(now, self._left, {client.index for client in self._left}, again=True)
             return
         self._evaluated_s = now
         up = [client for client in self.by_name.values() if client.up and client.actor is not None]
         if up:
-            self._evaluate_models(now, up)
+            chosen = {client.index for client in (up if at_end else self._drawn(up))}
+            self._left = [client for client in up if client.index not in chosen]
+            self._evaluate_models(now, up, chosen)
             self._record_graph(now, up)
             self._record_coalitions(now, up)
         for actor, window in self._windows.items():
@@ -160,12 +166,31 @@ class Observer:
         self.metrics.add(now, ALL, "steps_taken", steps)
         self.metrics.add(now, ALL, "flops", sum([compute.flops for compute in computes]))
 
-    def _evaluate_models(self, now: float, up: Sequence[ClientLife]) -> None:
+    def _drawn(self, up: list[ClientLife]) -> list[ClientLife]:
+        """Whose models are measured now, by a draw of the evaluation's own, on which nothing else hangs."""
+        run, number = self._scenario.run, self._evaluations
+        count = max(1, round(run.evaluate_share * len(up)))
+        if count == len(up):
+            return up
+        return sorted(up, key=lambda client: key(run.seed, "evaluated", number, client.index))[:count]
+
+    def _evaluate_models(
+        self, now: float, up: Sequence[ClientLife], chosen: Container[int], *, again: bool = False
+    ) -> None:
+        """Look at the models of all, and measure those of the `chosen`. again: all were looked at by now."""
         for clients in with_same_model(up):
             rows = self._engine.rows([client.params for client in clients])
             looked = self._engine.found(partial(_looked_at, rows))
-            for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
-                self._trace.checksum(now, client.name, value)
+            finite = looked["finite"]
+            if not again:
+                for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
+                    self._trace.checksum(now, client.name, value)
+            places = [place for place, client in enumerate(clients) if client.index in chosen]
+            if len(places) < len(clients):
+                self.divergence.look(now, [client.name for client in clients], finite, {}, finite)
+                clients, rows, finite = [clients[place] for place in places], rows[places], finite[places]
+            if not clients:
+                continue
             numbers = [client.index for client in clients]
             shown = evaluated_models(clients, self._supervisor, predict=self.measure.name != "distance")
             if shown is None:
@@ -175,7 +200,7 @@ class Observer:
                 measured = self._measured(clients, *rows_of(self._engine, first))
             names = [client.name for client in clients]
             tested = self._engine.data.test.counts[numbers] > 0
-            self.divergence.look(now, names, looked["finite"], measured, tested)
+            self.divergence.look(now, names, finite, measured, tested)
             for name, values in measured.items():
                 self.metrics.add_all(now, names, name, values.tolist())
             if shown is not None:

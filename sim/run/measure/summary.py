@@ -50,12 +50,14 @@ def summarise(
         "client_names": [client.name for client in simulation.clients],
         "places": None if simulation.network.places is None else dict(simulation.network.places),
         "rounds": _rounds(simulation),
-        "population": _population(simulation) if simulation.observer.measure.name == "accuracy" else None,
+        "population": _population(simulation),
         **_of_what_went_wrong(simulation, up),
         "interrupted": interrupted,
         "uncounted": sorted({name for kind in simulation.architectures for name in kind.uncounted}),
         "notices": list(simulation.scenario.notices),
     }
+    if simulation.scenario.run.evaluate_share < 1:
+        summary["evaluate_share"] = simulation.scenario.run.evaluate_share
     if simulation.scenario.run.target_accuracy is not None:
         summary["target"] = _target(simulation, simulation.scenario.run.target_accuracy)
     return summary
@@ -270,7 +272,9 @@ def _membership_traffic(counts: Counts) -> dict[str, int]:
 
 
 def _population(simulation: Simulation) -> dict[str, Any] | None:
-    """How newcomers caught up and how departures were survived; None in a run without an evaluation."""
+    """How newcomers caught up and how departures were survived; None where no accuracy tells, or of few."""
+    if simulation.observer.measure.name != "accuracy" or simulation.scenario.run.evaluate_share < 1:
+        return None
     names = {client.name: client.index for client in simulation.clients}
     metrics = pl.DataFrame(simulation.observer.metrics.to_table()).lazy()
     panel = panel_of(metrics, "accuracy", list(names))

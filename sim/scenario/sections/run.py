@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, PositiveInt, WithJsonSchema, model_validator
 
 from actors.settings.base import SettingError, Settings, exactly_one
-from actors.settings.quantities import PositiveDuration, Size, Span, Weight, Within, span
+from actors.settings.quantities import PositiveDuration, ShareAboveZero, Size, Span, Weight, Within, span
 from actors.settings.units import DURATION, SIZE
 
 Metric = Literal["accuracy", "loss", "objective", "f1", "auc", "precision", "recall", "mae", "r2", "distance"]
@@ -100,6 +100,9 @@ class Run(Settings):
     """The run ends early, with the evaluation at which training has converged."""
     evaluate_every: _Every
     """Time between two evaluations by the observer, which cost no virtual time."""
+    evaluate_share: ShareAboveZero = 1.0
+    """Share of the clients that are up of which an evaluation measures the models, drawn anew for each; the
+    last one measures all. It changes nothing that clients do."""
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] | None = None
     """What is measured of each client's model on its own test samples, by scikit-learn but for the losses;
     models are judged by the first. By default the accuracy and the loss of classes, or the loss of a
@@ -128,6 +131,9 @@ class Run(Settings):
             if self.budget.bytes is not None:
                 problem = "needs 'duration' or 'iterations' beside it, as who sends nothing never spends it"
                 raise SettingError("budget.bytes", SIZE.format(self.budget.bytes), problem)
+        if self.converged is not None and self.evaluate_share < 1:
+            problem = "must be 1 with run.converged, which looks at every client at each evaluation"
+            raise SettingError("evaluate_share", self.evaluate_share, problem)
         every = self.evaluate_every.seconds
         if self.duration is not None and every is not None and every > self.duration:
             raise SettingError(

@@ -52,7 +52,8 @@ class Training(Settings):
     learning_rate: PositiveWeight
     """Step size."""
     schedule: RateSchedule | None = None
-    """How the step size changes; a method that states the step size of a training itself is left alone."""
+    """How the step size changes: with a client's own steps, the rounds of a server (the same size for all who
+    train in one), or virtual time. A method that states the step size of a training itself is left alone."""
     clip_norm: PositiveWeight | None = None
     """Longest gradient, in the Euclidean norm of a model's: a longer one is shortened to it, before momentum
     and weight decay."""

@@ -10,9 +10,10 @@ import heapq
 import math
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat
@@ -20,14 +21,17 @@ from pydantic import Field, PositiveFloat
 from actors.settings.base import Settings, default
 from actors.settings.quantities import ClientList, PositiveDuration, Share, Within
 from sim.files.data_folder import DataFolder
+from sim.files.input_file import InputFile
 from sim.kernel.random import RandomStream, stream
 from sim.plugins.point import PluginPoint
 from sim.world.churn.schedule import ChurnEvent, State
-from sim.world.churn.sessions import Session, SessionLength, spot_sessions
+from sim.world.churn.sessions import Session, SessionLength, sessions_of_clients, spot_sessions
 from sim.world.participants import Participants
 from sim.world.plugins import WorldPlugin
 
 _SESSIONS_MAX = 100_000  # of one client
+
+Speedup = Annotated[PositiveFloat, Within(0.001, 1_000_000)]
 
 
 class ChurnProcessKind(Settings):
@@ -141,7 +145,7 @@ class TraceChurn(SessionsOfAnybody):
         "p2_2020-11-20",
     ]
     """A run of which single sessions are known (the first three), or a group of which the size is known."""
-    speedup: Annotated[PositiveFloat, Within(0.001, 1_000_000)] = 1.0
+    speedup: Speedup = 1.0
     """How much faster than real time the trace passes: with 60, an hour is a minute."""
 
     def sessions(
@@ -150,6 +154,29 @@ class TraceChurn(SessionsOfAnybody):
         key, faster = f'churn_process.{number}.source = "{self.source}"', self.speedup
         measured = spot_sessions(self.source, key, folder)
         return [(start_s / faster, end_s / faster) for start_s, end_s in measured]
+
+
+class TableChurn(ChurnProcessKind):
+    """A table says when each client of the pool is up, as it was measured, say. A client that has no row
+    never comes."""
+
+    kind: Literal["table"]
+    file: Annotated[str, Field(min_length=1)]
+    """CSV or .parquet file with the columns client, its number, and start_s and end_s, between which it is
+    up, in seconds from the run's begin. A client's rows are in order. The path is relative to the current
+    folder or else to the scenario's."""
+    speedup: Speedup = 1.0
+    """How much faster the table's time passes: with 60, an hour is a minute; with 1000, the table's numbers
+    are milliseconds."""
+
+    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+        file, faster = InputFile(f"churn_process.{number}.file", Path(self.file)), self.speedup
+        found = sessions_of_clients(file, pool, until_s * faster)
+        sessions = {
+            client: [(start_s / faster, end_s / faster) for start_s, end_s in rows]
+            for client, rows in found.items()
+        }
+        return deal_each(sessions, until_s, self.end, self.state, self.backup_every)
 
 
 class OwnChurn(WorldPlugin, ChurnProcessKind):
@@ -164,20 +191,8 @@ class OwnChurn(WorldPlugin, ChurnProcessKind):
     provided = ("rng", "shared_rng", "client", "clients", "until")
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
-        events: list[ChurnEvent] = []
-        unused = []
-        for client in pool:
-            sessions = self._sessions(number, client, until_s, participants)
-            if not sessions:
-                unused.append(client)
-            for place, (start_s, end_s) in enumerate(sessions):
-                if place:
-                    events.append(ChurnEvent(start_s, "rejoin", (client,), self.state, self.backup_every))
-                elif start_s > 0:
-                    events.append(ChurnEvent(start_s, "join", (client,)))
-                if end_s < until_s:
-                    events.append(ChurnEvent(end_s, self.end, (client,)))
-        return Deal(sorted(events, key=lambda event: event.time_s), unused, 0)
+        sessions = {client: self._sessions(number, client, until_s, participants) for client in pool}
+        return deal_each(sessions, until_s, self.end, self.state, self.backup_every)
 
     def _sessions(
         self, number: int, client: int, until_s: float, participants: Participants
@@ -217,7 +232,8 @@ class OwnChurn(WorldPlugin, ChurnProcessKind):
 
 
 ChurnProcess = Annotated[
-    Annotated[PoissonChurn | DiurnalChurn | TraceChurn, Field(discriminator="kind")], PluginPoint(OwnChurn)
+    Annotated[PoissonChurn | DiurnalChurn | TableChurn | TraceChurn, Field(discriminator="kind")],
+    PluginPoint(OwnChurn),
 ]
 
 
@@ -274,3 +290,27 @@ def deal(
             events.append(ChurnEvent(end_s, end, (client,)))
         heapq.heappush(up, (end_s, client))
     return Deal(events, [client for client in pool if client not in seen], turned_away)
+
+
+def deal_each(
+    sessions: Mapping[int, Iterable[Session]],
+    until_s: float,
+    end: Literal["crash", "leave"],
+    state: State,
+    backup_every_s: float,
+) -> Deal:
+    """The events of each client's own `sessions`, those in order that begin before `until_s`."""
+    events: list[ChurnEvent] = []
+    unused = []
+    for client, own in sessions.items():
+        place = -1
+        for place, (start_s, end_s) in enumerate(takewhile(lambda session: session[0] < until_s, own)):
+            if place:
+                events.append(ChurnEvent(start_s, "rejoin", (client,), state, backup_every_s))
+            elif start_s > 0:
+                events.append(ChurnEvent(start_s, "join", (client,)))
+            if end_s < until_s:
+                events.append(ChurnEvent(end_s, end, (client,)))
+        if place < 0:
+            unused.append(client)
+    return Deal(sorted(events, key=lambda event: event.time_s), unused, 0)

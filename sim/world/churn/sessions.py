@@ -2,14 +2,14 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
 from actors.settings.quantities import PositiveDuration, SigmaOfLog, Within
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import InputFile, Row
+from sim.files.input_file import InputFile, Row, shown
 from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution, LogNormal
 
@@ -78,6 +78,37 @@ def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
             f"has no session of {source}, so that nobody would ever come; must have one at least"
         )
     return sorted(sessions)
+
+
+def sessions_of_clients(file: InputFile, pool: Sequence[int], until_s: float) -> dict[int, list[Session]]:
+    """The sessions of each client of a pool, as a table has them, of which one begins before `until_s`."""
+    found: dict[int, list[Session]] = {client: [] for client in pool}
+    first_s = math.inf
+    for row in file.table("client", "start_s", "end_s"):
+        number = row.number("client")
+        if number not in found:
+            is_range = len(found) == 1 + max(found) - min(found)
+            of = (
+                f"a whole number from {min(found)} to {max(found)}" if is_range else "a client of the process"
+            )
+            raise row.refusal(f"client = {shown(row.values['client'])}: must be {of}")
+        own = found[int(number)]
+        start_s, end_s = row.number("start_s", 0, _CENTURY_S), row.number("end_s", 0, _CENTURY_S)
+        if end_s <= start_s:
+            raise row.refusal(f"end_s = {end_s:g}: must be more than start_s, {start_s:g}")
+        if own and start_s <= own[-1][1]:
+            raise row.refusal(
+                f"start_s = {start_s:g}: must be more than {own[-1][1]:g}, the end_s of the row of client "
+                f"{int(number)} before; a client's sessions are in order, and apart"
+            )
+        own.append((start_s, end_s))
+        first_s = min(first_s, start_s)
+    if first_s >= until_s:
+        raise file.refusal(
+            f"has no session that begins before {until_s:g}, when the process ends, but one at {first_s:g}: "
+            "must be seconds from the run's begin, unless speedup says otherwise"
+        )
+    return found
 
 
 def _sizes(file: InputFile, unit_s: float, end: tuple[float, int]) -> list[tuple[float, int]]:

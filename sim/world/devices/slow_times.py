@@ -136,9 +136,9 @@ class MeasuredSlowTimes(SlowTimes):
     coin = "who has measured slow times"
 
     file: Annotated[str, Field(min_length=1)]
-    """CSV file with the columns time_s, from 0 on, and factor, which holds from that time on. The last row
-    ends the cycle; its factor does not count. The path is relative to the current folder or else to the
-    scenario's."""
+    """CSV or .parquet file with the columns time_s, from 0 on, and factor, which holds from that time on. The
+    last row ends the cycle; its factor does not count. The path is relative to the current folder or else to
+    the scenario's."""
     offset: Literal["random"] | Duration = "random"
     """How far into the trace the run begins: drawn for each client, or the same for all."""
 
