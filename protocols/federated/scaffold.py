@@ -27,6 +27,7 @@ class ControlledTask(RoundTask):
 
     params: Vector
     control: Vector
+    round: int
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class ScaffoldServer(RoundServer):
         self.control = self.params - self.params
 
     def task(self, client: str, number: int) -> RoundTask:
-        return ControlledTask(self.params, self.control)
+        return ControlledTask(self.params, self.control, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
         share = self.settings.server_rate / len(answers)
