@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from weakref import proxy
 
 from actors.delivery.reminders import Reminders
@@ -42,6 +42,10 @@ class RoundMessages:
     delayed_s: for how long lost messages have kept it waiting in this round, or in the one before until
     something is collected.
     """
+
+    earlier: ClassVar[int] = 1
+    """Rounds before the present one of which it is kept what was told to all."""
+    reminders: ClassVar[type[Reminders]] = Reminders
 
     def __init__(self, actor: Actor) -> None:
         self.number = 0
@@ -86,7 +90,7 @@ class RoundMessages:
     def tell_all(self, peers: Iterable[str], message: object) -> None:
         """Tell all peers the same message of this round; who asks for it without being one gets it, too."""
         kind = type(message).__name__
-        before = [told for told in self._to_all.get(kind, [])[-1:] if told[0] < self.number]
+        before = [told for told in self._to_all.get(kind, [])[-self.earlier :] if told[0] < self.number]
         self._to_all[kind] = [*before, (self.number, message)]
         for peer in peers:
             self._send(peer, message, self.number, None, self.delayed_s)
@@ -144,7 +148,7 @@ class RoundMessages:
             names,
             timeout=timeout_s,
             where=is_wanted,
-            watch=Reminders(request, actor.round_trips, kind, timeout_s),
+            watch=self.reminders(request, actor.round_trips, kind, timeout_s),
         )
         self._actor._round_waits += bool(names)
         self._actor._round_waits_in_vain += bool(names and not found)
@@ -159,7 +163,7 @@ class RoundMessages:
     def forget_before(self, kind: type) -> None:
         """Everybody has the present round's message to all; those of earlier rounds will not be asked for."""
         kept = self._to_all.get(kind.__name__, [])
-        self._to_all[kind.__name__] = [told for told in kept if told[0] >= self.number]
+        self._to_all[kind.__name__] = [told for told in kept if told[0] > self.number - self.earlier]
 
     def arrived(self, envelope: Envelope) -> None:
         """Deal with a request, or with what was told for a round: it waits for `collect` or `on_message`."""

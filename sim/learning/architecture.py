@@ -116,6 +116,8 @@ class Architecture:
         self.drawn = self._named_by("draws")
         running = ("running_mean", "running_var")
         self.statistics = tuple(p for p in self.untrained if p.name.rpartition(".")[2] in running)
+        # torch has no vmapped form of them.
+        self.is_recurrent = any(isinstance(m, nn.RNNBase | nn.LSTMCell) for m in module.modules())
         self.has_convolution = any(isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d) for m in module.modules())
 
     def _named_by(self, attribute: str) -> tuple[ParameterSlice, ...]:

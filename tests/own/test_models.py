@@ -98,6 +98,38 @@ def test_all_at_once_is_one_after_the_other(tmp_path: Path, name: str) -> None:
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("layer", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_are_computed_one_client_after_the_other(tmp_path: Path, layer: str) -> None:
+    model = net(
+        tmp_path,
+        f"""
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.{layer}(8, 16, batch_first=True)
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, x):
+        return self.head(self.layer(x.view(-1, 8, 8))[0][:, -1])
+""",
+    )
+    options = (model, "run.duration=6 s", "run.evaluate_every=6 s", "training.learning_rate=0.5")
+    ends, taken = [], []
+    for way in ("auto", "fastest", "loop"):
+        built = build(load_scenario(write(tmp_path, DIGITS), [*options, f"engine.way={way}"]), device="cpu")
+        built.run()
+        taken.append(built.scenario.engine.way)
+        ends.append(np.stack([client.params.numpy() for client in built.clients]))
+        start = built.clients[0].compute.initial().numpy()
+        built.close()
+    assert taken == ["loop"] * 3
+    assert (ends[0] == ends[2]).all() and (ends[1] == ends[2]).all()
+    assert np.linalg.norm(ends[0][0] - start) > 0.1
+    scenario = load_scenario(write(tmp_path, DIGITS), [*options, "engine.way=vmap"])
+    with pytest.raises(UserError, match=r'engine\.way = "vmap": not for recurrent.*use "auto", .* or "loop"'):
+        check(scenario)
+
+
 def test_its_keys_are_those_of_its_class(tmp_path: Path) -> None:
     text, name = write(tmp_path, DIGITS), net(tmp_path, GOOD["plain"])
     wide = load_scenario(text, [name, "model.hidden=40"])

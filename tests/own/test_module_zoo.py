@@ -5,7 +5,8 @@ Operations are compared with a count by hand, of multiplications and additions i
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import pytest
 import torch
@@ -177,6 +178,21 @@ class Residual(nn.Module):
         return out
 
 
+class ByCell(nn.Module):
+    """A cell that goes over the tokens, and returns what it knows in the end."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Tensor) -> Tensor:
+        known: Any = None
+        for token in x.unbind(1):
+            known = self.cell(token, known)
+        out: Tensor = known[0] if isinstance(known, tuple) else known
+        return out
+
+
 def frozen(module: nn.Module) -> nn.Module:
     return module.requires_grad_(False)
 
@@ -231,6 +247,40 @@ def inside(inner: Callable[[], nn.Module], shape: tuple[int, ...], features: int
 TOKENS = (4, 4)
 ATTENTION = 2 * 2 * 2 * 4 * 4 * 2  # two products of two heads, 4 x 4 tokens, 2 numbers
 ENCODER_PRODUCTS = linear(4, 12, 4) + linear(4, 4, 4) + linear(4, 8, 4) + linear(8, 4, 4)
+
+
+def recurrent(gates: int, inputs: int, hidden: int, *, first: bool = True) -> tuple[int, int]:
+    """Of one direction of a layer over the 4 tokens: forward, and back.
+
+    Back: the weights' gradients, those of the inputs but in the first layer, and those of what is handed from
+    token to token, of which the first is constant.
+    """
+    of_inputs, of_hidden = linear(inputs, gates * hidden, 4), linear(hidden, gates * hidden)
+    forward = of_inputs + 4 * of_hidden
+    return forward, forward + 3 * of_hidden + (0 if first else of_inputs)
+
+
+def two_ways(gates: int) -> tuple[int, int]:
+    """Of two layers in both directions."""
+    parts = [recurrent(gates, 4, 3), recurrent(gates, 6, 3, first=False)]
+    return 2 * sum(f for f, _ in parts), 2 * sum(b for _, b in parts)
+
+
+RECURRENT = {"LSTM": (nn.LSTM, 4), "GRU": (nn.GRU, 3), "RNN": (nn.RNN, 1)}
+
+
+class TimeFirst(nn.Module):
+    """A layer that takes the tokens along the first axis."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x.transpose(0, 1))[0].transpose(0, 1)
+        return out
+
+
 # ruff: noqa: E501
 CASES: dict[str, Case] = {
     "linear": Case(lambda: nn.Linear(16, CLASSES), linear(16, CLASSES), linear(16, CLASSES)),
@@ -350,6 +400,33 @@ CASES: dict[str, Case] = {
         Spectrum, (16,), 16, 2 * 5 * 16 * 4, 5 * 16 * 4,
     ),
 }  # fmt: skip
+for name, (layer, gates) in RECURRENT.items():
+    CASES |= {
+        name: inside(partial(layer, 4, 5, batch_first=True), TOKENS, 20, *recurrent(gates, 4, 5)),
+        f"{name} without bias, tokens first": inside(
+            lambda layer=layer: TimeFirst(layer(4, 5, bias=False)), TOKENS, 20, *recurrent(gates, 4, 5)
+        ),
+        f"{name} of two layers both ways": inside(
+            partial(layer, 4, 3, 2, batch_first=True, bidirectional=True), TOKENS, 24, *two_ways(gates)
+        ),
+    }
+CASES |= {
+    "LSTM cell": inside(lambda: ByCell(nn.LSTMCell(4, 5)), TOKENS, 5, *recurrent(4, 4, 5)),
+    "LSTM with a projection": inside(
+        partial(nn.LSTM, 4, 5, batch_first=True, proj_size=2), TOKENS, 8,
+        linear(4, 20, 4) + linear(2, 20, 4) + linear(5, 2, 4),
+        linear(4, 20, 4) + linear(2, 20, 7) + linear(5, 2, 8),
+    ),
+    "LSTM behind batch norm and dropout": inside(
+        lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.0), nn.LSTM(4, 5, batch_first=True)),
+        TOKENS, 20, recurrent(4, 4, 5)[0], recurrent(4, 4, 5, first=False)[1],
+    ),
+    "frozen LSTM": inside(
+        lambda: nn.Sequential(nn.Linear(4, 4), frozen(nn.LSTM(4, 5, batch_first=True))),
+        TOKENS, 20, linear(4, 4, 4) + recurrent(4, 4, 5)[0],
+        linear(4, 4, 4) + recurrent(4, 4, 5, first=False)[1] - recurrent(4, 4, 5)[0],
+    ),
+}  # fmt: skip
 
 
 class NormAct(nn.BatchNorm1d):
@@ -413,9 +490,17 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: nn.Sequential(nn.LazyBatchNorm1d(), nn.Linear(16, CLASSES)),
         "0 is a LazyBatchNorm1d",
     ),
-    "recurrent": (
-        wrapped(lambda: nn.GRU(4, 4, batch_first=True), TOKENS, 16),
-        "cannot be computed for two clients at once",
+    "recurrent with dropout inside": (
+        wrapped(lambda: nn.GRU(4, 4, 2, batch_first=True, dropout=0.5), TOKENS, 16),
+        r"inner draws inside torch what it drops.*set inner\.dropout = 0\.0",
+    ),
+    "recurrent with noise of its own": (
+        wrapped(lambda: nn.Sequential(Noisy(0.5), nn.LSTM(4, 4, batch_first=True)), TOKENS, 16),
+        "cannot be computed: ValueError: the same input gives other outputs",
+    ),
+    "recurrent with dropout of channels": (
+        wrapped(lambda: nn.Sequential(nn.Dropout1d(0.5), nn.LSTM(4, 4, batch_first=True)), TOKENS, 16),
+        "cannot be computed: ValueError: the same input gives other gradients",
     ),
     "all frozen": (lambda: frozen(nn.Linear(16, CLASSES)), "no parameters to train"),
     "no parameters": (lambda: nn.Flatten(), "no parameters to train"),

@@ -21,7 +21,7 @@ WORLD = (
     "model.initialisation=independent",
 )
 ALONE = "protocol.alone=true"
-UNUSUAL = ("afl", "cga", "dada", "fedper", "meta-l2c", "q-ffl", "scaffold", "spdb")
+UNUSUAL = ("afl", "cga", "dada", "el-oracle", "fedper", "meta-l2c", "q-ffl", "scaffold", "spdb")
 """Who is made for SGD without momentum, or for a common start; here each is looked at by itself."""
 OF_ANOTHER_KIND = ("per-fedavg", "pfedme")
 """Whose local training is no sequence of steps of one model; see their own tests."""

@@ -42,10 +42,10 @@ class OwnModel(PluginSection, ModelSection):
             if not isinstance(made, nn.Module):
                 raise TypeError(f"a model is an nn.Module, not a {type(made).__name__}")
             for path, part in made.named_modules():
-                if isinstance(part, nn.MultiheadAttention) and part.dropout:
+                if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and part.dropout:
                     raise ValueError(
-                        f"{path} draws inside torch which attention weights it drops, where no client has "
-                        f"numbers of its own: set {path}.dropout = 0.0 (nn.Dropout works)"
+                        f"{path} draws inside torch what it drops, where no client has numbers of its own: "
+                        f"set {path}.dropout = 0.0 (nn.Dropout works)"
                     )
             made = replace_dropouts(replace_batch_norms(made))
             _require_vector(made)
@@ -77,7 +77,7 @@ class OwnModel(PluginSection, ModelSection):
     def require_pure(
         self, architecture: Architecture, objective: Objective, views: int, dataset: Dataset
     ) -> None:
-        """UserError unless its passes can be computed for all clients at once; tried for two of them.
+        """UserError unless its passes can be computed for two clients, at once if it has no recurrent layer.
 
         On the first samples of the data set: others might not be what the model takes, words by number, say.
         """
@@ -93,7 +93,8 @@ class OwnModel(PluginSection, ModelSection):
         ]
         architecture.examples = x[0]
         before = copy.deepcopy(dict(architecture.constants))
-        kernel = Kernel(architecture, objective, "vmap")
+        way, together = ("loop", "") if architecture.is_recurrent else ("vmap", " for two clients at once")
+        kernel = Kernel(architecture, objective, way)
         try:
             first, second = kernel.outputs(flat, x), kernel.outputs(flat, x)
             wanted = (*x.shape[:2], dataset.outputs)
@@ -102,13 +103,15 @@ class OwnModel(PluginSection, ModelSection):
                 raise ValueError(f"its outputs have the shape {shape}, not {wanted[1:]} (samples, outputs)")
             if not torch.equal(first.nan_to_num(), second.nan_to_num()):
                 raise ValueError("the same input gives other outputs when it is called again")
-            kernel.gradients(flat, x, y)
+            gradients = [kernel.gradients(flat, x, y).nan_to_num() for _ in range(2)]
+            if not torch.equal(*gradients):  # in a loop, whatever draws does; under vmap it has failed by now
+                raise ValueError("the same input gives other gradients when it is called again")
             architecture.training_flops_per_sample  # noqa: B018  # where the model's own code can be blamed
             for name, value in before.items():
                 if not torch.equal(value, architecture.constants[name]):
                     raise ValueError(f"it changes its buffer {name}, which is the same for all clients")
         except FAILURES as error:
-            problem = f"cannot be computed for two clients at once: {in_short(error)}"
+            problem = f"cannot be computed{together}: {in_short(error)}"
             raise self.refusal(problem, error) from error
 
 

@@ -1,6 +1,7 @@
 """What each backend does, and what all of them share."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -16,11 +17,13 @@ class Backend(ABC):
     flat: parameters [N, P]; x: samples [N, B, ...]; y: targets [N, B]; weights: None, or those of the samples
     [N, B]; row n of each is client n's. No argument requires a gradient, so that torch keeps no graph of what
     is done here. With weights the mean loss of a batch is the mean of weight times loss, for objectives that
-    have `each`.
+    have `each`. `limits`: which models it suits, in words.
 
     Losses and outputs are those of evaluation: batch norms take their running statistics. For outputs, x may
     be [1, B, ...]: samples that all clients share.
     """
+
+    limits: ClassVar[str] = "for all models"
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         self.architecture = architecture

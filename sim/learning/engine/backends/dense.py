@@ -42,6 +42,8 @@ class DenseChain(Backend):
     and `dtype=` below, which do nothing otherwise.
     """
 
+    limits = "only for linear layers and ReLUs under cross-entropy"
+
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)
         offsets = {part.name: part.offset for part in architecture.slices}

@@ -28,22 +28,25 @@ def possible_backends(architecture: Architecture, objective: Objective) -> tuple
 def choose_backend(
     backend: str, architecture: Architecture, objective: Objective, device: torch.device
 ) -> str:
-    """Resolve "auto"; UserError for "dense" where the model is no dense chain.
+    """Resolve "auto"; UserError for a backend that cannot compute the model.
 
-    "auto": matrix products where they do; else, on a CPU, convolutions in a loop, to which they lose under
-    vmap; all else gains from batching (docs/benchmarks.md). What is fastest when measured: `autotune`.
+    "auto": matrix products where they do; else recurrent layers in a loop, and on a CPU convolutions, which
+    lose to it under vmap; all else gains from batching (docs/benchmarks.md). What is fastest when measured:
+    `autotune`.
     """
     possible = possible_backends(architecture, objective)
-    if backend == "dense" and backend not in possible:
-        raise UserError(
-            f'engine.way = "dense": only for linear layers and ReLUs under cross-entropy, and this model is '
-            f'{architecture.key}; use "auto", "fastest", "vmap" or "loop"'
-        )
     if backend != "auto":
+        if backend not in possible:
+            allowed = ", ".join(f'"{way}"' for way in ("auto", "fastest", *possible[:-1]))
+            raise UserError(
+                f'engine.way = "{backend}": {BACKENDS[backend].limits}, and this model is '
+                f'{architecture.key}; use {allowed} or "{possible[-1]}"'
+            )
         return backend
     if "dense" in possible:
         return "dense"
-    return "loop" if device.type == "cpu" and architecture.has_convolution else "vmap"
+    in_loop = architecture.is_recurrent or (device.type == "cpu" and architecture.has_convolution)
+    return "loop" if in_loop else "vmap"
 
 
 class Kernel:

@@ -1,4 +1,4 @@
-"""All clients in one call of `torch.func.vmap`: any model."""
+"""All clients in one call of `torch.func.vmap`: any model without recurrent layers."""
 
 from functools import partial
 
@@ -19,6 +19,8 @@ _FORWARD_ONLY_CLIENTS_MAX = 48
 class Vmapped(Backend):
     """All clients in one call of `torch.func.vmap`."""
 
+    limits = "not for recurrent layers"
+
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)
 
@@ -34,6 +36,10 @@ class Vmapped(Backend):
         self._outputs = vmap(architecture.forward)
         self._outputs_of_shared = vmap(architecture.forward, in_dims=(0, None))
         self._single = Looped(architecture, objective)
+
+    @classmethod
+    def suits(cls, architecture: Architecture, objective: Objective) -> bool:
+        return not architecture.is_recurrent
 
     def gradients(
         self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
