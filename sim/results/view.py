@@ -194,6 +194,19 @@ class RunView:
         return np.array([sum(end - start for start, end in spans) for spans in self.presence])
 
     @cached_property
+    def spent_s(self) -> NDArray[np.float64]:
+        """When each client's budget was spent [N]; NaN if it never was, or there is none."""
+        spent = self.get("budget", "spent_seconds") or [None] * len(self.clients)
+        return np.array(spent, dtype=np.float64)
+
+    @cached_property
+    def training_s(self) -> NDArray[np.float64]:
+        """Seconds [N] that each client was up before its budget was spent: those in which it could train."""
+        until = np.nan_to_num(self.spent_s, nan=np.inf).tolist()
+        spans = zip(self.presence, until, strict=True)
+        return np.array([sum(max(0.0, min(end, most) - start) for start, end in of) for of, most in spans])
+
+    @cached_property
     def bytes_sent(self) -> Series:
         """Bytes that all clients had sent, over time."""
         frame = self._directory.scan("metrics").filter(name="bytes_sent", actor=ALL).collect()

@@ -49,6 +49,7 @@ def progress_over_time(view: RunView) -> go.Figure | None:
         figure.add_trace(line(level, "alone, at the end", FAINT, hover, dash="dot"))
     if len(view.moves) <= MOST_MOVE_LINES:
         _draw_moves(figure, view, unit_s)
+    _draw_ends(figure, view, unit_s)
     return figure
 
 
@@ -234,6 +235,21 @@ def _draw_moves(figure: go.Figure, view: RunView, unit_s: float) -> None:
                 "yanchor": "bottom",
                 "showarrow": False,
             },
+        )
+
+
+def _draw_ends(figure: go.Figure, view: RunView, unit_s: float) -> None:
+    """A dashed line where the first client's budget was spent, and one where the last one's was."""
+    if np.isnan(view.spent_s).all():
+        return
+    for which, client in (("first", np.nanargmin(view.spent_s)), ("last", np.nanargmax(view.spent_s))):
+        at_s = float(view.spent_s[client])
+        words = f"{view.clients[client]} is the {which} to have spent its budget, at {text.duration(at_s)}"
+        figure.add_vline(
+            at_s / unit_s,
+            line={"color": EDGE, "width": 1, "dash": "dash"},
+            annotation={"text": f"{which} budget", "hovertext": words, "font": {"color": FAINT}},
+            annotation_position="bottom left",
         )
 
 

@@ -69,6 +69,11 @@ def _progress(view: RunView) -> Section:
         lead += (
             " The mean falls when a client arrives: from then on its model counts, which has yet to learn."
         )
+    if not np.isnan(view.spent_s).all():
+        lead += (
+            " Dashed lines mark where the first client and the last had spent its budget: from then on it "
+            "trains no more, and only merges and serves. Steps per second are of the time until then."
+        )
     if models := list(view.get("models") or ()):
         lead += f" Clients have several models ({', '.join(models)}) and are judged by {models[0]}."
     figures = {

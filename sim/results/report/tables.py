@@ -84,7 +84,9 @@ def _work(view: RunView) -> list[Column]:
     steps, busy_s, up_s = view.last("training_steps"), view.busy_s, view.up_s
     if steps is not None:
         columns.append(("steps", [blocks.number(int(count)) for count in np.nan_to_num(steps)]))
-        columns.append(("steps/s", [blocks.number(value) for value in _ratio(steps, up_s)]))
+        if not np.isnan(view.spent_s).all():
+            columns.append(("budget spent", [blocks.seconds(value) for value in view.spent_s.tolist()]))
+        columns.append(("steps/s", [blocks.number(value) for value in _ratio(steps, view.training_s)]))
     for name, head in (("gradients", "gradients"), ("samples_seen", "samples seen")):
         if (counts := view.last(name)) is not None and counts.any():
             columns.append((head, [blocks.number(int(count)) for count in np.nan_to_num(counts)]))
