@@ -281,6 +281,18 @@ class RunView:
         counts = sent.group_by("one", "other").len().sort(-pl.col("len").cast(pl.Int64), "one", "other")
         return {(one, other): count for one, other, count in counts.collect().iter_rows()}
 
+    def messages_to_clients(self, **counted: pl.Expr) -> dict[str, NDArray[np.float64]]:
+        """How many rows of messages to each client [N] are so, by what is counted."""
+        sums = [when.sum().alias(name) for name, when in counted.items()]
+        rows = self._directory.scan("events").filter(pl.col("peer").is_in(list(self.clients)))
+        found = (
+            pl.DataFrame({"peer": self.clients})
+            .lazy()
+            .join(rows.group_by("peer").agg(sums), on="peer", how="left", maintain_order="left")
+        )
+        frame = found.collect(engine="streaming")
+        return {name: frame[name].fill_null(0).to_numpy().astype(np.float64) for name in counted}
+
     def last_arrivals(
         self, clients: Sequence[int], instants: Sequence[NDArray[np.float64]]
     ) -> list[pl.DataFrame]:

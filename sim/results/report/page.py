@@ -36,7 +36,7 @@ from sim.results.report.heatmaps import learned_graph
 from sim.results.report.html import document, head, help_note, ratio
 from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
 from sim.results.report.network_map import network_map
-from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table
+from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table, worst_client
 from sim.results.report.timeline import clients_shown, timeline
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -205,7 +205,7 @@ def _one_client(view: RunView) -> Section | None:
     others = enumerate(one_client.other_courses(view))
     columns += [[Picture(f"course-{number}", figure)] for number, figure in others]
     choice = Choice(shown, view.clients[view.worst_first[0]])
-    return Section("One client", [Paragraph(lead), choice, SideBySide(columns)])
+    return Section("One client", [*worst_client(view), Paragraph(lead), choice, SideBySide(columns)])
 
 
 def _observed(view: RunView) -> Section | None:
