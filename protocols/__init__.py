@@ -34,6 +34,9 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from protocols.framework.vectors import Scalar as Scalar
     from protocols.framework.vectors import Vector as Vector
     from protocols.framework.vectors import mix as mix
+    from protocols.shared.server_rounds import Assignment as Assignment
+    from protocols.shared.server_rounds import Contribution as Contribution
+    from protocols.shared.server_rounds import GlobalModel as GlobalModel
     from protocols.shared.server_rounds import RoundClient as RoundClient
     from protocols.shared.server_rounds import RoundServer as RoundServer
     from protocols.shared.server_rounds import RoundSettings as RoundSettings
@@ -65,6 +68,9 @@ MODULES = {
     "mix": "protocols.framework.vectors",
     "Rounds": "protocols.framework.rounds",
     "RoundModel": "protocols.framework.rounds",
+    "Assignment": "protocols.shared.server_rounds",
+    "Contribution": "protocols.shared.server_rounds",
+    "GlobalModel": "protocols.shared.server_rounds",
     "RoundClient": "protocols.shared.server_rounds",
     "RoundServer": "protocols.shared.server_rounds",
     "RoundSettings": "protocols.shared.server_rounds",

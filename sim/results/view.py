@@ -123,13 +123,13 @@ class RunView:
         of_models = [name.removesuffix(ALONE).partition("_of_")[0] for name in names]
         return [name for name, of in zip(names, of_models, strict=True) if of not in own]
 
-    def panel_of_servers(self, name: str) -> Panel | None:
-        """One metric of the actors that are no clients."""
+    def observations(self, name: str) -> list[tuple[str, Panel]]:
+        """What the clients observed under a name, and what the servers did; of whom there is any."""
         rows = self._directory.scan("metrics")
         others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
-        return panel_of(
-            rows, name, others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
-        )
+        servers = others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
+        panels = (("clients", self.panel(name)), ("servers", panel_of(rows, name, servers)))
+        return [(who, panel) for who, panel in panels if panel is not None]
 
     @cached_property
     def others(self) -> list[tuple[Measure, Panel]]:

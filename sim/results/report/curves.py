@@ -73,13 +73,8 @@ def measured(view: RunView, measure: Measure, panel: Panel, height_px: int = 260
     return figure
 
 
-def observed(view: RunView, name: str) -> go.Figure | None:
-    """What the method observed under a name, over virtual time: the mean, and where most clients are."""
-    panel, who = view.panel(name), "clients"
-    if panel is None:
-        panel, who = view.panel_of_servers(name), "servers"
-    if panel is None:
-        return None
+def observed(view: RunView, name: str, who: str, panel: Panel) -> go.Figure:
+    """What clients or servers observed under a name, over virtual time: the mean, and where most are."""
     chosen = evenly(len(panel.times), MOST_POINTS)
     times, values = panel.times[chosen], panel.values[chosen]
     unit_s = time_axis(figure := blank(260), max(view.end_s, float(times[-1])))
@@ -91,7 +86,7 @@ def observed(view: RunView, name: str) -> go.Figure | None:
     hover = f"Mean <b>%{{y:.4~g}}</b><br>%{{customdata[0]}} {who}, %{{customdata[1]}}"
     mean = Series(times / unit_s, np.nanmean(values, axis=1))
     figure.add_trace(line(mean, "mean", BLUE, hover, hints=hints))
-    figure.update_yaxes(title_text=name)
+    figure.update_yaxes(title_text=name if who == "clients" else f"{name} ({who})")
     return figure
 
 

@@ -209,13 +209,15 @@ def _one_client(view: RunView) -> Section | None:
 
 
 def _observed(view: RunView) -> Section | None:
-    """A curve for each name under which the method observes something."""
-    names = [name for name in view.observed if name != one_client.STALENESS]  # which is shown below
-    pictures = [(number, curves.observed(view, name)) for number, name in enumerate(names)]
-    drawn = [_picture(f"observed-{number}", figure) for number, figure in pictures if figure is not None]
+    """A curve for each name under which the method's clients or servers observe something."""
+    found = [(name, *each) for name in view.observed for each in view.observations(name)]
+    shown = [each for each in found if each[:2] != (one_client.STALENESS, "clients")]  # which is shown below
+    drawn = [
+        _picture(f"observed-{number}", curves.observed(view, *each)) for number, each in enumerate(shown)
+    ]
     if not drawn:
         return None
-    lead = "What the method itself observes: each client's mean from one evaluation to the next."
+    lead = "What the method itself observes: the mean of each from one evaluation to the next."
     return Section("What the method observes", [Paragraph(lead), SideBySide(drawn)])
 
 
@@ -290,7 +292,7 @@ def _consequence(population: Population, move: LifecycleEvent) -> list[Cell]:
 
 
 def _traffic(view: RunView) -> Section:
-    unknown = 'Not recorded: the method observes no "staleness".'
+    unknown = 'Not recorded: the clients observe no "staleness".'
     parts = (
         ("Bytes by message type", "bytes-by-type", bytes_by_type(view), "No message was sent."),
         ("Staleness of the models used", "staleness", curves.staleness(view), unknown),
