@@ -111,7 +111,7 @@ def test_overrides(small: Path, override: str, read: object) -> None:
         ),
         (["network.latency=20 ms", "network.latency.value=1 s"], lambda s: s.network.latency.value == 1),
         (["network.loss=0.5", "network.loss.probability=0.2"], lambda s: s.network.loss.probability == 0.2),
-        (["network.class=[{inside=[0], loss=0.5}]", "network.class.0.loss.probability=0.2"], None),
+        (["network.class=[{inside=[[0, 1]], loss=0.5}]", "network.class.0.loss.probability=0.2"], None),
         (
             ["clients.topology=links.py:links", "clients.topology.directed=true"],
             lambda s: s.clients.topology.directed,
