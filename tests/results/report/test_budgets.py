@@ -34,6 +34,8 @@ def test_a_run_says_when_each_budget_was_spent() -> None:
         found = summarise(world, None, 0.0, False)
         # Client 3 comes back with nothing left: its budget was spent in its first life.
         assert found["budget"] == {"steps": 5, "finished": 3, "spent_seconds": [2.5, None, 10.0, 2.5]}
+        page = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
+        assert [key for key in found if f"`{key}`" not in page] == [], "not in docs/results.md"
         assert found["samples"] == [client.compute.samples for client in world.clients]
 
 
