@@ -37,6 +37,9 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from protocols.shared.async_server import AsyncClient as AsyncClient
     from protocols.shared.async_server import AsyncServer as AsyncServer
     from protocols.shared.async_server import AsyncSettings as AsyncSettings
+    from protocols.shared.server_rounds import Assignment as Assignment
+    from protocols.shared.server_rounds import Contribution as Contribution
+    from protocols.shared.server_rounds import GlobalModel as GlobalModel
     from protocols.shared.server_rounds import RoundClient as RoundClient
     from protocols.shared.server_rounds import RoundServer as RoundServer
     from protocols.shared.server_rounds import RoundSettings as RoundSettings
@@ -71,6 +74,9 @@ MODULES = {
     "AsyncClient": "protocols.shared.async_server",
     "AsyncServer": "protocols.shared.async_server",
     "AsyncSettings": "protocols.shared.async_server",
+    "Assignment": "protocols.shared.server_rounds",
+    "Contribution": "protocols.shared.server_rounds",
+    "GlobalModel": "protocols.shared.server_rounds",
     "RoundClient": "protocols.shared.server_rounds",
     "RoundServer": "protocols.shared.server_rounds",
     "RoundSettings": "protocols.shared.server_rounds",

@@ -5,9 +5,8 @@ personal model v minimises the client's own loss plus strength / 2 |v - w|^2, wh
 What is measured is v.
 """
 
-from protocols import Count, RoundClient, Weight
+from protocols import Contribution, Count, RoundClient, RoundServer, Weight
 from protocols.federated.fedavg import FedAvgSettings
-from protocols.shared.server_rounds import Contribution, RoundServer
 
 
 class Ditto(RoundClient):

@@ -11,9 +11,8 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from protocols import RoundClient, RoundServer, Vector, mix
+from protocols import Assignment, GlobalModel, RoundClient, RoundServer, Vector, mix
 from protocols.federated.fedavg import FedAvgSettings
-from protocols.shared.server_rounds import Assignment, GlobalModel
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ class Compute(ABC):
         """Number of the client's own training samples of each class that it has."""
 
     @abstractmethod
+    def has_finished(self) -> None:
+        """Its client trains no more: there is no budget left."""
+
+    @abstractmethod
     def initial(self) -> Vector:
         """The parameters that this client starts from."""
 

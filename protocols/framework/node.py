@@ -219,6 +219,7 @@ class Node(Actor):
     def _finish(self) -> None:
         """Its budget is spent, or the last job that was under way is done."""
         self.finished = True
+        self.compute.has_finished()
 
     @property
     def samples(self) -> int:

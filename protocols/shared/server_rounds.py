@@ -153,6 +153,13 @@ class RoundServer(Server):
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
         """Make use of the answers of round `number`: at least one, by the client's name."""
+        for answer in answers.values():
+            if not (hasattr(answer, "params") and hasattr(answer, "samples")):
+                what = type(answer).__name__
+                raise TypeError(
+                    f"work() returned {what}, and the server averages Contributions (params, samples): "
+                    "return one, or name a server that takes yours in the client's class, `server = ...`"
+                )
         self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
@@ -324,6 +331,18 @@ class RoundClient(Client):
                 self.tell(server, Ready())
 
     async def on_message(self, message: object, sender: str) -> object:
+        try:
+            return await self._answer_of(message)
+        except AttributeError as error:
+            if error.obj is not message:
+                raise
+            method, what = self.work if isinstance(message, RoundTask) else self.learn, type(message).__name__
+            raise TypeError(
+                f"{_of(method)} asks for {error.name}, which the server's {what} has not: name a server that "
+                f"sends what has it, `server = ...` in {type(self).__name__}"
+            ) from error
+
+    async def _answer_of(self, message: object) -> object:
         if isinstance(message, LastRound):
             self._known = True
             if message.news is not None:

@@ -189,9 +189,10 @@ def compare(
 
 
 def _print(comparison: Comparison) -> None:
-    from sim.studies.tables import caption, rows_to_show, targets_to_show
+    from sim.studies.tables import budgets_to_show, caption, rows_to_show, targets_to_show
 
     shown = [rows_to_show(comparison)] + ([targets_to_show(comparison)] if comparison.targets else [])
+    shown += [budgets_to_show(comparison)] if comparison.unequal("time") else []
     for heads, rows in shown:
         _table(heads, rows, len(comparison.study.axes))
     typer.echo(caption(comparison))

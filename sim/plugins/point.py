@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import (
     GetCoreSchemaHandler,
@@ -14,6 +14,8 @@ from pydantic_core import CoreSchema, core_schema
 
 from actors.settings.base import Settings
 from sim.plugins.section import PluginSection
+
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,28 +62,33 @@ class PluginPoint:
 
 
 def plugin_points(settings: type[Settings]) -> dict[str, tuple[PluginPoint, Any]]:
-    """The tables of a section that may name the user's code, by their places, and their other kinds.
+    """The tables of a section that may name the user's code, by their places, and their other kinds."""
+    return annotated(settings, PluginPoint)
+
+
+def annotated(settings: type[Settings], by: type[A]) -> dict[str, tuple[A, Any]]:
+    """The keys of a section with an annotation of this class, by their places: the annotation, and the type.
 
     A place is written as keys with dots, "*" for each item of a list: "churn_process.*".
     """
-    found: dict[str, tuple[PluginPoint, Any]] = {}
+    found: dict[str, tuple[A, Any]] = {}
     for name, field in settings.model_fields.items():
         place = field.alias or name
-        for point in field.metadata:
-            if isinstance(point, PluginPoint):
-                found[place] = point, field.annotation
-        found |= {key: each for key, each in _within(field.annotation, place) if key not in found}
+        for each in field.metadata:
+            if isinstance(each, by):
+                found[place] = each, field.annotation
+        found |= {key: of for key, of in _within(field.annotation, place, by) if key not in found}
     return found
 
 
-def _within(annotation: Any, place: str) -> Iterator[tuple[str, tuple[PluginPoint, Any]]]:
+def _within(annotation: Any, place: str, by: type[A]) -> Iterator[tuple[str, tuple[A, Any]]]:
     if isinstance(annotation, type) and issubclass(annotation, Settings):
-        yield from [(f"{place}.{key}", each) for key, each in plugin_points(annotation).items()]
+        yield from [(f"{place}.{key}", each) for key, each in annotated(annotation, by).items()]
         return
     if getattr(annotation, "__origin__", None) is tuple:
         place = f"{place}.*"
     for argument in get_args(annotation):
-        if isinstance(argument, PluginPoint):
+        if isinstance(argument, by):
             yield place, (argument, annotation)
         else:
-            yield from _within(argument, place)
+            yield from _within(argument, place, by)

@@ -136,13 +136,13 @@ class RunView:
         of_models = [name.removesuffix(ALONE).partition("_of_")[0] for name in names]
         return [name for name, of in zip(names, of_models, strict=True) if of not in own]
 
-    def panel_of_servers(self, name: str) -> Panel | None:
-        """One metric of the actors that are no clients."""
+    def observations(self, name: str) -> list[tuple[str, Panel]]:
+        """What the clients observed under a name, and what the servers did; of whom there is any."""
         rows = self._directory.scan("metrics")
         others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
-        return panel_of(
-            rows, name, others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
-        )
+        servers = others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
+        panels = (("clients", self.panel(name)), ("servers", panel_of(rows, name, servers)))
+        return [(who, panel) for who, panel in panels if panel is not None]
 
     @cached_property
     def others(self) -> list[tuple[Measure, Panel]]:
@@ -205,6 +205,19 @@ class RunView:
     def up_s(self) -> NDArray[np.float64]:
         """Seconds [N] that each client was up."""
         return np.array([sum(end - start for start, end in spans) for spans in self.presence])
+
+    @cached_property
+    def spent_s(self) -> NDArray[np.float64]:
+        """When each client's budget was spent [N]; NaN if it never was, or there is none."""
+        spent = self.get("budget", "spent_seconds") or [None] * len(self.clients)
+        return np.array(spent, dtype=np.float64)
+
+    @cached_property
+    def training_s(self) -> NDArray[np.float64]:
+        """Seconds [N] that each client was up before its budget was spent: those in which it could train."""
+        until = np.nan_to_num(self.spent_s, nan=np.inf).tolist()
+        spans = zip(self.presence, until, strict=True)
+        return np.array([sum(max(0.0, min(end, most) - start) for start, end in of) for of, most in spans])
 
     @cached_property
     def bytes_sent(self) -> Series:
@@ -280,6 +293,18 @@ class RunView:
         sent = self._directory.scan("events").filter(pl.col("event") == "sent").select(**ends)
         counts = sent.group_by("one", "other").len().sort(-pl.col("len").cast(pl.Int64), "one", "other")
         return {(one, other): count for one, other, count in counts.collect().iter_rows()}
+
+    def messages_to_clients(self, **counted: pl.Expr) -> dict[str, NDArray[np.float64]]:
+        """How many rows of messages to each client [N] are so, by what is counted."""
+        sums = [when.sum().alias(name) for name, when in counted.items()]
+        rows = self._directory.scan("events").filter(pl.col("peer").is_in(list(self.clients)))
+        found = (
+            pl.DataFrame({"peer": self.clients})
+            .lazy()
+            .join(rows.group_by("peer").agg(sums), on="peer", how="left", maintain_order="left")
+        )
+        frame = found.collect(engine="streaming")
+        return {name: frame[name].fill_null(0).to_numpy().astype(np.float64) for name in counted}
 
     def last_arrivals(
         self, clients: Sequence[int], instants: Sequence[NDArray[np.float64]]

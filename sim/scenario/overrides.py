@@ -5,15 +5,21 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from actors.settings.tables import Shorthand
 from sim.errors import UserError, nearest, one_line
+from sim.plugins.loader import is_plugin
+from sim.plugins.point import annotated
+from sim.scenario.plugin_tables import POINTS
 from sim.scenario.reading import DEPTH_MAX, require_bounded
 from sim.scenario.refusals import keys_of, show
+from sim.scenario.sections import Sections
 from sim.scenario.sections.network import Network
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
 Key = tuple[str, ...]
+_SHORTHANDS = annotated(Sections, Shorthand)
 
 _SHOWN_MAX = 150  # characters of an option in a message
 _PART = r"""(?:"[^"\n]+"|'[^'\n]+'|[^\s."'=]+)"""
@@ -122,9 +128,13 @@ def _state(raw: dict[str, Any], override: str) -> str:
         if isinstance(table, dict):
             # Number 0 begins a list, such as devices.override; [protocol] may have tables with any keys.
             begins = key[depth + 1] == "0" and key[0] != "protocol"
-            table = table.setdefault(part, [{}] if begins else {})
+            child = table.setdefault(part, [{}] if begins else {})
         else:
-            table = _existing(table, part, option, parents[:depth])
+            child = _existing(table, part, option, parents[:depth])
+        if not isinstance(child, dict | list):  # "iid" stands for the table { kind = "iid" }
+            child = _written_out(child, parents[: depth + 1])
+            table[int(part) if isinstance(table, list) else part] = child
+        table = child
     if isinstance(table, list):
         table[_index(table, last, option, parents)] = _value(value, option)
     elif isinstance(table, dict):
@@ -132,6 +142,14 @@ def _state(raw: dict[str, Any], override: str) -> str:
     else:
         raise UserError(f"{option}: {'.'.join(parents)} is {show(table)}, which has no keys")
     return ".".join(key)
+
+
+def _written_out(value: Any, key: Sequence[str]) -> Any:
+    """The table for which a plain value stands at this key; the value itself where it stands for none."""
+    place = ".".join(["*" if part.isdecimal() else part for part in key])
+    if place in POINTS and is_plugin(value):
+        return {POINTS[place][0].key: value}
+    return _SHORTHANDS[place][0].expand(value) if place in _SHORTHANDS else value
 
 
 def _index(items: list[Any], part: str, option: str, above: Sequence[str]) -> int:

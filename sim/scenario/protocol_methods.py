@@ -30,7 +30,7 @@ def unsound_methods(kind: type) -> Iterator[str]:
     }
     for cls in kind.__mro__:
         for name, value in () if _is_ours(cls) else vars(cls).items():
-            if name in hooks or (name in ours and name.startswith("_")):
+            if name in ours and (name in hooks or name[0] == "_" or isinstance(ours[name], property)):
                 yield from _unfit(cls, name, value, ours[name])
             elif name not in ours and name not in declared and not name.startswith("_"):
                 yield from _unused(cls, name, value, kind)
@@ -92,10 +92,9 @@ def _given(method: Any) -> list[str]:
 
 def _takes(cls: type, name: str, value: Any, given: list[str]) -> bool:
     """Whether a class's own method can be called with these arguments, of which the first is the object."""
-    with_object = inspect.isfunction(value)
+    first = 0 if inspect.isfunction(value) else 1
     try:
-        signature = inspect.signature(getattr(cls, name), follow_wrapped=False)
-        signature.bind(*given[0 if with_object else 1 :])
+        inspect.signature(getattr(cls, name), follow_wrapped=False).bind(*given[first:])
     except TypeError:
         return False
     return True
@@ -103,9 +102,11 @@ def _takes(cls: type, name: str, value: Any, given: list[str]) -> bool:
 
 def _unfit(cls: type, name: str, value: Any, other: Any) -> Iterator[str]:
     """Whether a method can be called as the one is in whose place it is."""
+    place, what = defined(value if _is_method(value) else cls), f"{cls.__name__}.{name}"
+    if isinstance(other, property) and _is_method(value):
+        yield f"{place}: {what} must be a property, as it is read without (): write @property above it"
     if name.startswith("__") or not _is_method(other):
         return
-    place, what = defined(value if _is_method(value) else cls), f"{cls.__name__}.{name}"
     form = "async def" if inspect.iscoroutinefunction(_function(other)) else "def"
     if not callable(getattr(cls, name)):
         yield f"{place}: {what} must be a method, `{form} {name}({', '.join(_given(other))})`"
@@ -129,15 +130,13 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     written = {each for base in kind.__mro__ if not _is_ours(base) for each in vars(base)} - {"collected"}
     near = _nearest(name, {hook for hook in hooks if hook not in written})
     others: tuple[type, ...] = (Client, RoundClient) if is_server(kind) else (RoundServer, RoundClient)
-    elsewhere = [
-        each.__name__
-        for each in others
-        if _is_method(value) and name in _fitting(cls, name, value, _hooks(each))
-    ]
-    is_handler = _is_method(value) and name.startswith("on_")
+    is_method = _is_method(value)
+    of_others = [each.__name__ for each in others if name in _fitting(cls, name, value, _hooks(each))]
+    elsewhere = of_others if is_method else []
+    is_handler = is_method and name.startswith("on_")
     if not (near or elsewhere or is_handler or is_server(value)):
         return
-    is_slip = bool(near or elsewhere) and _is_method(value)
+    is_slip = bool(near or elsewhere) and is_method
     if _is_used(name, kind, of_any=not is_slip, as_text=is_handler and not is_slip):
         return
     if is_server(value):
@@ -145,25 +144,20 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     elif elsewhere:
         hint = f"it belongs to a {elsewhere[0]}"
     elif near:
-        of = hooks[near]
-        hint = (
-            f"did you mean {near}({', '.join(_given(of))})?" if _is_method(of) else f"did you mean {near!r}?"
-        )
+        like = f"{near}({', '.join(_given(hooks[near]))})" if is_method else repr(near)
+        hint = f"did you mean {like}?"
     else:
         hint = f"its hooks are {', '.join(each for each in _HOOKS if each in _hooks(kind))}"
-    place = defined(value if _is_method(value) else cls)
+    place = defined(value if is_method else cls)
     yield f"{place}: {cls.__name__}.{name} is used neither by coterie nor by this code; {hint}"
 
 
 def _fitting(cls: type, name: str, value: Any, hooks: Mapping[str, Any]) -> dict[str, Any]:
     """Those hooks that something could be meant for: a method for what takes the same arguments."""
+    alike = {hook: other for hook, other in hooks.items() if _is_method(other) == _is_method(value)}
     if not _is_method(value):
-        return {hook: other for hook, other in hooks.items() if not _is_method(other)}
-    return {
-        hook: other
-        for hook, other in hooks.items()
-        if _is_method(other) and _takes(cls, name, value, _given(other))
-    }
+        return alike
+    return {hook: other for hook, other in alike.items() if _takes(cls, name, value, _given(other))}
 
 
 def _nearest(name: str, hooks: set[str]) -> str | None:

@@ -303,15 +303,19 @@ class Comparison:
         if max(len(group.runs) for group in self.groups) == 1:
             found.append("one seed for each group: no intervals, and no difference can be told from chance")
         for kind in self._budgets():
-            spent = {group.label: group.budget(kind) for group in self.groups}
-            known = {label: each for label, each in spent.items() if not math.isnan(each)}
-            if known and max(known.values()) > (1 + _UNEQUAL) * min(known.values()):
-                least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+            if ends := self.unequal(kind):
+                (least, of_least), (most, of_most) = ends
                 found.append(
-                    f"unequal budgets: {BUDGETS[kind]} per client from {known[least]:,.0f} ({least}) to "
-                    f"{known[most]:,.0f} ({most}); --set run.budget.{kind}=N gives each the same"
+                    f"unequal budgets: {BUDGETS[kind]} per client from {of_least:,.0f} ({least}) to "
+                    f"{of_most:,.0f} ({most}); --set run.budget.{kind}=N gives each the same"
                 )
         return found
+
+    def unequal(self, kind: str) -> list[tuple[str, float]]:
+        """The groups that spent least and most of a kind, and what; none where all spent alike."""
+        spent = [(group.label, group.budget(kind)) for group in self.groups]
+        known = sorted([each for each in spent if not math.isnan(each[1])], key=lambda each: each[1])
+        return [known[0], known[-1]] if known and known[-1][1] > (1 + _UNEQUAL) * known[0][1] else []
 
     def _budgets(self) -> list[str]:
         """What must not differ: what each client of all runs was given, or else what it computed.

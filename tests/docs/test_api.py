@@ -23,3 +23,9 @@ def test_every_name_that_is_exported_is_described() -> None:
     text = page()
     for name in protocols.__all__:
         assert re.search(rf"`{name}\b", text), name
+
+
+def test_what_examples_take_is_exported() -> None:
+    docs = ROOT / "docs"
+    for path in [*docs.rglob("*.md"), *(docs / "examples").rglob("*.py"), ROOT / "README.md"]:
+        assert "from protocols.shared" not in path.read_text(encoding="utf-8"), path

@@ -60,3 +60,17 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
         result = coterie("explain", path, "--at", time, "--client", client)
         assert result.exit_code == 2
         assert problem in result.stderr
+
+
+def test_who_has_finished_is_said_to_have(tmp_path: Path) -> None:
+    overrides = ["run.budget.steps=3", "run.duration=20 s", "devices.override=[{clients=[1], slowdown=9}]"]
+    result = run(tmp_path, QUADRATIC, "protocol.name=gossip", *overrides)
+    path, spent_s = result.directory, result.summary["budget"]["spent_seconds"]
+    assert spent_s[0] < 3 < spent_s[1]
+    said = {}
+    for client in ("0", "1"):
+        shown = coterie("explain", path, "--at", "3 s", "--client", client)
+        assert shown.exit_code == 0, shown.output
+        said[client] = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())["it"]
+    assert said["0"] == f"has finished: its budget was spent at {spent_s[0]:g} s"
+    assert "finished" not in said["1"] and "iteration" in said["1"]

@@ -207,7 +207,7 @@ def test_stated_names_are_refused_rather_than_changed(tmp_path: Path, name: str)
         (f"model.hidden={'[' * 3000}", "must be a list"),
         ("run.seed=1\nrun.compare_alone=true", "must be one value; give each key a --set of its own"),
         ("run.name=a\nb", "must be one value on one line; give each key a --set of its own"),
-        ("network.latency.median=1 s", 'network.latency is "20 ms", which has no keys'),
+        ("run.duration.x=1 s", 'run.duration is "1 min", which has no keys'),
         ("model.hidden.3=1", "model.hidden is a list; after it comes a number from 0 to 0"),
         ("model.hidden.0.x=1", "model.hidden.0 is 8, which has no keys"),
         ("network.loss", 'must be section.key=value, such as --set run.duration="5 min"'),

@@ -1,6 +1,7 @@
 """Reading, overriding and writing scenario files."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +100,41 @@ def test_overrides(small: Path, override: str, read: object) -> None:
             load_scenario(small, [override])
     else:
         assert read(load_scenario(small, [override]))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        (
+            ["data.partition=iid", "data.partition.samples_per_client=7"],
+            lambda s: s.data.partition.samples_per_client == 7,
+        ),
+        (["network.latency=20 ms", "network.latency.value=1 s"], lambda s: s.network.latency.value == 1),
+        (["network.loss=0.5", "network.loss.probability=0.2"], lambda s: s.network.loss.probability == 0.2),
+        (["network.class=[{inside=[[0, 1]], loss=0.5}]", "network.class.0.loss.probability=0.2"], None),
+        (
+            ["clients.topology=links.py:links", "clients.topology.directed=true"],
+            lambda s: s.clients.topology.directed,
+        ),
+    ],
+)
+def test_an_override_reaches_into_what_is_written_as_a_plain_value(
+    small: Path, options: list[str], read: Any
+) -> None:
+    (small.parent / "links.py").write_text(
+        "def links(clients):\n    return [(0, 1), (1, 0), (1, 2), (2, 0)]\n"
+    )
+    scenario = load_scenario(small, options)
+    assert read is None or read(scenario)
+
+
+def test_what_the_kind_has_not_is_refused_by_name(small: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"data\.partition\.alpha = 1 .*allowed: tests, samples_per_client, kind"
+    ):
+        load_scenario(small, ["data.partition=iid", "data.partition.alpha=1"])
+    with pytest.raises(UserError, match=r"network\.latency\.median = \"1 s\" .*allowed: kind, value"):
+        load_scenario(small, ["network.latency=20 ms", "network.latency.median=1 s"])
 
 
 def test_overrides_apply_in_order_and_the_seed_last(small: Path) -> None:

@@ -44,6 +44,13 @@ def with_server(body: str) -> str:
 
 
 REFUSED = {
+    **{
+        f"no property: {name}": (
+            with_client(f"    def {name}(self):  # here\n        return 3\n"),
+            f"Own.{name} must be a property, as it is read without (): write @property above it",
+        )
+        for name in ("samples", "params", "peers", "mixing_weights")
+    },
     "a server of a plain client": (
         with_client("    server = Coordinator\n").replace("class Own(Client):", "class Own(Client):  # here"),
         "Own.server is used neither by coterie nor by this code; a RoundClient has a `server`, others name",

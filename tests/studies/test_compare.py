@@ -208,6 +208,28 @@ def test_who_was_given_as_many_samples_may_make_other_steps_of_them(
     assert any(warning.startswith("unequal budgets") for warning in warnings) == warned
 
 
+def test_the_console_shows_the_time_where_it_differs(small: Small, tmp_path: Path) -> None:
+    copy = tmp_path / "runs"
+    shutil.copytree(small[1].directory.parent, copy)
+    sweep = copy / small[1].directory.name
+    code, output = run("compare", sweep, "--out", tmp_path / "same")
+    assert code == 0 and "time up" not in output
+    for cell, _ in runs_of(small[1]):
+        summary = copy / cell["directory"] / "summary.json"
+        content = json.loads(summary.read_text())
+        content["work"]["time"]["mean"] *= 12 if "gossip" in str(cell["values"]) else 1
+        summary.write_text(json.dumps(content))
+        as_if_written(summary.parent)
+    code, output = run("compare", sweep, "--out", tmp_path / "other")
+    assert code == 0
+    [heads] = [line for line in output.splitlines() if line.endswith("time up")]
+    rows = output[output.index(heads) :].splitlines()[1:5]
+    assert [("gossip" in row, row.rstrip().endswith("48\N{NO-BREAK SPACE}s")) for row in rows] == [
+        ("gossip" in row, "gossip" in row) for row in rows
+    ]
+    assert sum("gossip" in row for row in rows) == 2
+
+
 def test_missing_cells_and_unequal_budgets_are_pointed_out(small: Small, tmp_path: Path) -> None:
     copy = tmp_path / "runs"
     shutil.copytree(small[1].directory.parent, copy)

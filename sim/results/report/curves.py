@@ -49,6 +49,7 @@ def progress_over_time(view: RunView) -> go.Figure | None:
         figure.add_trace(line(level, "alone, at the end", FAINT, hover, dash="dot"))
     if len(view.moves) <= MOST_MOVE_LINES:
         _draw_moves(figure, view, unit_s)
+    _draw_ends(figure, view, unit_s)
     return figure
 
 
@@ -72,13 +73,8 @@ def measured(view: RunView, measure: Measure, panel: Panel, height_px: int = 260
     return figure
 
 
-def observed(view: RunView, name: str) -> go.Figure | None:
-    """What the method observed under a name, over virtual time: the mean, and where most clients are."""
-    panel, who = view.panel(name), "clients"
-    if panel is None:
-        panel, who = view.panel_of_servers(name), "servers"
-    if panel is None:
-        return None
+def observed(view: RunView, name: str, who: str, panel: Panel) -> go.Figure:
+    """What clients or servers observed under a name, over virtual time: the mean, and where most are."""
     chosen = evenly(len(panel.times), MOST_POINTS)
     times, values = panel.times[chosen], panel.values[chosen]
     unit_s = time_axis(figure := blank(260), max(view.end_s, float(times[-1])))
@@ -90,7 +86,7 @@ def observed(view: RunView, name: str) -> go.Figure | None:
     hover = f"Mean <b>%{{y:.4~g}}</b><br>%{{customdata[0]}} {who}, %{{customdata[1]}}"
     mean = Series(times / unit_s, np.nanmean(values, axis=1))
     figure.add_trace(line(mean, "mean", BLUE, hover, hints=hints))
-    figure.update_yaxes(title_text=name)
+    figure.update_yaxes(title_text=name if who == "clients" else f"{name} ({who})")
     return figure
 
 
@@ -234,6 +230,21 @@ def _draw_moves(figure: go.Figure, view: RunView, unit_s: float) -> None:
                 "yanchor": "bottom",
                 "showarrow": False,
             },
+        )
+
+
+def _draw_ends(figure: go.Figure, view: RunView, unit_s: float) -> None:
+    """A dashed line where the first client's budget was spent, and one where the last one's was."""
+    if np.isnan(view.spent_s).all():
+        return
+    for which, client in (("first", np.nanargmin(view.spent_s)), ("last", np.nanargmax(view.spent_s))):
+        at_s = float(view.spent_s[client])
+        words = f"{view.clients[client]} is the {which} to have spent its budget, at {text.duration(at_s)}"
+        figure.add_vline(
+            at_s / unit_s,
+            line={"color": EDGE, "width": 1, "dash": "dash"},
+            annotation={"text": f"{which} budget", "hovertext": words, "font": {"color": FAINT}},
+            annotation_position="bottom left",
         )
 
 

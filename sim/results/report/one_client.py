@@ -80,6 +80,10 @@ def _courses(
         series = Series(when.astype(np.float32), own.astype(np.float32))
         label = f"{name}: {readable(reached[0] if reached else None)}"
         figure.add_trace(line(series, label, BLUE, f"{name} <b>{y}</b>").update(**_of(view, client)))
+        if reached and not np.isnan(spent_s := view.spent_s[[client]]):
+            label = f"budget spent: {text.duration(float(spent_s[0]))}"
+            at = Series(spent_s / unit_s, np.interp(spent_s, *panel.of(client)))
+            figure.add_trace(line(at, label, ORANGE, label).update(**_of(view, client), marker_size=10))
     return figure, unit_s
 
 

@@ -36,7 +36,7 @@ from sim.results.report.heatmaps import learned_graph
 from sim.results.report.html import document, head, help_note, ratio
 from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
 from sim.results.report.network_map import network_map
-from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table
+from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table, worst_client
 from sim.results.report.timeline import clients_shown, timeline
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -72,6 +72,11 @@ def _progress(view: RunView) -> Section:
     if measure.name == "accuracy" and any(move.is_newcomer for move in view.moves):
         lead += (
             " The mean falls when a client arrives: from then on its model counts, which has yet to learn."
+        )
+    if not np.isnan(view.spent_s).all():
+        lead += (
+            " Dashed lines mark where the first client and the last had spent its budget: from then on it "
+            "trains no more, and only merges and serves. Steps per second are of the time until then."
         )
     if models := list(view.get("models") or ()):
         lead += f" Clients have several models ({', '.join(models)}) and are judged by {models[0]}."
@@ -204,17 +209,19 @@ def _one_client(view: RunView) -> Section | None:
     others = enumerate(one_client.other_courses(view))
     columns += [[Picture(f"course-{number}", figure)] for number, figure in others]
     choice = Choice(shown, view.clients[view.worst_first[0]])
-    return Section("One client", [Paragraph(lead), choice, SideBySide(columns)])
+    return Section("One client", [*worst_client(view), Paragraph(lead), choice, SideBySide(columns)])
 
 
 def _observed(view: RunView) -> Section | None:
-    """A curve for each name under which the method observes something."""
-    names = [name for name in view.observed if name != one_client.STALENESS]  # which is shown below
-    pictures = [(number, curves.observed(view, name)) for number, name in enumerate(names)]
-    drawn = [_picture(f"observed-{number}", figure) for number, figure in pictures if figure is not None]
+    """A curve for each name under which the method's clients or servers observe something."""
+    found = [(name, *each) for name in view.observed for each in view.observations(name)]
+    shown = [each for each in found if each[:2] != (one_client.STALENESS, "clients")]  # which is shown below
+    drawn = [
+        _picture(f"observed-{number}", curves.observed(view, *each)) for number, each in enumerate(shown)
+    ]
     if not drawn:
         return None
-    lead = "What the method itself observes: each client's mean from one evaluation to the next."
+    lead = "What the method itself observes: the mean of each from one evaluation to the next."
     return Section("What the method observes", [Paragraph(lead), SideBySide(drawn)])
 
 
@@ -288,7 +295,7 @@ def _consequence(population: Population, move: LifecycleEvent) -> list[Cell]:
 
 
 def _traffic(view: RunView) -> Section:
-    unknown = 'Not recorded: the method observes no "staleness".'
+    unknown = 'Not recorded: the clients observe no "staleness".'
     parts = (
         ("Bytes by message type", "bytes-by-type", bytes_by_type(view), "No message was sent."),
         ("Staleness of the models used", "staleness", curves.staleness(view), unknown),

@@ -1,16 +1,17 @@
-"""The report's tables of clients: what each did and reached, what help was worth, who was hurt by whom."""
+"""The report's tables of clients: what each did, what help was worth, who was hurt, why the worst is so."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.metrics import ALONE, Series
 from sim.results.population import DEPARTURES, Dip, LifecycleEvent, dip_and_recovery
 from sim.results.report import blocks
-from sim.results.report.blocks import Cell, Table
+from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Table
 from sim.results.view import RunView
 from sim.results.waits import kept_waiting_s
 
@@ -18,6 +19,9 @@ Column = tuple[str, Sequence[str | Cell]]
 MOST_HURT = 3  # of each departure
 _MOST_PAIRS = 50_000  # of departures and clients: bounds the time that the report takes
 _WORST_SHARE = 0.9
+_LEAST_SPREAD = 0.1  # of logarithms: what differs by less is as good as the same
+_MOST_QUANTITIES = 8
+_APART = 3.0  # spreads from the median on which something sets a client apart
 
 
 def clients(view: RunView) -> Table:
@@ -84,7 +88,11 @@ def _work(view: RunView) -> list[Column]:
     steps, busy_s, up_s = view.last("training_steps"), view.busy_s, view.up_s
     if steps is not None:
         columns.append(("steps", [blocks.number(int(count)) for count in np.nan_to_num(steps)]))
-        columns.append(("steps/s", [blocks.number(value) for value in _ratio(steps, up_s)]))
+        if not np.isnan(view.spent_s).all():
+            columns.append(("budget spent", [blocks.seconds(value) for value in view.spent_s.tolist()]))
+        columns.append(
+            ("steps/s", [blocks.number(value) for value in _share(steps, view.training_s).tolist()])
+        )
     for name, head in (("gradients", "gradients"), ("samples_seen", "samples seen")):
         if (counts := view.last(name)) is not None and counts.any():
             columns.append((head, [blocks.number(int(count)) for count in np.nan_to_num(counts)]))
@@ -92,7 +100,7 @@ def _work(view: RunView) -> list[Column]:
         columns.append(("device time per step", [blocks.seconds(value) for value in step_s.tolist()]))
     if busy_s is not None:
         columns.append(("up", [blocks.seconds(value) for value in up_s.tolist()]))
-        columns.append(("training", [blocks.share(value) for value in _ratio(busy_s, up_s)]))
+        columns.append(("training", [blocks.share(value) for value in _share(busy_s, up_s).tolist()]))
     if (kept_s := kept_waiting_s(view)) is not None:
         waited_s = [kept_s.get(name, 0.0) for name in view.clients]
         columns.append(("others waited for it", [blocks.seconds(value) for value in waited_s]))
@@ -103,9 +111,9 @@ def _last_event(happening: LifecycleEvent | None) -> str:
     return text.NOTHING if happening is None else f"{happening.event} at {text.duration(happening.time_s)}"
 
 
-def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> list[float | None]:
-    """Client by client; None where there is nothing to divide by."""
-    return [a / b if b > 0 else None for a, b in zip(above.tolist(), below.tolist(), strict=True)]
+def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
+    """Client by client; NaN of nothing."""
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
 
 
 # --- departures ------------------------------------------------------------------------------------------
@@ -195,3 +203,147 @@ def _shares_given(view: RunView, departure: LifecycleEvent) -> dict[int, float] 
     np.maximum.at(largest, source, np.where(source == target, 0.0, weight))
     to_it = (target == departure.client) & (weight > 0)
     return dict(zip(source[to_it].tolist(), (weight[to_it] / largest[source[to_it]]).tolist(), strict=True))
+
+
+# --- the worst client ------------------------------------------------------------------------------------
+
+
+class Quantity(NamedTuple):
+    """A quantity of each client [N], NaN where it is not known.
+
+    more: whether more of it is better. is_effect: of others, which come first where they set a client apart.
+    """
+
+    what: str
+    values: NDArray[np.float64]
+    cell: Callable[[float | None], Cell]
+    more: bool = True
+    is_effect: bool = False
+
+    @property
+    def median(self) -> float:
+        return float(np.nanmedian(self.values))
+
+    def badness(self, client: int) -> float:
+        """By how many times the clients' usual distance from the median it is worse; by ratios, not sums."""
+        nothing = 0.01 * (1.0 if self.cell is blocks.share or not self.median else abs(self.median))
+        ratios = np.log((np.maximum(self.values, 0) + nothing) / (max(self.median, 0.0) + nothing))
+        usual = _LEAST_SPREAD + float(np.nanmedian(np.abs(ratios)))
+        return float(ratios[client]) / usual * (-1 if self.more else 1)
+
+
+def worst_client(view: RunView) -> list[Block]:
+    """The worst client beside the median one; nothing where none was measured, or there is but one."""
+    if view.measure is None or len(view.clients) < 2:
+        return []
+    worst, measure = view.worst_first[0], view.measure[0]
+    measured = view.last(measure.name)
+    assert measured is not None
+    rows = []
+    for row in _rows(view, worst):
+        known = row._replace(values=np.where(np.isnan(measured), np.nan, row.values))
+        if not np.isnan(known.values[worst]):
+            rows.append((known.badness(worst), known))
+    rows.sort(key=lambda each: (each[1].is_effect or each[0] < _APART, -each[0]))
+    name = view.clients[worst]
+    its, median = (measure.text(float(value)) for value in (measured[worst], np.nanmedian(measured)))
+    lead = f"{name} fared worst: {measure.label} {its}, the median client {median}. "
+    lead += "What is worse for it, and seldom so bad, comes first. "
+    is_apart = rows and rows[0][0] >= _APART
+    lead += f"Above all: {rows[0][1].what}." if is_apart else "Nothing that is recorded sets it apart."
+    cells: list[list[str | Cell]] = [
+        [row.what, row.cell(float(row.values[worst])), row.cell(row.median)]
+        for _, row in rows[:_MOST_QUANTITIES]
+    ]
+    table = Table(["", name, "median client"], cells, "quantities")
+    return [Heading("Why the worst client is the worst"), Paragraph(lead), table]
+
+
+def _rows(view: RunView, worst: int) -> Iterator[Quantity]:
+    """Everything known that can be a reason."""
+    if view.get("samples"):
+        yield Quantity("training samples", np.array(view.get("samples"), float), blocks.number)
+    if view.get("class_counts"):
+        classes = (np.array(view.get("class_counts")) > 0).sum(axis=1).astype(float)
+        yield Quantity("classes among them", classes, blocks.number)
+    if (clusters := view.clusters) is not None:
+        yield Quantity("others in its true cluster", _others(clusters), blocks.number)
+    yield Quantity("time up", view.up_s, blocks.seconds)
+    if not np.isnan(view.spent_s).all():
+        spent = np.nan_to_num(view.spent_s, nan=view.end_s)
+        yield Quantity("time until its budget was spent", spent, blocks.seconds)
+    if (step_s := view.device_s_per_step) is not None:
+        yield Quantity("device time per step", step_s, blocks.seconds, more=False)
+    if (steps := view.last("training_steps")) is not None:
+        yield Quantity("training steps", steps, blocks.number, is_effect=True)
+    yield from _whom(view, worst)
+    yield from _measured(view)
+
+
+def _whom(view: RunView, worst: int) -> Iterator[Quantity]:
+    """Whom it listens to, and what it hears of them."""
+    numbers = range(len(view.clients)) if view.clusters is None else view.clusters.tolist()
+    cluster = dict(zip(view.clients, numbers, strict=True))
+    of, to = (
+        pl.col(end).replace_strict(cluster, default=None, return_dtype=pl.Int64) for end in ("actor", "peer")
+    )
+    sent, lost, arrived = (pl.col("event") == event for event in ("sent", "lost", "delivered"))
+    heard = view.messages_to_clients(
+        sent=sent, lost=lost, of_clients=arrived & of.is_not_null(), right=arrived & (of == to)
+    )
+    yield Quantity(
+        "messages to it that were lost", _share(heard["lost"], heard["sent"]), blocks.share, more=False
+    )
+    if view.clusters is not None and (_others(view.clusters)[worst] or not view.graph_times.size):
+        if view.graph_times.size:
+            yield Quantity("weight that it gives its true cluster", _right_weight(view, worst), blocks.share)
+        else:
+            right = _share(heard["right"], heard["of_clients"])
+            yield Quantity("messages to it from its true cluster", right, blocks.share)
+    if (panel := view.panel("staleness")) is not None:
+        ages = _share(np.nansum(panel.values, axis=0), (~np.isnan(panel.values)).sum(axis=0))
+        yield Quantity("age of the models that it used", ages, blocks.seconds, more=False)
+
+
+def _right_weight(view: RunView, worst: int) -> NDArray[np.float64]:
+    """What share of its weight each client gives its true cluster; the worst one when it was up last."""
+    assert view.clusters is not None and view.measure is not None
+    last_s = view.measure[1].of(worst).times[-1]
+    then = view.graph_times[: max(1, np.searchsorted(view.graph_times, last_s, "right"))][-1]
+    shares = []
+    for time_s in (view.graph_times[-1], then):
+        source, target, weight = view.snapshot(time_s)
+        given = np.where(source == target, 0.0, np.maximum(weight, 0.0))
+        right = given * (view.clusters[source] == view.clusters[target])
+        of_right, of_all = (np.bincount(source, each, len(view.clients)) for each in (right, given))
+        shares.append(_share(of_right, of_all))
+    shares[0][worst] = shares[1][worst]
+    return shares[0]
+
+
+def _others(clusters: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How many others are in the true cluster of each client [N]."""
+    _, place, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    return (sizes[place] - 1).astype(np.float64)
+
+
+def _measured(view: RunView) -> Iterator[Quantity]:
+    """What its models are worth without the others, where that was measured."""
+    assert view.measure is not None
+    measure, panel = view.measure
+    cell = blocks.share if measure.is_share else blocks.number
+    if not np.isnan(view.spent_s).all():
+        curves = [panel.of(client) for client in range(len(view.clients))]
+        ends = zip(curves, view.spent_s.tolist(), strict=True)
+        fell = np.array(
+            [np.interp(at_s, *of) - of.values[-1] if of.times.size else np.nan for of, at_s in ends]
+        )
+        fell = np.maximum(0.0, fell if measure.higher_is_better else -fell)
+        yield Quantity(
+            f"{measure.label} lost after its budget was spent", fell, cell, more=False, is_effect=True
+        )
+    names = {f"{measure.label} alone": measure.name + ALONE}
+    names |= {f"{measure.label} of {name}": f"{measure.name}_of_{name}" for name in view.get("models") or ()}
+    for label, name in names.items():
+        if (values := view.last(name)) is not None:
+            yield Quantity(label, values, cell, measure.higher_is_better, is_effect=True)

@@ -107,6 +107,14 @@ class _Engine(_Table):
     memory_per_client: int | float
 
 
+class _Budget(_Table):
+    """What each client might spend, under the name of what is limited, and when that was spent."""
+
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")  # type: ignore[misc]
+
+    spent_seconds: NotRequired[list[Number]]
+
+
 class _Summary(_Table):
     """summary.json; docs/results.md says what each key means. Keys that are not here are for people."""
 
@@ -139,6 +147,9 @@ class _Summary(_Table):
     bytes_by_type: NotRequired[dict[str, tuple[int, int]]]
     rounds: NotRequired[dict[str, int] | None]
     clusters: NotRequired[list[int] | None]
+    class_counts: NotRequired[list[list[int]] | None]
+    samples: NotRequired[list[int]]
+    budget: NotRequired[_Budget | None]
     failed: NotRequired[_Failed | None]
     non_finite: NotRequired[_NotFinite | None]
     interrupted: NotRequired[bool]

@@ -62,6 +62,8 @@ class DeviceCompute(Compute):
 
     steps_begun = 0
     """Training steps under way, where there is a budget that they count for."""
+    spent_s: float | None = None
+    """When the budget was spent, and what had begun was done."""
 
     def __init__(
         self,
@@ -148,6 +150,10 @@ class DeviceCompute(Compute):
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""
         self._state, self._steps_done = None, 0
+
+    def has_finished(self) -> None:
+        if self.spent_s is None and not self.steps_begun:
+            self.spent_s = self.device.now_s
 
     def initial(self) -> vectors.Vector:
         return self._initial

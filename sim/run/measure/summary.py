@@ -47,6 +47,7 @@ def summarise(
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
         "class_counts": _class_counts(simulation),
+        "samples": [client.compute.samples for client in simulation.clients],
         "client_names": [client.name for client in simulation.clients],
         "places": None if simulation.network.places is None else dict(simulation.network.places),
         "rounds": _rounds(simulation),
@@ -215,12 +216,13 @@ def _client_counts(simulation: Simulation) -> dict[str, int]:
 
 
 def _budget(simulation: Simulation) -> dict[str, Any] | None:
-    """What each client might spend, and how many of those that are up have; None without a budget."""
+    """What each client might spend, how many of those that are up have, and when; None without a budget."""
     budget = simulation.scenario.run.budget
     if budget is None:
         return None
     finished = sum(client.finished for client in simulation.clients_up)
-    return {budget.kind: budget.limit, "finished": finished}
+    spent_s = [client.compute.spent_s for client in simulation.clients]
+    return {budget.kind: budget.limit, "finished": finished, "spent_seconds": spent_s}
 
 
 def _work(simulation: Simulation) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.learning.engine.replay.replay_log import WalkError
 from sim.results.store.output_dir import READS
@@ -81,10 +82,19 @@ def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str
         yield "state", "none: nothing is left of it, or it has not joined yet"
         return
     if client.up:
-        yield "it", actor.status.whereabouts
+        yield "it", _whereabouts(client, actor)
     yield "mailbox", ", ".join(actor.status.inbox) or "empty"
     yield "peers", ", ".join(actor.peers) or "none"
     for name, value in sorted(vars(actor).items()):
         if not name.startswith("_") and name not in _OF_THE_FRAMEWORK:
             shown = _ADDRESS.sub("", " ".join(repr(value).split()))
             yield name, shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}..."
+
+
+def _whereabouts(client: ClientLife, actor: Client) -> str:
+    """What it does and waits for; of one that trains no more, that, and since when."""
+    if client.compute.spent_s is None:
+        return actor.status.whereabouts
+    waits = actor.status.waiting_for
+    since = f"has finished: its budget was spent at {client.compute.spent_s:g} s"
+    return f"{since}; waits for {waits}" if waits else since

@@ -50,7 +50,7 @@ def test_each_name_has_a_curve_and_each_client_its_own(tmp_path: Path) -> None:
     of_each = figures(page)["course-1"]
     assert {trace.get("meta") for trace in of_each["data"]} == {None, *CLIENTS}
     assert set(titled(page, "kept")) == {"observed-1", "course-2"}
-    assert set(titled(page, "accepted")) == {"observed-2"}  # of servers: no client has it
+    assert set(titled(page, "accepted (servers)")) == {"observed-2"}  # no client has it
     assert "servers" in json.dumps(figures(page)["observed-2"])
 
 
@@ -59,12 +59,27 @@ def test_the_curve_is_the_mean(tmp_path: Path) -> None:
 
     run = write_run(tmp_path, **SMALL, observed={"helped": CLIENTS, "accepted": ["server-0", "server-1"]})
     for name, least in (("helped", 5.5), ("accepted", 0.5)):
-        figure = observed(RunView(run), name)
-        assert figure is not None
+        view = RunView(run)
+        [(who, panel)] = view.observations(name)
+        figure = observed(view, name, who, panel)
         [mean] = [trace for trace in figure.data if trace.name == "mean"]
         times = np.linspace(0, END_S, 5)[1:]
         np.testing.assert_allclose(mean.x, times / 60)
         np.testing.assert_allclose(mean.y, least + times / END_S)
+
+
+def test_what_servers_observe_is_shown_under_any_name(tmp_path: Path) -> None:
+    """Also under one that clients use, and as "staleness", which has a picture of its own for clients."""
+    observed = {"staleness": ["server-0"], "kept": [*CLIENTS[3:5], "server-0"]}
+    page = write_report(write_run(tmp_path, **SMALL, staleness=False, observed=observed)).read_text("utf-8")
+    [of_servers] = titled(page, "staleness (servers)").values()
+    [mean] = [trace for trace in of_servers["data"] if trace["name"] == "mean"]
+    assert len(mean["customdata"]) == 4
+    assert "Not recorded: the clients observe no" in page
+    assert len(titled(page, "kept (servers)")) == 1 and len(titled(page, "kept")) == 2
+    both = write_run(tmp_path / "both", **SMALL, observed={"staleness": ["server-0"]})
+    page = write_report(both).read_text("utf-8")
+    assert {"staleness", "observed-0"} <= set(figures(page)) and "Not recorded" not in page
 
 
 def test_what_the_observer_measures_is_no_observation_of_the_method(tmp_path: Path) -> None:
@@ -84,7 +99,7 @@ def test_a_run_of_ones_own_method_shows_what_it_observes(tmp_path: Path) -> None
     page = (result.directory / "report.html").read_text(encoding="utf-8")
     assert set(titled(page, "norm")) == {"observed-0", "course-1"}
     assert len(titled(page, "a <b>name</b> of several words")) == 2
-    assert "model was used" not in page and "Not recorded: the method observes no" in page
+    assert "model was used" not in page and "Not recorded: the clients observe no" in page
     assert {"measure-loss", "course-0", "classes"} <= set(figures(page))
     counts = result.summary["class_counts"]
     assert np.array(counts).sum() == 48 and np.array(counts).shape == (3, 2)

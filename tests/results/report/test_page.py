@@ -96,7 +96,7 @@ def test_same_directory_same_page_and_nothing_else_is_read(tmp_path):
     [
         ({"graph": False}, {"learned-graph", "weights-over-time"}, "learned no collaboration graph"),
         ({"clusters": None}, {"weights-over-time"}, "Row i, column j"),
-        ({"staleness": False}, {"staleness"}, "Not recorded: the method observes no"),
+        ({"staleness": False}, {"staleness"}, "Not recorded: the clients observe no"),
         ({"messages": False}, {"progress-over-bytes", "bytes-by-type"}, "No message was sent"),
         ({"measure": None}, {"progress-over-time", "progress-over-bytes", "gains"}, "Nothing was evaluated"),
         ({"alone": False}, {"gains"}, "of the clients"),

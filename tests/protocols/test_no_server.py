@@ -1,0 +1,91 @@
+"""A client that names no server has that of federated averaging; what does not suit it is told."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from protocols import Contribution, RoundClient, Vector
+from sim.run.live.simulation import Simulation
+from tests.protocols.worlds import QUADRATIC, make, messages
+
+HERE = f"protocol.name={__name__}"
+
+
+@dataclass(frozen=True)
+class Trained:
+    model: Vector
+
+
+@dataclass(frozen=True)
+class Weighed:
+    params: Vector
+    samples: int
+
+
+class Other(RoundClient):
+    async def work(self, task):
+        self.params = await self.trained(task.params)
+        return Trained(self.params)
+
+
+class AsksForMore(RoundClient):
+    async def work(self, task):
+        self.params = await self.trained(task.model)
+        return Contribution(self.params, self.samples)
+
+
+class Learns(RoundClient):
+    def learn(self, news):
+        self.params = news.model
+
+
+class OwnMistake(RoundClient):
+    async def work(self, task):
+        return self.settings.strength
+
+
+class Averaged(RoundClient):
+    async def work(self, task):
+        self.params = await self.trained(task.params)
+        return Weighed(self.params, self.samples)
+
+
+@contextmanager
+def failed(*scenario: str) -> Iterator[Simulation]:
+    """A run whose clients or servers may fail."""
+    world = make(*scenario)
+    with closing(world):
+        world.run()
+        yield world
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "Other",
+            "work() returned Trained, and the server averages Contributions (params, samples): return one",
+        ),
+        ("AsksForMore", "asks for model, which the server's Assignment has not"),
+        ("Learns", "asks for model, which the server's GlobalModel has not"),
+    ],
+)
+def test_what_does_not_suit_the_server_is_told(name: str, said: str) -> None:
+    with failed(QUADRATIC, f"{HERE}:{name}", "protocol.broadcast=all") as world:
+        first = world.supervisor.failures[0]
+        assert (
+            first.error.startswith("TypeError: ") and said in first.error and "`server = ...`" in first.error
+        )
+        assert (name in first.error or name == "Other") and first.time_s < 2
+
+
+def test_a_mistake_of_ones_own_is_left_as_it_is() -> None:
+    with failed(QUADRATIC, f"{HERE}:OwnMistake") as world:
+        assert world.supervisor.failures[0].error.startswith("AttributeError: ")
+
+
+def test_who_is_to_be_averaged_needs_no_server_of_its_own() -> None:
+    with failed(QUADRATIC, f"{HERE}:Averaged") as world:
+        assert not world.supervisor.failures and len(messages(world, "Weighed")) > 8
