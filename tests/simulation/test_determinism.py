@@ -94,22 +94,18 @@ def test_a_second_run_is_the_first(tmp_path: Path, protocol: str, shuffle: str) 
     assert trace_hash() != trace_hash("run.seed=2")
 
 
-def test_verify_finds_no_difference(tmp_path: Path) -> None:
+def test_verify_finds_no_difference_and_runs_the_code_that_ran_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another coterie is installed."""
+    (tmp_path / "installed" / "sim").mkdir(parents=True)
+    (tmp_path / "installed" / "sim" / "__main__.py").write_text("raise SystemExit('another one')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
     file = write(tmp_path, QUADRATIC)
     options = ["--set", "protocol.name=cobo", "--set", "run.duration=1 s", "--set", "run.evaluate_every=1 s"]
     result = CliRunner().invoke(app, ["run", str(file), "--verify", "--out", str(tmp_path), *options])
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[-1] == "verified: the second run has the same trace"
-
-
-def test_verify_runs_the_code_that_ran_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another coterie is installed."""
-    (tmp_path / "installed" / "sim").mkdir(parents=True)
-    (tmp_path / "installed" / "sim" / "__main__.py").write_text("raise SystemExit('another one')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
-    options = ["--set", "run.duration=1 s", "--set", "run.evaluate_every=1 s", "--out", str(tmp_path)]
-    result = CliRunner().invoke(app, ["run", str(write(tmp_path, QUADRATIC)), "--verify", *options])
-    assert result.exit_code == 0, result.output
 
 
 READS = """\
