@@ -45,9 +45,10 @@ def test_who_is_told_that_it_was_the_last_round_has_not_spent_its_budget() -> No
         assert budget == {"steps": 2, "finished": 4, "spent_seconds": [2.25] * 4}
 
 
-def test_nobody_is_waited_for_who_is_down_or_only_comes_later() -> None:
+@pytest.mark.parametrize("budget", [(), ("run.budget.steps=50",)])
+def test_nobody_is_waited_for_who_is_down_or_only_comes_later(budget: tuple[str, ...]) -> None:
     text = WORLD[0] + churn("crash", 1, "0.1 s") + churn("crash", 2, "0.2 s") + churn("rejoin", 2, "900 s")
-    with ran(text, *WORLD[1:], *FEDAVG, "protocol.rounds=3", "protocol.patience=2 s") as world:
+    with ran(text, *WORLD[1:], *FEDAVG, "protocol.rounds=3", "protocol.patience=2 s", *budget) as world:
         assert world.loop.time() < 30
 
 
