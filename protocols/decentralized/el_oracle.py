@@ -12,7 +12,7 @@ waits for others than the neighbours of a round, so that clients may be several 
 Differences to the paper: clients come and go. The graph is one of those whom a client believes to be up, and
 clients that believe otherwise draw other graphs until they have heard the same; who is told a model by one
 that is no neighbour of its own answers with its own. With an odd product of s and their number there is no
-such graph, and s is one less. A neighbour that stays silent for `patience` is left out, and its weight given
+such graph, and s is one more. A neighbour that stays silent for `patience` is left out, and its weight given
 to the client itself.
 """
 
@@ -53,7 +53,7 @@ def regular_graph(names: tuple[str, ...], degree: int, seed: int, number: int) -
     """The neighbours of each of `names` in round `number`, the same whoever asks."""
     count = len(names)
     degree = min(degree, count - 1)
-    degree -= degree * count % 2
+    degree += degree * count % 2  # one less may be none
     drawn_by = int(shared_uniform(seed, "regular graph", number) * 2**53)
     # Its algorithm pairs free ends at random, which hardly ever succeeds if most pairs are linked.
     if 2 * degree > count:

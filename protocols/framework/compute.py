@@ -63,7 +63,7 @@ class Compute(ABC):
 
     @abstractmethod
     def has_finished(self) -> None:
-        """Its client trains no more: there is no budget left."""
+        """Its client trains no more: its budget is spent, or the rounds of its server are over."""
 
     @abstractmethod
     def initial(self) -> Vector:

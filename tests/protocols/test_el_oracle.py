@@ -60,8 +60,9 @@ def test_graphs_are_regular_simple_and_others_in_each_round(clients: int, degree
         assert together.number_of_edges() == clients * (clients - 1) / 2
 
 
-def test_of_an_odd_number_the_degree_is_even_and_few_are_all_linked() -> None:
-    assert {len(near) for near in regular_graph(("a", "b", "c", "d", "e"), 3, 1, 0).values()} == {2}
+def test_of_an_odd_number_the_degree_is_even_but_not_none_and_few_are_all_linked() -> None:
+    assert {len(near) for near in regular_graph(("a", "b", "c", "d", "e"), 3, 1, 0).values()} == {4}
+    assert {len(near) for near in regular_graph(("a", "b", "c", "d", "e"), 1, 1, 0).values()} == {2}
     assert {len(near) for near in regular_graph(("a", "b", "c"), 8, 1, 0).values()} == {2}
     assert regular_graph(("a",), 4, 1, 0) == {"a": []}
 

@@ -6,6 +6,7 @@ import pytest
 from actors.message import Envelope
 from protocols.shared.server_rounds import LastRound
 from sim.run.live.simulation import Simulation
+from sim.run.measure.summary import summarise
 from tests.protocols.test_fedavg import server
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, cut, learner, messages, params, ran
 
@@ -35,9 +36,19 @@ def test_each_server_has_its_rounds() -> None:
         assert world.loop.time() < 100
 
 
-def test_nobody_is_waited_for_who_is_down_or_only_comes_later() -> None:
+def test_who_is_told_that_it_was_the_last_round_has_not_spent_its_budget() -> None:
+    with ran(*WORLD, *FEDAVG, "protocol.rounds=3", "run.budget.steps=5") as world:
+        budget = summarise(world, None, 0.0, False)["budget"]
+        assert budget == {"steps": 5, "finished": 0, "spent_seconds": [None] * 4}
+    with ran(*WORLD, *FEDAVG, "protocol.rounds=3", "run.budget.steps=2") as world:
+        budget = summarise(world, None, 0.0, False)["budget"]
+        assert budget == {"steps": 2, "finished": 4, "spent_seconds": [2.25] * 4}
+
+
+@pytest.mark.parametrize("budget", [(), ("run.budget.steps=50",)])
+def test_nobody_is_waited_for_who_is_down_or_only_comes_later(budget: tuple[str, ...]) -> None:
     text = WORLD[0] + churn("crash", 1, "0.1 s") + churn("crash", 2, "0.2 s") + churn("rejoin", 2, "900 s")
-    with ran(text, *WORLD[1:], *FEDAVG, "protocol.rounds=3", "protocol.patience=2 s") as world:
+    with ran(text, *WORLD[1:], *FEDAVG, "protocol.rounds=3", "protocol.patience=2 s", *budget) as world:
         assert world.loop.time() < 30
 
 

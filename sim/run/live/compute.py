@@ -152,7 +152,7 @@ class DeviceCompute(Compute):
         self._state, self._steps_done = None, 0
 
     def has_finished(self) -> None:
-        if self.spent_s is None and not self.steps_begun:
+        if self.spent_s is None and not self.steps_left and not self.steps_begun:
             self.spent_s = self.device.now_s
 
     def initial(self) -> vectors.Vector:

@@ -24,10 +24,9 @@ class Milestones:
         self._simulation = simulation
         self._every = run.evaluate_every.count
         self._limit = run.iterations
-        self._has_budget = run.budget is not None
         method = simulation.scenario.protocol.settings
         has_last_round = isinstance(method, RoundSettings) and method.rounds is not None
-        self._may_finish = self._has_budget or has_last_round
+        self._may_finish = run.budget is not None or has_last_round
         # Numbers of iterations at which something may have to be done; 0: none.
         self._next_evaluation = self._every or 0
         self._last_iteration = self._limit or 0
@@ -50,7 +49,7 @@ class Milestones:
             self._next_evaluation = (least // self._every + 1) * self._every
             simulation.loop.call_at_observer(simulation.loop.time(), simulation.observer.evaluate)
         if self._all(lambda client: client.finished):
-            ends = not (self._has_budget and self._budget_to_come())
+            ends = not self._budget_to_come()
         else:
             ends = limit is not None and self._all(lambda client: client.has_done(limit))
         if ends:
@@ -71,8 +70,10 @@ class Milestones:
         return someone
 
     def _budget_to_come(self) -> bool:
-        """Whether somebody who has some of its budget left is still to come, or to come back."""
+        """Whether all who are up have spent theirs, and others are still to come, or to come back."""
         simulation = self._simulation
+        if any(client.compute.steps_left for client in simulation.clients_up):
+            return False  # the rounds of its server are over
         return any(
             simulation.clients[index].compute.steps_left
             for event in simulation.events

@@ -220,7 +220,7 @@ def _budget(simulation: Simulation) -> dict[str, Any] | None:
     budget = simulation.scenario.run.budget
     if budget is None:
         return None
-    finished = sum(client.finished for client in simulation.clients_up)
+    finished = sum(client.compute.spent_s is not None for client in simulation.clients_up)
     spent_s = [client.compute.spent_s for client in simulation.clients]
     return {budget.kind: budget.limit, "finished": finished, "spent_seconds": spent_s}
 
