@@ -208,7 +208,7 @@ def _shares_given(view: RunView, departure: LifecycleEvent) -> dict[int, float] 
 # --- the worst client ------------------------------------------------------------------------------------
 
 
-class Quantity(NamedTuple):
+class Reason(NamedTuple):
     """A quantity of each client [N], NaN where it is not known.
 
     more: whether more of it is better. is_effect: of others, which come first where they set a client apart.
@@ -259,28 +259,28 @@ def worst_client(view: RunView) -> list[Block]:
     return [Heading("Why the worst client is the worst"), Paragraph(lead), table]
 
 
-def _rows(view: RunView, worst: int) -> Iterator[Quantity]:
+def _rows(view: RunView, worst: int) -> Iterator[Reason]:
     """Everything known that can be a reason."""
     if view.get("samples"):
-        yield Quantity("training samples", np.array(view.get("samples"), float), blocks.number)
+        yield Reason("training samples", np.array(view.get("samples"), float), blocks.number)
     if view.get("class_counts"):
         classes = (np.array(view.get("class_counts")) > 0).sum(axis=1).astype(float)
-        yield Quantity("classes among them", classes, blocks.number)
+        yield Reason("classes among them", classes, blocks.number)
     if (clusters := view.clusters) is not None:
-        yield Quantity("others in its true cluster", _others(clusters), blocks.number)
-    yield Quantity("time up", view.up_s, blocks.seconds)
+        yield Reason("others in its true cluster", _others(clusters), blocks.number)
+    yield Reason("time up", view.up_s, blocks.seconds)
     if not np.isnan(view.spent_s).all():
         spent = np.nan_to_num(view.spent_s, nan=view.end_s)
-        yield Quantity("time until its budget was spent", spent, blocks.seconds)
+        yield Reason("time until its budget was spent", spent, blocks.seconds)
     if (step_s := view.device_s_per_step) is not None:
-        yield Quantity("device time per step", step_s, blocks.seconds, more=False)
+        yield Reason("device time per step", step_s, blocks.seconds, more=False)
     if (steps := view.last("training_steps")) is not None:
-        yield Quantity("training steps", steps, blocks.number, is_effect=True)
+        yield Reason("training steps", steps, blocks.number, is_effect=True)
     yield from _whom(view, worst)
     yield from _measured(view)
 
 
-def _whom(view: RunView, worst: int) -> Iterator[Quantity]:
+def _whom(view: RunView, worst: int) -> Iterator[Reason]:
     """Whom it listens to, and what it hears of them."""
     numbers = range(len(view.clients)) if view.clusters is None else view.clusters.tolist()
     cluster = dict(zip(view.clients, numbers, strict=True))
@@ -291,18 +291,18 @@ def _whom(view: RunView, worst: int) -> Iterator[Quantity]:
     heard = view.messages_to_clients(
         sent=sent, lost=lost, of_clients=arrived & of.is_not_null(), right=arrived & (of == to)
     )
-    yield Quantity(
+    yield Reason(
         "messages to it that were lost", _share(heard["lost"], heard["sent"]), blocks.share, more=False
     )
     if view.clusters is not None and (_others(view.clusters)[worst] or not view.graph_times.size):
         if view.graph_times.size:
-            yield Quantity("weight that it gives its true cluster", _right_weight(view, worst), blocks.share)
+            yield Reason("weight that it gives its true cluster", _right_weight(view, worst), blocks.share)
         else:
             right = _share(heard["right"], heard["of_clients"])
-            yield Quantity("messages to it from its true cluster", right, blocks.share)
+            yield Reason("messages to it from its true cluster", right, blocks.share)
     if (panel := view.panel("staleness")) is not None:
         ages = _share(np.nansum(panel.values, axis=0), (~np.isnan(panel.values)).sum(axis=0))
-        yield Quantity("age of the models that it used", ages, blocks.seconds, more=False)
+        yield Reason("age of the models that it used", ages, blocks.seconds, more=False)
 
 
 def _right_weight(view: RunView, worst: int) -> NDArray[np.float64]:
@@ -327,7 +327,7 @@ def _others(clusters: NDArray[np.int64]) -> NDArray[np.float64]:
     return (sizes[place] - 1).astype(np.float64)
 
 
-def _measured(view: RunView) -> Iterator[Quantity]:
+def _measured(view: RunView) -> Iterator[Reason]:
     """What its models are worth without the others, where that was measured."""
     assert view.measure is not None
     measure, panel = view.measure
@@ -339,11 +339,11 @@ def _measured(view: RunView) -> Iterator[Quantity]:
             [np.interp(at_s, *of) - of.values[-1] if of.times.size else np.nan for of, at_s in ends]
         )
         fell = np.maximum(0.0, fell if measure.higher_is_better else -fell)
-        yield Quantity(
+        yield Reason(
             f"{measure.label} lost after its budget was spent", fell, cell, more=False, is_effect=True
         )
     names = {f"{measure.label} alone": measure.name + ALONE}
     names |= {f"{measure.label} of {name}": f"{measure.name}_of_{name}" for name in view.get("models") or ()}
     for label, name in names.items():
         if (values := view.last(name)) is not None:
-            yield Quantity(label, values, cell, measure.higher_is_better, is_effect=True)
+            yield Reason(label, values, cell, measure.higher_is_better, is_effect=True)
