@@ -1,4 +1,5 @@
-"""What hypothesis draws: the same examples always; in `make test-deep` new ones, and ten times as many."""
+"""What hypothesis draws: the same examples always; with `--hypothesis-profile=fresh` new ones, and in
+`make test-deep` ten times as many."""
 
 from hypothesis import HealthCheck, settings
 
@@ -6,9 +7,10 @@ _USUAL = 100
 
 
 def register() -> None:
-    """Name both; `--hypothesis-profile=deep` chooses the second. No deadlines: a machine may be busy."""
+    """Name all three; `--hypothesis-profile=...` chooses another. No deadlines: a machine may be busy."""
     common = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("same", common, derandomize=True, max_examples=_USUAL)
+    settings.register_profile("fresh", common, print_blob=True, max_examples=_USUAL)
     settings.register_profile("deep", common, print_blob=True, max_examples=10 * _USUAL)
     settings.load_profile("same")
 
