@@ -195,7 +195,8 @@ FORM = {
         "Mine.combine() must be written `def combine(...)`, without async",
     ),
     "a hook of servers without rounds that nobody awaits": (
-        f"{BEGIN}\n\nclass Mine(AsyncServer):\n    async def arrived(self, work, client, staleness):  # here\n"
+        f"{BEGIN}\n\nclass Mine(AsyncServer):\n"
+        "    async def arrived(self, work, client, staleness):  # here\n"
         "        pass\n\n\nclass Own(AsyncClient):\n    server = Mine\n",
         "Mine.arrived() must be written `def arrived(...)`, without async",
     ),
