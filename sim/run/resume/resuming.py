@@ -153,8 +153,8 @@ class Earlier:
         if planned_s is None or self.ended_s < planned_s:
             raise UserError(
                 f"{self.path} has ended at {self.ended_s:g} s by iterations, rounds, budget or "
-                "run.converged; --until prolongs only what has ended by its duration; `coterie run` its scenario.toml "
-                "with another --set of what ended it"
+                "run.converged; --until prolongs only what has ended by its duration; `coterie run` its "
+                "scenario.toml with another --set of what ended it"
             )
 
     def require_later(self, end_s: float) -> None:
