@@ -86,15 +86,23 @@ def _time(scenario: Scenario) -> str:
     ends = [f"{text.duration(run.duration)} virtual"] if run.duration is not None else []
     ends += [f"{run.iterations:,} iterations"] if run.iterations is not None else []
     ends += [f"{_budget(run.budget)} of each client"] if run.budget is not None else []
+    ends += [f"{rounds:,} rounds"] if (rounds := _last_round(scenario)) is not None else []
     some = f", {text.share(run.evaluate_share)} of the clients" if run.evaluate_share < 1 else ""
     return f"{' or '.join(ends)}, evaluated every {run.evaluate_every} ({_evaluated(scenario)}{some})"
+
+
+def _last_round(scenario: Scenario) -> int | None:
+    """After how many rounds of the server it ends; None if by no number of them."""
+    method = scenario.protocol.settings
+    return None if scenario.protocol.alone or not isinstance(method, RoundSettings) else method.rounds
 
 
 def _evaluated(scenario: Scenario) -> str:
     """How often: at time 0, then regularly, and at the end."""
     run, every = scenario.run, scenario.run.evaluate_every
     if run.duration is not None and every.seconds is not None:
-        at_most = "at most " if run.iterations is not None or run.budget is not None else ""
+        ends_sooner = (run.iterations, run.budget, _last_round(scenario)) != (None, None, None)
+        at_most = "at most " if ends_sooner else ""
         before_the_end = math.ceil(run.duration / every.seconds - 1e-9) - 1
         return f"{at_most}{2 + before_the_end:,} times"
     if run.iterations is not None and every.count is not None:

@@ -27,13 +27,14 @@ class TextFormat:
     strip: str
 
 
-def read_table(file: InputFile, text: TextFormat) -> pl.DataFrame:
+def read_table(file: InputFile, text: TextFormat, wanted: Sequence[str] = ()) -> pl.DataFrame:
     """The columns of a .parquet file, or else of a file of text, whose values are all texts (null: empty).
 
-    Columns of a .parquet file are texts or numbers (int64, float64). Raises UserError.
+    Columns of a .parquet file are texts or numbers (int64, float64); if it has all that are `wanted`, others
+    may be anything. Raises UserError.
     """
     if file.path.suffix == ".parquet":
-        found = file.parsed(lambda content: _parquet(file, content), "a Parquet table")
+        found = file.parsed(lambda content: _parquet(file, content, wanted), "a Parquet table")
     else:
         found = file.parsed(lambda content: _csv(content, text), "a table of text in UTF-8")
     names = [name.strip() for name in found.column_names]
@@ -49,7 +50,7 @@ def read_table(file: InputFile, text: TextFormat) -> pl.DataFrame:
 
 def parquet_rows(file: InputFile, columns: Sequence[str]) -> list[Row]:
     """The rows of a .parquet file that has these columns, as those of a CSV file are. UserError."""
-    frame = read_table(file, TextFormat(",", "", (), ""))
+    frame = read_table(file, TextFormat(",", "", (), ""), columns)
     file.require_columns(frame.columns, columns)
     texts = frame.select(columns).cast(pl.String).fill_null("").iter_rows(named=True)
     return [Row(file, f"row {number}", values) for number, values in enumerate(texts, 1)]
@@ -68,12 +69,13 @@ def _csv(content: bytes, text: TextFormat) -> pa.Table:
     return csv.read_csv(pa.BufferReader(content), reading, parsing, converting)
 
 
-def _parquet(file: InputFile, content: bytes) -> pa.Table:
+def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table:
     sizes = pq.read_metadata(pa.BufferReader(content))
     if sizes.num_rows * sizes.num_columns * 8 > input_file.LIMIT_BYTES:  # equal values take next to no bytes
         raise file.refusal(f"has {sizes.num_rows:,} rows of {sizes.num_columns} columns, which are too many")
     table = pq.read_table(pa.BufferReader(content))
-    return pa.table({name: _plain(file, name, table[name]) for name in table.column_names})
+    names = wanted if wanted and {*wanted} <= {*table.column_names} else table.column_names
+    return pa.table({name: _plain(file, name, table[name]) for name in names})
 
 
 def _plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

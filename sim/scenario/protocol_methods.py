@@ -68,7 +68,7 @@ def _hooks(kind: type) -> dict[str, Any]:
     found = set(_HOOKS)
     for cls in filter(_is_ours, kind.__mro__):
         found |= vars(cls).get("__annotations__", {}).keys() & vars(cls).keys()
-        if cls.__name__ in ("RoundServer", "RoundClient"):
+        if cls.__name__ in ("RoundServer", "RoundClient", "AsyncServer", "AsyncClient"):
             found |= {name for name, value in vars(cls).items() if inspect.isfunction(value)}
     return {name: what for name, what in _of_ours(kind).items() if name in found and not name.startswith("_")}
 

@@ -151,3 +151,11 @@ def test_what_the_trace_will_weigh(tmp_path: Path) -> None:
     )
     assert trace("run.duration=100 s").endswith("so 120 kB if each such step sends one")
     assert trace("run.keep_messages=false") == "without messages (run.keep_messages)"
+
+
+def test_the_last_round_of_a_server_ends_it(tmp_path: Path) -> None:
+    text = changed(SHORT, 'name = "gossip"\nperiod = "500 ms"', 'name = "fedavg"\nrounds = 3')
+    assert rows(tmp_path, text)["time"] == "10 s virtual or 3 rounds, evaluated every 3 s (at most 5 times)"
+    assert (
+        rows(tmp_path, text, "protocol.alone=true")["time"] == "10 s virtual, evaluated every 3 s (5 times)"
+    )

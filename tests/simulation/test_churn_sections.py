@@ -187,10 +187,10 @@ def test_a_table_says_when_clients_are_up(tmp_path: Path, end: str) -> None:
         ]
 
 
-def test_a_table_may_be_parquet_and_its_times_pass_faster(tmp_path: Path) -> None:
+def test_a_table_may_be_parquet_with_more_columns_and_its_times_pass_faster(tmp_path: Path) -> None:
     faster = of_table(tmp_path, speedup="1000", clients="[0, 1, 2]")
     frame = pl.read_csv(SIX.encode()).with_columns(pl.col("start_s", "end_s") * 1000.0)
-    frame.write_parquet(tmp_path / "up.parquet")
+    frame.with_columns(seen=pl.datetime(2026, 1, 1)).write_parquet(tmp_path / "up.parquet")
     as_parquet = moves(tmp_path, faster.replace("up.csv", "up.parquet"))
     plain = moves(tmp_path, of_table(tmp_path, clients="[0, 1, 2]"))
     assert as_parquet == plain and len(plain) == 6

@@ -11,6 +11,7 @@ from tests.simulation.worlds import QUADRATIC, write
 BEGIN = """\
 from protocols.framework.client import Client
 from protocols.framework.server import Server, ServerPlan
+from protocols.shared.async_server import AsyncClient, AsyncServer
 from protocols.shared.server_rounds import RoundClient, RoundServer
 
 
@@ -192,6 +193,21 @@ FORM = {
         f"{BEGIN}\n\nclass Mine(RoundServer):\n    async def combine(self, answers, number):  # here\n"
         "        pass\n\n\nclass Own(RoundClient):\n    server = Mine\n",
         "Mine.combine() must be written `def combine(...)`, without async",
+    ),
+    "a hook of servers without rounds that nobody awaits": (
+        f"{BEGIN}\n\nclass Mine(AsyncServer):\n"
+        "    async def arrived(self, work, client, staleness):  # here\n"
+        "        pass\n\n\nclass Own(AsyncClient):\n    server = Mine\n",
+        "Mine.arrived() must be written `def arrived(...)`, without async",
+    ),
+    "a hook of servers without rounds that takes too little": (
+        f"{BEGIN}\n\nclass Mine(AsyncServer):\n    def arrived(self, work, client):  # here\n"
+        "        pass\n\n\nclass Own(AsyncClient):\n    server = Mine\n",
+        "Mine.arrived() must take (self, work, client, staleness)",
+    ),
+    "a hook of clients of such servers that is awaited": (
+        f"{BEGIN}\n\nclass Own(AsyncClient):\n    def work(self, start):  # here\n        return start\n",
+        "Own.work() must be written `async def work(...)`",
     ),
     "what is no server, in our own plan": (
         f"{BEGIN}\n\nclass Own(RoundClient):  # here\n    server = 3\n",

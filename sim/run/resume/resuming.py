@@ -152,9 +152,9 @@ class Earlier:
         planned_s = RunDirectory.load(self.path).summary().get("planned_seconds")
         if planned_s is None or self.ended_s < planned_s:
             raise UserError(
-                f"{self.path} has ended at {self.ended_s:g} s by iterations, budget or run.converged; "
-                "--until prolongs only what has ended by its duration; `coterie run` its scenario.toml "
-                "with another --set of what ended it"
+                f"{self.path} has ended at {self.ended_s:g} s by iterations, rounds, budget or "
+                "run.converged; --until prolongs only what has ended by its duration; `coterie run` its "
+                "scenario.toml with another --set of what ended it"
             )
 
     def require_later(self, end_s: float) -> None:
