@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,6 +23,13 @@ class ServerPlan:
     kind: type[Server]
     clients: tuple[str, ...]
     servers: tuple[str, ...] = ()
+
+    @classmethod
+    def one(cls, server: type[Server], of: type[Server], clients: Sequence[str]) -> list[ServerPlan]:
+        """One server of all clients, which understand what servers of the class `of` send; TypeError else."""
+        if not issubclass(server, of):
+            raise TypeError(f"{server.__name__} is no {of.__name__}, which its clients need: `server = ...`")
+        return [cls("server", server, tuple(clients))]
 
 
 class Server(Node):

@@ -108,7 +108,7 @@ class AsyncClient(Client):
     def servers(
         cls, settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
     ) -> list[ServerPlan]:
-        return [ServerPlan("server", cls.server, tuple(clients))]
+        return ServerPlan.one(cls.server, AsyncServer, clients)
 
     async def work(self, start: Vector) -> object:
         """What the server is sent of this client's work from its model `start`: the trained model."""

@@ -275,7 +275,7 @@ class RoundClient(Client):
     def servers(
         cls, settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
     ) -> list[ServerPlan]:
-        return [ServerPlan("server", cls.server, tuple(clients))]
+        return ServerPlan.one(cls.server, RoundServer, clients)
 
     @property
     def params(self) -> Vector:

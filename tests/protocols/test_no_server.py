@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from protocols import Contribution, RoundClient, Vector
+from protocols import AsyncClient, AsyncServer, Contribution, RoundClient, RoundServer, Vector
+from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, make, messages
 
@@ -52,6 +53,19 @@ class Averaged(RoundClient):
         return Weighed(self.params, self.samples)
 
 
+class Collects(AsyncServer):
+    def arrived(self, work, client, staleness):
+        pass
+
+
+class RoundsWithoutRounds(RoundClient):
+    server = Collects  # type: ignore[assignment]
+
+
+class NoRoundsWithRounds(AsyncClient):
+    server = RoundServer  # type: ignore[assignment]
+
+
 @contextmanager
 def failed(*scenario: str) -> Iterator[Simulation]:
     """A run whose clients or servers may fail."""
@@ -89,3 +103,16 @@ def test_a_mistake_of_ones_own_is_left_as_it_is() -> None:
 def test_who_is_to_be_averaged_needs_no_server_of_its_own() -> None:
     with failed(QUADRATIC, f"{HERE}:Averaged") as world:
         assert not world.supervisor.failures and len(messages(world, "Weighed")) > 8
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("RoundsWithoutRounds", "Collects is no RoundServer, which its clients need"),
+        ("NoRoundsWithRounds", "RoundServer is no AsyncServer, which its clients need"),
+    ],
+)
+def test_a_server_of_another_kind_is_refused(method: str, said: str) -> None:
+    """It would never ask such clients for anything, or understand what they ask."""
+    with pytest.raises(UserError, match=said):
+        make(QUADRATIC, f"{HERE}:{method}")
