@@ -16,7 +16,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference clean
+.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference size clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -78,6 +78,10 @@ peers: $(PEERS_INSTALLED)
 
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Lines of each package, and how many more than at a revision: ARGS=v0.1, by default origin/main.
+size: $(INSTALLED)
+	$(BIN)/python -m benchmarks.size $(ARGS)
 
 # Each page is written whole or not at all.
 reference: $(INSTALLED)

@@ -14,6 +14,7 @@ from actors.message import (
     ActorError,
     AskInHandler,
     Envelope,
+    InProgress,
     PeerUnavailable,
     Question,
     RemoteError,
@@ -308,7 +309,7 @@ class Actor:
             asked = question.request
             assert not isinstance(asked, RoundMark)  # that is told
             answer = Envelope(self.name, question.sender, message, None, asked, error)
-            if type(asked) is Question:
+            if isinstance(asked, Question):
                 self._answers.note(question.sender, asked, answer)
             try:
                 self._transport.send(answer)
@@ -320,7 +321,7 @@ class Actor:
         message, sender, request = envelope.message, envelope.sender, envelope.request
         if self._mailbox.collections:
             self._mailbox.heard(sender)
-        if type(request) is Question and not self._answers.is_new(sender, request, self.now):
+        if isinstance(request, Question) and not self._answers.is_new(sender, request, self.now):
             self._answer_again(sender, request)
             return
         try:
@@ -340,7 +341,7 @@ class Actor:
         elif type(message) in self.collected:
             kind = type(message).__name__
             self._answer(envelope, None, f"{self.name} collects {kind}, which is told and not asked")
-        elif not self._mailbox.put(envelope) and type(request) is Question:
+        elif not self._mailbox.put(envelope) and isinstance(request, Question):
             self._answers.forget(sender, request)
 
     def _send_marked(self, envelope: Envelope) -> None:
@@ -360,6 +361,8 @@ class Actor:
         else:
             if (answer := self._answers.again(sender, question)) is not None:
                 self._transport.send(answer)
+            elif self._answers.is_at_it(sender, question):
+                self._transport.send(Envelope(self.name, sender, InProgress(), None, question))
 
     def _report_failure(self, where: str, error: Exception) -> None:
         if self._failed is not None:

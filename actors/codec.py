@@ -15,7 +15,15 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from actors.message import Envelope, Question, RepeatRequest, RoundMark, describe
+from actors.message import (
+    Envelope,
+    InProgress,
+    LastingQuestion,
+    Question,
+    RepeatRequest,
+    RoundMark,
+    describe,
+)
 from actors.scan import Budget, DecodeError
 from actors.source_location import of_definition
 
@@ -56,7 +64,8 @@ class Codec:
 
     def __init__(self, *message_types: type) -> None:
         self._types: dict[str, type] = {}
-        for cls in dict.fromkeys((Envelope, Question, RoundMark, RepeatRequest, *message_types)):
+        ours = (Envelope, Question, LastingQuestion, InProgress, RoundMark, RepeatRequest)
+        for cls in dict.fromkeys((*ours, *message_types)):
             _require_message_type(cls)
             if cls.__name__ in self._types:
                 raise ValueError(f"two message types have one name: {self._types[cls.__name__]}, {cls}")

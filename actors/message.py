@@ -26,6 +26,19 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class LastingQuestion(Question):
+    """One that is asked until there is an answer. Who is asked it again while at it answers `InProgress`.
+
+    In an answer that was given before, `repeat_s` is 0: it tells how long the way takes, not the work.
+    """
+
+
+@dataclass(frozen=True)
+class InProgress:
+    """The question has arrived and is being handled."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoundMark:
     """Marks a message that is told for a round (`actors.delivery.round_messages`).
 

@@ -5,6 +5,12 @@ a minute. The asked side handles it once: while it is busy with it a repetition 
 it gets the answer that was given. An answer says which attempt it is to. So it tells how long the peer took
 even if the question had been sent again, or given up (which is how a slow peer's time limit grows to what it
 needs).
+
+A lasting question is asked until there is an answer, or no more time. Who is busy with it says so when it is
+asked again, and is left in peace for as long as the work takes. So silence means that something was lost, and
+the question is sent again after a round trip, which is known from such answers: where many messages are lost,
+waits that double would make the unluckiest of many hold up all others. Only from the fifth time on it may be
+gone, and they double.
 """
 
 import asyncio
@@ -13,17 +19,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from actors.delivery.round_trips import RoundTrips, doubled_s
-from actors.message import Envelope, Question
+from actors.message import Envelope, InProgress, LastingQuestion, Question
 
 Send = Callable[[Envelope], None]
 
 _GIVEN_UP_MAX = 256  # questions of which a late answer is still recognised
+_PROMPT = 4  # repetitions of a lasting question, a round trip apart, before the time between them doubles
 
 
 class OpenQuestion:
     """One `ask` in progress: its future is given the answer, or None when there is no more hope for one."""
 
-    __slots__ = ("arrival", "attempts", "deadline_s", "kind", "message", "number", "peer", "sent_s", "timer")
+    __slots__ = (
+        "arrival", "attempts", "deadline_s", "kind", "message", "number", "peer", "seen_busy", "sent_s", "timer",
+        "unheard",
+    )  # fmt: skip
 
     def __init__(self, number: int, peer: str, message: object, attempts: int | None) -> None:
         loop = asyncio.get_running_loop()
@@ -34,6 +44,8 @@ class OpenQuestion:
         self.attempts = attempts
         self.arrival: asyncio.Future[Envelope | None] = loop.create_future()
         self.sent_s: list[float] = []  # when, each time
+        self.unheard = 0  # attempts since the peer said that it is at it, or since the first
+        self.seen_busy = 0  # how often it said so
         self.deadline_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -79,21 +91,37 @@ class OpenQuestions:
     def answered(self, envelope: Envelope) -> bool:
         """An answer arrived; False if nobody waits for it."""
         answer_to = envelope.answer_to
-        repeatable = type(answer_to) is Question
+        repeatable = isinstance(answer_to, Question)
         number = answer_to.number if repeatable else answer_to  # type: ignore[union-attr]
+        if type(envelope.message) is InProgress:
+            return self._is_at_it(self._open.get(number), answer_to.attempt)  # type: ignore[arg-type, union-attr]
         question = self._open.pop(number, None) or self._given_up.pop(number, None)  # type: ignore[arg-type]
         if question is None:
             return False
         attempt = answer_to.attempt if repeatable else 0  # type: ignore[union-attr]
         took_s = asyncio.get_running_loop().time() - question.sent_s[attempt]
-        first = not self._round_trips.knows(question.kind)
-        self._round_trips.of(question.peer, question.kind).measured(took_s)
+        given_before = type(answer_to) is LastingQuestion and answer_to.repeat_s == 0
+        kind = InProgress if given_before else question.kind
+        first = not given_before and not self._round_trips.knows(kind)
+        self._round_trips.of(question.peer, kind).measured(took_s)
         for other in self._open.values() if first else ():  # they were given the time for strangers
             if other.kind is question.kind and len(other.sent_s) == 1:
                 self._set_timer(other)
         if question.arrival.done():
             return False
         question.arrival.set_result(envelope)
+        return True
+
+    def _is_at_it(self, question: OpenQuestion | None, attempt: int) -> bool:
+        """A peer says that it is busy with a question; False if nobody waits for it."""
+        if question is None:
+            return False
+        now = asyncio.get_running_loop().time()
+        self._round_trips.of(question.peer, InProgress).measured(now - question.sent_s[attempt])
+        question.unheard = 0
+        limit_s = self._round_trips.limit_s(question.peer, question.kind)
+        self._wake(question, now + doubled_s(limit_s, question.seen_busy))
+        question.seen_busy += 1
         return True
 
     def give_up_on(self, peer: str) -> None:
@@ -112,22 +140,29 @@ class OpenQuestions:
         number: int | Question = question.number
         if question.attempts != 1:
             open_from = min([each.number for each in self._open.values() if each.peer == peer])
-            number = Question(question.number, len(question.sent_s), open_from, question.deadline_s - now)
+            kind = LastingQuestion if question.attempts is None else Question
+            number = kind(question.number, len(question.sent_s), open_from, question.deadline_s - now)
         question.sent_s.append(now)
+        question.unheard += 1
         self._set_timer(question)
         self._send(Envelope(self._name, peer, question.message, number))
 
     def _set_timer(self, question: OpenQuestion) -> None:
-        due_s, then = question.deadline_s, question.give_up
-        if question.attempts != 1:
-            repeated = len(question.sent_s) - 1
-            limit_s = self._round_trips.limit_s(question.peer, question.kind)
-            overdue_s = question.sent_s[-1] + doubled_s(limit_s, repeated)
-            if overdue_s < due_s:
-                due_s, then = overdue_s, lambda: self._overdue(question)
+        if question.attempts == 1:
+            self._wake(question, question.deadline_s)
+            return
+        repeated, kind = len(question.sent_s) - 1, question.kind
+        if question.attempts is None and repeated and self._round_trips.knows(InProgress):
+            repeated, kind = max(0, question.unheard - _PROMPT), InProgress
+        limit_s = self._round_trips.limit_s(question.peer, kind)
+        self._wake(question, question.sent_s[-1] + doubled_s(limit_s, repeated))
+
+    def _wake(self, question: OpenQuestion, due_s: float) -> None:
+        """Have a question asked again at some time, unless it is given up before."""
+        then = question.give_up if due_s >= question.deadline_s else lambda: self._overdue(question)
         if question.timer is not None:
             question.timer.cancel()
-        question.timer = asyncio.get_running_loop().call_at(due_s, then)
+        question.timer = asyncio.get_running_loop().call_at(min(due_s, question.deadline_s), then)
 
     def _remember(self, question: OpenQuestion) -> None:
         """Keep what a late answer is compared with, but not the message."""
@@ -177,7 +212,16 @@ class GivenAnswers:
         It may still be on its way, or have been given up.
         """
         answer = self._given[asker].get(question.number)
+        if type(question) is LastingQuestion:
+            question = replace(question, repeat_s=0.0)
         return None if answer is None else replace(answer, answer_to=question)
+
+    def is_at_it(self, asker: str, question: Question) -> bool:
+        """Whether a question that is not new is being handled, and its asker is to hear of it."""
+        given = self._given[asker]
+        return (
+            type(question) is LastingQuestion and question.number in given and given[question.number] is None
+        )
 
     def note(self, asker: str, question: Question, answer: Envelope) -> None:
         """Keep an answer for as long as it may be needed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,7 +137,7 @@ def test_a_lost_answer_is_given_again_without_doing_the_work_again() -> None:
 
 
 def test_a_repetition_during_the_work_does_nothing() -> None:
-    transport, asker, worker = play(asks(10.0, timeout=60, attempts=None))
+    transport, asker, worker = play(asks(10.0, timeout=60, attempts=5))
     # Asked at 0, after 1 s, and after 2 and 4 more; done at 10.25 s.
     assert transport.sent[:-1] == [(when, "asker", "Work") for when in (0.0, 1.0, 3.0, 7.0)]
     assert transport.sent[-1] == (10.25, "worker", "Done")
@@ -144,6 +145,34 @@ def test_a_repetition_during_the_work_does_nothing() -> None:
     assert worker.handled == 1
     # The answer is to the first attempt, so that it tells how long the work takes.
     assert asker.round_trips.of("worker", Work).smoothed_s == 10.5
+
+
+def test_who_is_busy_with_a_lasting_question_says_so_and_is_left_in_peace() -> None:
+    transport, asker, worker = play(asks(10.0, timeout=60, attempts=None))
+    # Asked at 0 and after 1 s; then 1, 2 and 4 s after each word from the worker.
+    asked = [when for when, _, what in transport.sent if what == "Work"]
+    assert asked == [0.0, 1.0, 2.5, 5.0, 9.5]
+    assert [when for when, _, what in transport.sent if what == "InProgress"] == [1.25, 2.75, 5.25, 9.75]
+    assert asker.result == (1, 10.5)
+    assert worker.handled == 1
+    # The answer is to the first attempt, so that it tells how long the work takes.
+    assert asker.round_trips.of("worker", Work).smoothed_s == 10.5
+
+
+@pytest.mark.parametrize("lost", [range(4, 11), range(5, 18, 2)], ids=["questions", "answers"])
+def test_silence_is_a_loss_once_the_round_trip_is_known(lost: range) -> None:
+    """Of two pieces of work: during the first it is learned, and of the second seven messages are lost."""
+
+    async def script(asker: Asker) -> object:
+        asker.round_trips.initial_s = 1.5
+        await asker.ask("worker", Work(2.75), timeout=900, attempts=None)
+        return asker.now, (await asker.ask("worker", Work(0.0), timeout=900, attempts=None)).number
+
+    transport, asker, worker = play(script, lost=frozenset(lost))
+    assert asker.result == (3.25, 2) and worker.handled == 2
+    asked = [when for when, _, what in transport.sent if what == "Work" and when >= 3.25]
+    # The work is overdue after 3.25 + 4 * 1.625 s, and what tells of the way after 0.5 + 4 * 0.25 s.
+    assert [later - before for before, later in itertools.pairwise(asked)] == [9.75, 1.5, 1.5, 1.5, 3, 6, 12]
 
 
 def test_the_limit_is_learned_of_answers_to_repetitions_as_well() -> None:

@@ -262,6 +262,17 @@ def test_whoever_was_cut_off_gets_a_task_within_a_minute_of_the_end_of_the_cut(c
             assert 20 + cut_s < min([time_s for time_s in times if time_s > 26]) < 20 + cut_s + 62
 
 
+def test_rounds_go_on_where_three_of_ten_messages_are_lost() -> None:
+    """A round of eight waits for the unluckiest of them: waits that double would leave hardly any."""
+    text = QUADRATIC.replace("count = 4", "count = 8")
+    rounds = {}
+    for loss in (0.0, 0.3):
+        settings = ("protocol.name=fedavg", "protocol.local_steps=4", f"network.loss={loss}")
+        with ran(text, *settings, "network.link=datagram", "run.duration=300 s") as world:
+            rounds[loss] = server(world).number
+    assert rounds[0.0] == 300 / (0.5 + 4 * 0.5) and rounds[0.3] > rounds[0.0] / 8
+
+
 def test_a_newcomer_whose_greeting_was_lost_makes_itself_known() -> None:
     text = QUADRATIC + churn("join", 3, "2.5 s")
     with closing(make(text, *FEDAVG, "protocol.patience=2 s", "run.duration=20 s")) as world:
