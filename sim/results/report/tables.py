@@ -230,16 +230,13 @@ class Reason(NamedTuple):
 
         It explains half of the gap between them, or is so rare: by ratios, not sums.
         """
-        median = float(np.nanmedian(self.values[rest]))
+        sign, median = -1 if self.more else 1, float(np.nanmedian(self.values[rest]))
         if self.in_unit:
-            return float(np.nanmin(self._worse(self.values[worst] - median))) / gap / _EXPLAINS
+            return float(np.nanmin(sign * (self.values[worst] - median))) / gap / _EXPLAINS
         nothing = 0.01 * (1.0 if self.cell is blocks.share or not median else abs(median))
         ratios = np.log((np.maximum(self.values, 0) + nothing) / (max(median, 0.0) + nothing))
         usual = _LEAST_SPREAD + float(np.nanmedian(np.abs(ratios[rest])))
-        return float(np.nanmin(self._worse(ratios[worst]))) / usual / _APART
-
-    def _worse(self, difference: NDArray[np.float64]) -> NDArray[np.float64]:
-        return -difference if self.more else difference
+        return float(np.nanmin(sign * ratios[worst])) / usual / _APART
 
 
 def worst_client(view: RunView) -> list[Block]:
@@ -261,9 +258,8 @@ def worst_client(view: RunView) -> list[Block]:
     name = _named(view, np.flatnonzero(worst).tolist())
     lead = f"{name} fared worst{' alike' if worst.sum() > 1 else ''}: {measure.label} {measure.text(its)}, "
     lead += f"the median of the others {measure.text(others)}. "
-    is_apart = rows[0][0] >= 1
-    nobody = "No single quantity stands out; the largest differences:"
-    lead += f"Above all: {rows[0][1].what}." if is_apart else nobody
+    no_reason = "No single quantity stands out; the largest differences:"
+    lead += f"Above all: {rows[0][1].what}." if rows[0][0] >= 1 else no_reason
     cells: list[list[str | Cell]] = [
         [row.what, *[row.cell(float(np.nanmedian(row.values[of]))) for of in (worst, rest)]]
         for _, row in rows[:_MOST_QUANTITIES]
@@ -324,31 +320,25 @@ def _whom(view: RunView) -> Iterator[Reason]:
     if view.clusters is not None:
         others = _others(view.clusters)
         yield Reason("others in its true cluster", others, blocks.number)
-        if others[view.worst_first[0]] and view.graph_times.size:
-            yield Reason("weight that it gives its true cluster", _right_weight(view), blocks.share)
-        elif others[view.worst_first[0]]:
-            right = _share(heard["right"], heard["of_clients"])
-            yield Reason("messages to it from its true cluster", right, blocks.share)
+        what, right = "messages to it from its true cluster", _share(heard["right"], heard["of_clients"])
+        if view.graph_times.size:
+            what, right = "weight that it gives its true cluster", _right_weight(view)
+        if others[view.worst_first[0]]:
+            yield Reason(what, right, blocks.share)
     if (panel := view.panel("staleness")) is not None:
         ages = _share(np.nansum(panel.values, axis=0), (~np.isnan(panel.values)).sum(axis=0))
         yield Reason("age of the models that it used", ages, blocks.seconds, more=False)
 
 
 def _right_weight(view: RunView) -> NDArray[np.float64]:
-    """What share of its weight each client gives its true cluster; the worst one when it was up last."""
+    """What share of its weight each client gave its true cluster when the worst one was up last."""
     assert view.clusters is not None and view.measure is not None
-    worst = view.worst_first[0]
-    last_s = view.measure[1].of(worst).times[-1]
+    last_s = view.measure[1].of(view.worst_first[0]).times[-1]
     then = view.graph_times[: max(1, np.searchsorted(view.graph_times, last_s, "right"))][-1]
-    shares = []
-    for time_s in (view.graph_times[-1], then):
-        source, target, weight = view.snapshot(time_s)
-        given = np.where(source == target, 0.0, np.maximum(weight, 0.0))
-        right = given * (view.clusters[source] == view.clusters[target])
-        of_right, of_all = (np.bincount(source, each, len(view.clients)) for each in (right, given))
-        shares.append(_share(of_right, of_all))
-    shares[0][worst] = shares[1][worst]
-    return shares[0]
+    source, target, weight = view.snapshot(then)
+    given = np.where(source == target, 0.0, np.maximum(weight, 0.0))
+    right = given * (view.clusters[source] == view.clusters[target])
+    return _share(*(np.bincount(source, each, len(view.clients)) for each in (right, given)))
 
 
 def _others(clusters: NDArray[np.int64], values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -371,7 +361,7 @@ def _measured(view: RunView, last: NDArray[np.float64], began_s: NDArray[np.floa
             at_end[client] = np.interp(until_s, times, values)
             lived = values[(times >= began_s[client]) & (times <= until_s)]
             best[client] = max([at_end[client], *lived], key=lambda value: better * value)
-    yield reason(f"{measure.label} lost since its best", better * (best - at_end), more=False, rank=0)
+    yield reason(f"{measure.label} lost since its best", better * (best - at_end), more=False)
     if not np.isnan(view.spent_s).all():
         fell = np.maximum(0.0, better * (at_end - last))
         yield reason(f"{measure.label} lost after its budget was spent", fell, more=False, rank=2)
