@@ -48,14 +48,13 @@ class ActorStatus:
         """The task of `on_start` and `run`; None unless the actor is up."""
         return self._actor._main
 
-    @property
-    def whereabouts(self) -> str:
-        """Where the actor waits and what for, in words, for whoever finds that it waits for ever."""
+    def whereabouts(self, otherwise: str = "something that no actor sends") -> str:
+        """Where the actor waits and what for, in words; `otherwise`: what for if for no other actor."""
         actor = self._actor
         kind, main, pump = type(actor), actor._main, actor._pump
         line = None if main is None else line_of(kind, main)
         where = ", ".join([part for part in (self.progress, line) if part])
-        waits = f"waits for {self.waiting_for or 'something that no actor sends'}"
+        waits = f"waits for {self.waiting_for or otherwise}"
         handled = None if pump is None else handled_message(pump)
         others = [
             actor._tasks.described(kind, task, handled if task is pump else None)

@@ -295,9 +295,10 @@ class RunView:
         return {(one, other): count for one, other, count in counts.collect().iter_rows()}
 
     def messages_to_clients(self, **counted: pl.Expr) -> dict[str, NDArray[np.float64]]:
-        """How many rows of messages to each client [N] are so, by what is counted."""
+        """How many rows of messages to each client [N] are so, by what is counted; but of the membership."""
         sums = [when.sum().alias(name) for name, when in counted.items()]
-        rows = self._directory.scan("events").filter(pl.col("peer").is_in(list(self.clients)))
+        others = ~pl.col("type").is_in(self.get("membership", "types") or [])
+        rows = self._directory.scan("events").filter(pl.col("peer").is_in(list(self.clients)), others)
         found = (
             pl.DataFrame({"peer": self.clients})
             .lazy()

@@ -1,5 +1,7 @@
 """For whom clients waited, by hand."""
 
+import html
+
 import pytest
 
 from actors.message import Envelope
@@ -9,6 +11,7 @@ from sim.results.trace import Trace
 from sim.results.view import RunView
 from sim.results.waits import kept_waiting_s, waits_of
 from tests.results.synthetic import write_run
+from tests.simulation.worlds import QUADRATIC, run
 
 END_S = 600.0
 # Client 0 works until 10 s, from 14, from 30, and after a crash from 110. It got models at 12, at 14 from
@@ -94,3 +97,16 @@ def test_without_messages_nobody_knows(tmp_path):
     view = RunView(write_run(tmp_path, clients=3, clusters=1, evaluations=3, steps=2))
     assert waits_of(view, [0]) is None and kept_waiting_s(view) is None and waited_for(view) is None
     assert "others waited for it" not in clients(view).heads
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["protocol.name=local"], "Nobody's device waited for a message or a timer."),
+        (["protocol.name=gossip", "run.keep_messages=false"], "this run has kept no messages"),
+    ],
+)
+def test_the_report_says_whether_nobody_waited_or_nobody_knows(tmp_path, options, said):
+    result = run(tmp_path, QUADRATIC, *options)
+    page = html.unescape((result.directory / "report.html").read_text(encoding="utf-8"))
+    assert said in page and "or nobody waited" not in page

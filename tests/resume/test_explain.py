@@ -62,6 +62,16 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
         assert problem in result.stderr
 
 
+def test_who_trains_is_said_to_and_since_when(tmp_path: Path) -> None:
+    path = run(tmp_path, QUADRATIC, "devices.step_time=1 s", "run.evaluate_every=1 s").directory
+    result = coterie("explain", path, "--at", "2500 ms", "--client", 1)
+    assert result.exit_code == 0, result.output
+    rows = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert rows["device"] == "<Device busy since 2 s, 0 queued>, 2 training steps so far"
+    assert rows["it"].startswith("trains; iteration 3") and "waits for its own device" in rows["it"]
+    assert set(rows) == {"client", "device", "it", "mailbox", "peers", "finished", "iterations"}
+
+
 def test_who_has_finished_is_said_to_have(tmp_path: Path) -> None:
     overrides = ["run.budget.steps=3", "run.duration=20 s", "devices.override=[{clients=[1], slowdown=9}]"]
     result = run(tmp_path, QUADRATIC, "protocol.name=gossip", *overrides)

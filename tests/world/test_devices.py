@@ -206,10 +206,10 @@ def test_a_job_cancelled_in_the_queue_is_passed_over() -> None:
         device = new_device()
         jobs = [asyncio.create_task(work(device, seconds)) for seconds in (2.0, 10.0, 1.0)]
         await asyncio.sleep(1.0)
-        assert repr(device) == "<Device busy, 2 queued>"
+        assert repr(device) == "<Device busy since 0 s, 2 queued>"
         jobs[1].cancel()
         await asyncio.sleep(0.0)
-        assert repr(device) == "<Device busy, 1 queued>"
+        assert repr(device) == "<Device busy since 0 s, 1 queued>"
         await jobs[2]
         assert now() == 3.0
         assert device.busy_s == 3.0

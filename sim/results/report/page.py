@@ -188,8 +188,10 @@ def _one_client(view: RunView) -> Section | None:
         "A click on a client anywhere on this page shows it here, the one that fared worst to begin with. "
         "coterie explain, with the number of a client and a time, says what it held and waited for then. "
     )
-    if waits is None:
-        lead += "Whom it waited for is not known: this run has kept no messages, or nobody waited."
+    if waits is None and not view.has_messages and view.get("messages", "delivered"):
+        lead += "Whom it waited for is not known: this run has kept no messages (run.keep_messages)."
+    elif waits is None:
+        lead += "Nobody's device waited for a message or a timer."
     else:
         lead += (
             "A wait is counted for whose message came at the very instant at which the device went on to "

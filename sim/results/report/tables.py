@@ -1,6 +1,7 @@
 """The report's tables of clients: what each did, what help was worth, who was hurt, why the worst is so."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ _WORST_SHARE = 0.9
 _LEAST_SPREAD = 0.1  # of logarithms: what differs by less is as good as the same
 _MOST_QUANTITIES = 8
 _APART = 3.0  # spreads from the median on which something sets a client apart
+_EXPLAINS = 0.5  # of the gap to the others: then it is a reason, however common
+_MOST_NAMES = 4
 
 
 def clients(view: RunView) -> Table:
@@ -211,76 +214,95 @@ def _shares_given(view: RunView, departure: LifecycleEvent) -> dict[int, float] 
 class Reason(NamedTuple):
     """A quantity of each client [N], NaN where it is not known.
 
-    more: whether more of it is better. is_effect: of others, which come first where they set a client apart.
+    more: whether more of it is better. rank: of those that are reasons a lower one comes first; 2: an effect
+    of others. in_unit: whether it is in the unit of the measure, and so tells what it cost.
     """
 
     what: str
     values: NDArray[np.float64]
     cell: Callable[[float | None], Cell]
     more: bool = True
-    is_effect: bool = False
+    rank: int = 1
+    in_unit: bool = False
 
-    @property
-    def median(self) -> float:
-        return float(np.nanmedian(self.values))
+    def badness(self, worst: NDArray[np.bool_], rest: NDArray[np.bool_], gap: float) -> float:
+        """How much worse it is for all of the `worst` than for the median of the `rest`; a reason from 1 on.
 
-    def badness(self, client: int) -> float:
-        """By how many times the clients' usual distance from the median it is worse; by ratios, not sums."""
-        nothing = 0.01 * (1.0 if self.cell is blocks.share or not self.median else abs(self.median))
-        ratios = np.log((np.maximum(self.values, 0) + nothing) / (max(self.median, 0.0) + nothing))
-        usual = _LEAST_SPREAD + float(np.nanmedian(np.abs(ratios)))
-        return float(ratios[client]) / usual * (-1 if self.more else 1)
+        It explains half of the gap between them, or is so rare: by ratios, not sums.
+        """
+        sign, median = -1 if self.more else 1, float(np.nanmedian(self.values[rest]))
+        if self.in_unit:
+            return float(np.nanmin(sign * (self.values[worst] - median))) / gap / _EXPLAINS
+        nothing = 0.01 * (1.0 if self.cell is blocks.share or not median else abs(median))
+        ratios = np.log((np.maximum(self.values, 0) + nothing) / (max(median, 0.0) + nothing))
+        usual = _LEAST_SPREAD + float(np.nanmedian(np.abs(ratios[rest])))
+        return float(np.nanmin(sign * ratios[worst])) / usual / _APART
 
 
 def worst_client(view: RunView) -> list[Block]:
-    """The worst client beside the median one; nothing where none was measured, or there is but one."""
-    if view.measure is None or len(view.clients) < 2:
+    """The worst client, or all that are as bad, beside the others; nothing where there are no others."""
+    last = None if view.measure is None else view.last(view.measure[0].name)
+    if view.measure is None or last is None:
         return []
-    worst, measure = view.worst_first[0], view.measure[0]
-    measured = view.last(measure.name)
-    assert measured is not None
-    rows = []
-    for row in _rows(view, worst):
-        known = row._replace(values=np.where(np.isnan(measured), np.nan, row.values))
-        if not np.isnan(known.values[worst]):
-            rows.append((known.badness(worst), known))
-    rows.sort(key=lambda each: (each[1].is_effect or each[0] < _APART, -each[0]))
-    name = view.clients[worst]
-    its, median = (measure.text(float(value)) for value in (measured[worst], np.nanmedian(measured)))
-    lead = f"{name} fared worst: {measure.label} {its}, the median client {median}. "
-    lead += "What is worse for it, and seldom so bad, comes first. "
-    is_apart = rows and rows[0][0] >= _APART
-    lead += f"Above all: {rows[0][1].what}." if is_apart else "Nothing that is recorded sets it apart."
+    measure, worst = view.measure[0], last == last[view.worst_first[0]]
+    rest = ~worst & ~np.isnan(last)
+    if not rest.any():
+        return []
+    its, others = float(np.median(last[worst])), float(np.median(last[rest]))
+    rows = [
+        (row.badness(worst, rest, abs(others - its)), row)
+        for row in _rows(view, last)
+        if not any(np.isnan(row.values[of]).all() for of in (worst, rest))
+    ]
+    rows.sort(key=lambda each: (each[1].rank if each[0] >= 1 else np.inf, -each[0]))
+    name = _named(view, np.flatnonzero(worst).tolist())
+    lead = f"{name} fared worst{' alike' if worst.sum() > 1 else ''}: {measure.label} {measure.text(its)}, "
+    lead += f"the median of the others {measure.text(others)}. "
+    no_reason = "No single quantity stands out; the largest differences:"
+    lead += f"Above all: {rows[0][1].what}." if rows[0][0] >= 1 else no_reason
     cells: list[list[str | Cell]] = [
-        [row.what, row.cell(float(row.values[worst])), row.cell(row.median)]
+        [row.what, *[row.cell(float(np.nanmedian(row.values[of]))) for of in (worst, rest)]]
         for _, row in rows[:_MOST_QUANTITIES]
     ]
-    table = Table(["", name, "median client"], cells, "quantities")
+    table = Table(["", name, "median of the others"], cells, "quantities")
     return [Heading("Why the worst client is the worst"), Paragraph(lead), table]
 
 
-def _rows(view: RunView, worst: int) -> Iterator[Reason]:
-    """Everything known that can be a reason."""
+def _named(view: RunView, numbers: list[int]) -> str:
+    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"clients {numbers[0]} {'to' if len(numbers) > 2 else 'and'} {numbers[-1]}"
+    names = ", ".join(view.clients[number] for number in numbers[:_MOST_NAMES])
+    return names if len(numbers) <= _MOST_NAMES else f"{len(numbers)} clients ({names}, ...)"
+
+
+def _rows(view: RunView, last: NDArray[np.float64]) -> Iterator[Reason]:
+    """Everything known that can be a reason; `last` [N]: what they are judged by."""
     if view.get("samples"):
         yield Reason("training samples", np.array(view.get("samples"), float), blocks.number)
     if view.get("class_counts"):
-        classes = (np.array(view.get("class_counts")) > 0).sum(axis=1).astype(float)
-        yield Reason("classes among them", classes, blocks.number)
-    if (clusters := view.clusters) is not None:
-        yield Reason("others in its true cluster", _others(clusters), blocks.number)
+        counts = np.array(view.get("class_counts"), float)
+        shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+        entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=1)
+        yield Reason("effective number of classes", np.exp(entropy), blocks.number)
     yield Reason("time up", view.up_s, blocks.seconds)
+    began_s = np.zeros(len(last))
+    for move in view.moves:
+        if move.is_newcomer:
+            began_s[move.client] = move.time_s
+    if began_s.any():
+        yield Reason("time since it began anew", view.end_s - began_s, blocks.seconds)
     if not np.isnan(view.spent_s).all():
         spent = np.nan_to_num(view.spent_s, nan=view.end_s)
         yield Reason("time until its budget was spent", spent, blocks.seconds)
     if (step_s := view.device_s_per_step) is not None:
         yield Reason("device time per step", step_s, blocks.seconds, more=False)
     if (steps := view.last("training_steps")) is not None:
-        yield Reason("training steps", steps, blocks.number, is_effect=True)
-    yield from _whom(view, worst)
-    yield from _measured(view)
+        yield Reason("training steps", steps, blocks.number, rank=2)
+    yield from _whom(view)
+    yield from _measured(view, last, began_s)
 
 
-def _whom(view: RunView, worst: int) -> Iterator[Reason]:
+def _whom(view: RunView) -> Iterator[Reason]:
     """Whom it listens to, and what it hears of them."""
     numbers = range(len(view.clients)) if view.clusters is None else view.clusters.tolist()
     cluster = dict(zip(view.clients, numbers, strict=True))
@@ -291,59 +313,66 @@ def _whom(view: RunView, worst: int) -> Iterator[Reason]:
     heard = view.messages_to_clients(
         sent=sent, lost=lost, of_clients=arrived & of.is_not_null(), right=arrived & (of == to)
     )
-    yield Reason(
-        "messages to it that were lost", _share(heard["lost"], heard["sent"]), blocks.share, more=False
-    )
-    if view.clusters is not None and (_others(view.clusters)[worst] or not view.graph_times.size):
+    if heard["of_clients"].any():
+        yield Reason("messages that it received", heard["of_clients"], blocks.number, rank=2)
+    lost_share = _share(heard["lost"], heard["sent"])
+    yield Reason("messages to it that were lost", lost_share, blocks.share, more=False)
+    if view.clusters is not None:
+        others = _others(view.clusters)
+        yield Reason("others in its true cluster", others, blocks.number)
+        what, right = "messages to it from its true cluster", _share(heard["right"], heard["of_clients"])
         if view.graph_times.size:
-            yield Reason("weight that it gives its true cluster", _right_weight(view, worst), blocks.share)
-        else:
-            right = _share(heard["right"], heard["of_clients"])
-            yield Reason("messages to it from its true cluster", right, blocks.share)
+            what, right = "weight that it gives its true cluster", _right_weight(view)
+        if others[view.worst_first[0]]:
+            yield Reason(what, right, blocks.share)
     if (panel := view.panel("staleness")) is not None:
         ages = _share(np.nansum(panel.values, axis=0), (~np.isnan(panel.values)).sum(axis=0))
         yield Reason("age of the models that it used", ages, blocks.seconds, more=False)
 
 
-def _right_weight(view: RunView, worst: int) -> NDArray[np.float64]:
-    """What share of its weight each client gives its true cluster; the worst one when it was up last."""
+def _right_weight(view: RunView) -> NDArray[np.float64]:
+    """What share of its weight each client gave its true cluster when the worst one was up last."""
     assert view.clusters is not None and view.measure is not None
-    last_s = view.measure[1].of(worst).times[-1]
+    last_s = view.measure[1].of(view.worst_first[0]).times[-1]
     then = view.graph_times[: max(1, np.searchsorted(view.graph_times, last_s, "right"))][-1]
-    shares = []
-    for time_s in (view.graph_times[-1], then):
-        source, target, weight = view.snapshot(time_s)
-        given = np.where(source == target, 0.0, np.maximum(weight, 0.0))
-        right = given * (view.clusters[source] == view.clusters[target])
-        of_right, of_all = (np.bincount(source, each, len(view.clients)) for each in (right, given))
-        shares.append(_share(of_right, of_all))
-    shares[0][worst] = shares[1][worst]
-    return shares[0]
+    source, target, weight = view.snapshot(then)
+    given = np.where(source == target, 0.0, np.maximum(weight, 0.0))
+    right = given * (view.clusters[source] == view.clusters[target])
+    return _share(*(np.bincount(source, each, len(view.clients)) for each in (right, given)))
 
 
-def _others(clusters: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How many others are in the true cluster of each client [N]."""
-    _, place, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    return (sizes[place] - 1).astype(np.float64)
+def _others(clusters: NDArray[np.int64], values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """How many others are in the true cluster of each client [N], or the sum of their `values`."""
+    each = np.ones(len(clusters)) if values is None else np.nan_to_num(values)
+    _, place = np.unique(clusters, return_inverse=True)
+    return np.bincount(place, each)[place] - each
 
 
-def _measured(view: RunView) -> Iterator[Reason]:
-    """What its models are worth without the others, where that was measured."""
+def _measured(view: RunView, last: NDArray[np.float64], began_s: NDArray[np.float64]) -> Iterator[Reason]:
+    """What was measured of its model at other times, of its cluster, and of its models without the others."""
     assert view.measure is not None
     measure, panel = view.measure
-    cell = blocks.share if measure.is_share else blocks.number
+    reason = partial(Reason, cell=blocks.share if measure.is_share else blocks.number, in_unit=True)
+    better = 1 if measure.higher_is_better else -1
+    best, at_end = np.full((2, len(last)), np.nan)
+    for client, until_s in enumerate(np.nan_to_num(view.spent_s, nan=np.inf).tolist()):
+        times, values = panel.of(client)
+        if times.size:
+            at_end[client] = np.interp(until_s, times, values)
+            lived = values[(times >= began_s[client]) & (times <= until_s)]
+            best[client] = max([at_end[client], *lived], key=lambda value: better * value)
+    yield reason(f"{measure.label} lost since its best", better * (best - at_end), more=False)
     if not np.isnan(view.spent_s).all():
-        curves = [panel.of(client) for client in range(len(view.clients))]
-        ends = zip(curves, view.spent_s.tolist(), strict=True)
-        fell = np.array(
-            [np.interp(at_s, *of) - of.values[-1] if of.times.size else np.nan for of, at_s in ends]
-        )
-        fell = np.maximum(0.0, fell if measure.higher_is_better else -fell)
-        yield Reason(
-            f"{measure.label} lost after its budget was spent", fell, cell, more=False, is_effect=True
-        )
+        fell = np.maximum(0.0, better * (at_end - last))
+        yield reason(f"{measure.label} lost after its budget was spent", fell, more=False, rank=2)
+    if view.clusters is not None and len(set(view.clusters.tolist())) > 1:
+        known = _others(view.clusters, (~np.isnan(last)).astype(float))
+        mean = _share(_others(view.clusters, last), known)
+        what = f"{measure.label} of the others in its true cluster"
+        yield reason(what, mean, more=measure.higher_is_better, rank=0)
     names = {f"{measure.label} alone": measure.name + ALONE}
     names |= {f"{measure.label} of {name}": f"{measure.name}_of_{name}" for name in view.get("models") or ()}
     for label, name in names.items():
-        if (values := view.last(name)) is not None:
-            yield Reason(label, values, cell, measure.higher_is_better, is_effect=True)
+        its = view.last(name)
+        if its is not None and not np.array_equal(its, last, equal_nan=True):  # as they are of `local`
+            yield reason(label, its, more=measure.higher_is_better, rank=2)

@@ -143,7 +143,7 @@ class _Summary(_Table):
     models: NotRequired[dict[str, _Spread] | None]
     help: NotRequired[_Help | None]
     population: NotRequired[_Population | None]
-    membership: NotRequired[dict[str, int]]
+    membership: NotRequired[dict[str, int | list[str]]]
     bytes_by_type: NotRequired[dict[str, tuple[int, int]]]
     rounds: NotRequired[dict[str, int] | None]
     clusters: NotRequired[list[int] | None]

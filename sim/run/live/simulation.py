@@ -185,7 +185,7 @@ class Simulation:
         status = _actor(life).status
         if isinstance(life, ClientLife):
             assert status.main_task is not None
-            self.loop.must_finish(status.main_task, lambda: status.whereabouts)
+            self.loop.must_finish(status.main_task, status.whereabouts)
 
     def _come_back(self, life: Life[A], wanted: State) -> None:
         state, make = life.returning(wanted)

@@ -265,12 +265,13 @@ def _rounds(simulation: Simulation) -> dict[str, int] | None:
     return {"waits": total, "in_vain": in_vain} if total else None
 
 
-def _membership_traffic(counts: Counts) -> dict[str, int]:
+def _membership_traffic(counts: Counts) -> dict[str, int | list[str]]:
     """The part of the messages by which clients learn of each other."""
     # A set: a dataclass with slots is made twice, and both are subclasses.
     names = {kind.__name__ for kind in (*MembershipMessage.__subclasses__(), AreYouThere)}
-    totals = [total for name, total in counts.by_type.items() if name in names]
-    return {"sent": sum(sent for sent, _ in totals), "bytes": sum(size for _, size in totals)}
+    totals = {name: total for name, total in counts.by_type.items() if name in names}
+    sent, size = (sum(each) for each in zip((0, 0), *totals.values(), strict=True))
+    return {"sent": sent, "bytes": size, "types": sorted(totals)}
 
 
 def _population(simulation: Simulation) -> dict[str, Any] | None:

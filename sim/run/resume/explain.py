@@ -19,6 +19,7 @@ from sim.run.resume.replay import walking
 from sim.run.resume.resuming import Provenance, changed, folders_of
 from sim.run.save.provenance import made_by
 from sim.scenario.scenario import Scenario, load_scenario
+from sim.world.devices.device import BUSY
 
 _OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe")
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # of a process that is gone
@@ -86,7 +87,8 @@ def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str
     yield "mailbox", ", ".join(actor.status.inbox) or "empty"
     yield "peers", ", ".join(actor.peers) or "none"
     for name, value in sorted(vars(actor).items()):
-        if not name.startswith("_") and name not in _OF_THE_FRAMEWORK:
+        says_something = type(value).__repr__ is not object.__repr__
+        if says_something and not name.startswith("_") and name not in _OF_THE_FRAMEWORK:
             shown = _ADDRESS.sub("", " ".join(repr(value).split()))
             yield name, shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}..."
 
@@ -94,7 +96,8 @@ def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str
 def _whereabouts(client: ClientLife, actor: Client) -> str:
     """What it does and waits for; of one that trains no more, that, and since when."""
     if client.compute.spent_s is None:
-        return actor.status.whereabouts
+        trains = "trains; " if client.device.state == BUSY else ""
+        return trains + actor.status.whereabouts("its own device, a timer or the like")
     waits = actor.status.waiting_for
     since = f"has finished: its budget was spent at {client.compute.spent_s:g} s"
     return f"{since}; waits for {waits}" if waits else since
