@@ -31,8 +31,8 @@ class OpenQuestion:
     """One `ask` in progress: its future is given the answer, or None when there is no more hope for one."""
 
     __slots__ = (
-        "arrival", "attempts", "deadline_s", "kind", "message", "number", "peer", "seen_busy", "sent_s", "timer",
-        "unheard",
+        "arrival", "attempts", "deadline_s", "kind", "message", "number", "peer", "seen_busy", "sent_s",
+        "timer", "unheard",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, message: object, attempts: int | None) -> None:
