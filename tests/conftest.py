@@ -32,6 +32,13 @@ def pytest_collection_finish() -> None:
     gc.unfreeze = _unfreeze_seldom
 
 
+@pytest.fixture(autouse=True)
+def reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that look at tables alone have an empty report: the page takes a third of a short run's time."""
+    if "results" not in request.path.parts and request.node.get_closest_marker("report") is None:
+        monkeypatch.setattr("sim.run.save.saving.write_report", lambda directory: directory.write_report(""))
+
+
 @pytest.fixture
 def loop():
     """A fresh loop, shut down afterwards unless the test did."""

@@ -27,7 +27,7 @@ class ServerPlan:
     @classmethod
     def one(cls, server: type[Server], of: type[Server], clients: Sequence[str]) -> list[ServerPlan]:
         """One server of all clients, which understand what servers of the class `of` send; TypeError else."""
-        if not issubclass(server, of):
+        if isinstance(server, type) and not issubclass(server, of):
             raise TypeError(f"{server.__name__} is no {of.__name__}, which its clients need: `server = ...`")
         return [cls("server", server, tuple(clients))]
 

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from protocols.decentralized.local import Local
 
+pytestmark = pytest.mark.report
+
 @dataclass(frozen=True)
 class Word:
     text: str

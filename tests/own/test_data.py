@@ -81,6 +81,7 @@ def test_some_of_its_clients(tmp_path: Path, choose: str) -> None:
     assert set(simulation.engine.data.test.counts) == {1 + 2 + 2 + 2}
 
 
+@pytest.mark.report
 def test_a_regression_is_solved(tmp_path: Path) -> None:
     """The clients' least squares, by gradient descent; the loss is the mean squared error."""
     code = """def load():

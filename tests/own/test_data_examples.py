@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from sim.cli.commands import app
 
+pytestmark = pytest.mark.report
+
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "data"
 # Of each scenario what a guess reaches, as all clients have about as many samples of each class.
 GUESSES = {"moons": 0.5, "features": 0.1, "hospitals": 0.5, "shards": 0.1, "listed": 0.1}

@@ -89,6 +89,7 @@ def test_a_fork_with_other_events_is_the_full_run_with_them(tmp_path: Path, pare
     fork_is_full_run(tmp_path, parent, CRASHES + WEATHER)
 
 
+@pytest.mark.report
 def test_a_fork_with_other_settings_is_the_full_run_with_changes(tmp_path: Path, parent: Path) -> None:
     options = [word for each in SETTINGS.items() for word in ("--set", "=".join(each))]
     fork = fork_is_full_run(tmp_path, parent, "", *options, stated=CHANGE)

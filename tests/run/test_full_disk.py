@@ -26,6 +26,8 @@ LIMITED = """\
 import resource
 from protocols.decentralized.local import Local
 
+pytestmark = pytest.mark.report
+
 class Own(Local):
     async def step(self):
         await super().step()

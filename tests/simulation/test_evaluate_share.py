@@ -112,6 +112,7 @@ def test_convergence_needs_all(tmp_path: Path) -> None:
         load(tmp_path, DIGITS, SHARE, "run.converged.patience=1 s")
 
 
+@pytest.mark.report
 def test_the_report_has_the_means_of_who_was_measured_and_leaves_out_what_is_not_known(
     tmp_path: Path,
 ) -> None:

@@ -71,6 +71,7 @@ def test_each_model_is_measured_as_scikit_learn_does(tmp_path: Path, evaluated: 
                         assert metrics.latest(metric)[client.name] == measured
 
 
+@pytest.mark.report
 def test_summary_and_report_say_which_model_is_which(tmp_path: Path) -> None:
     result = run(tmp_path, DIGITS, own(tmp_path, TWO))
     assert result.directory is not None

@@ -152,6 +152,7 @@ def test_classes_that_a_client_lacks_leave_its_curve_undefined_and_its_model_sou
     assert simulation.observer.divergence.first is None
 
 
+@pytest.mark.report
 def test_the_summary_and_the_report_are_of_what_is_named_first(tmp_path: Path) -> None:
     scenario = load(tmp_path, IID, 'run.metrics=["f1", "accuracy"]', "run.compare_alone=true", code=CLASSES)
     result = run_scenario(scenario, out=tmp_path / "out", device="cpu")

@@ -15,6 +15,8 @@ from tests.simulation.worlds import DIGITS, QUADRATIC, write
 BEGIN = """\
 from protocols.decentralized.local import Local
 
+pytestmark = pytest.mark.report
+
 class Own(Local):
     async def step(self):
         await super().step()
