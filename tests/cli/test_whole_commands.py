@@ -16,13 +16,13 @@ from sim.run import running
 from sim.run.save import saving
 from tests.simulation.worlds import DIGITS, QUADRATIC, write
 
+pytestmark = pytest.mark.report
+
 BEGIN = """\
 import os, signal
 from dataclasses import dataclass
 from pathlib import Path
 from protocols.decentralized.local import Local
-
-pytestmark = pytest.mark.report
 
 @dataclass(frozen=True)
 class Word:

@@ -22,11 +22,11 @@ from sim.results.store.validation import load_checked
 from sim.results.trace import TABLE_SCHEMA
 from tests.simulation.worlds import QUADRATIC, write
 
+pytestmark = pytest.mark.report
+
 LIMITED = """\
 import resource
 from protocols.decentralized.local import Local
-
-pytestmark = pytest.mark.report
 
 class Own(Local):
     async def step(self):

@@ -12,10 +12,10 @@ from sim.results.store.run_directory import RunDirectory
 from tests.protocols.worlds import ran as simulated
 from tests.simulation.worlds import DIGITS, QUADRATIC, write
 
+pytestmark = pytest.mark.report
+
 BEGIN = """\
 from protocols.decentralized.local import Local
-
-pytestmark = pytest.mark.report
 
 class Own(Local):
     async def step(self):
