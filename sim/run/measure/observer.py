@@ -155,7 +155,8 @@ class Observer:
             latest = self.metrics.latest(self.measure.name)
             if self._plateau.reached(now, {client.name: latest[client.name] for client in up}):
                 self.converged_s = now
-                self._loop.stop()
+                if not at_end:  # a loop at rest would keep it for its next run
+                    self._loop.stop()
         if self.on_evaluated is not None:
             self.on_evaluated()
 
