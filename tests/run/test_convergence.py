@@ -50,7 +50,7 @@ def test_numbers_that_are_none_are_no_better() -> None:
 @pytest.mark.parametrize("duration", ["30 s", "3 s"])
 @pytest.mark.parametrize("text", [DIGITS, QUADRATIC])
 def test_a_run_ends_where_it_has_converged_and_says_so(tmp_path: Path, text: str, duration: str) -> None:
-    """With a step size of nothing nobody gets better after the first look; it may be the last one that tells."""
+    """With a step size of nothing nobody gets better after the first look; the last one may tell so."""
     options = ("run.converged.patience=3 s", f"run.duration={duration}", "run.evaluate_every=1 s")
     result = run(tmp_path, text, *options, "training.learning_rate=1e-30", "protocol.name=local")
     assert result.summary["virtual_seconds"] == 3.0 == result.summary["converged_seconds"]
