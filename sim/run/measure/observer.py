@@ -72,7 +72,7 @@ class Observer:
         self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
         self.converged_s: float | None = None
         protocol, rule = scenario.protocol, scenario.run.converged
-        objective = objective_of(protocol.learner, protocol.settings)
+        objective = objective_of(protocol.method, protocol.settings)
         metrics = metrics_of(scenario.data.task, scenario.run.metrics or (), objective)
         self.evaluated = [metric.name for metric in metrics]
         self.measure = measure_called(self.evaluated[0])

@@ -102,7 +102,7 @@ class Earlier:
         added: dict[str, Any] = {} if more is None else contents_of(more)
         if self.fork_s is not None:
             parent = load_scenario(file, code=code)
-            can = parent.protocol.learner.Settings.changing
+            can = parent.protocol.method.Settings.changing
             changes, timed = timed_changes(changes, self.fork_s, can)
             add(added, timed)
         scenario = load_scenario(file, changes, unset=unset, more=added, code=code)
