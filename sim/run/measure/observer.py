@@ -180,7 +180,7 @@ class Observer:
         """Look at the models of all, and measure those of the `chosen`. again: all were looked at by now."""
         for clients in with_same_model(up):
             rows = self._engine.rows([client.params for client in clients])
-            looked = self._engine.found(partial(_looked_at, rows))
+            looked = self._engine.read_measurement(partial(_looked_at, rows))
             finite = looked["finite"]
             if not again:
                 for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
@@ -230,7 +230,9 @@ class Observer:
         numbers = [client.index for client in clients]
         task, kernel = self._scenario.data.task, clients[0].compute.kernel
         test, names = self._engine.data.test, self.evaluated
-        return self._engine.found(lambda: measure_models(task, kernel, rows, test, numbers, shares, names))
+        return self._engine.read_measurement(
+            lambda: measure_models(task, kernel, rows, test, numbers, shares, names)
+        )
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up if defines(up, "weights") else ():
