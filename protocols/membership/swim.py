@@ -100,7 +100,7 @@ class _Watched:
     unrefuted: bool = False
     told_s: float = -math.inf
 
-    def settle(self, status: int, incarnation: int) -> None:
+    def set_status(self, status: int, incarnation: int) -> None:
         """Believe this, and stop the timer."""
         self.status, self.incarnation, self.unrefuted = status, incarnation, False
         if self.timer is not None:
@@ -150,7 +150,7 @@ class FailureDetector:
         """Watch this member no longer."""
         member = self._members.pop(name, None)
         if member is not None:
-            member.settle(LEFT, 0)
+            member.set_status(LEFT, 0)
 
     def watch_only(self, names: Iterable[str]) -> None:
         """Watch these members and no others, but for those that have yet to refute that they are dead."""
@@ -179,7 +179,7 @@ class FailureDetector:
         """Start again after an absence: believe that all are up, and tell some of the own return."""
         for name, member in self._members.items():
             was_up = self.is_up(name)
-            member.settle(ALIVE, member.incarnation)
+            member.set_status(ALIVE, member.incarnation)
             if not was_up:
                 self._changed(name, True)
         self.incarnation += 1
@@ -209,7 +209,7 @@ class FailureDetector:
             self._timer.cancel()
         for member in self._members.values():
             if member.status == SUSPECT:
-                member.settle(ALIVE, member.incarnation)
+                member.set_status(ALIVE, member.incarnation)
 
     # --- a protocol period ----------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class FailureDetector:
         if member is None or member.status == ALIVE:
             return
         if member.status == SUSPECT:
-            member.settle(ALIVE, member.incarnation)
+            member.set_status(ALIVE, member.incarnation)
             member.unrefuted = True
         elif self._loop.time() >= member.told_s + self._settings.period_s:
             self._say_that_it_is_gone(sender)
@@ -323,7 +323,7 @@ class FailureDetector:
         if member is None or not _overrides(status, incarnation, member):
             return
         was_up = self.is_up(name)
-        member.settle(status, incarnation)
+        member.set_status(status, incarnation)
         self._news[name] = [status, incarnation, 0]
         if status == SUSPECT:
             wait_s = self._settings.suspicion_periods * self._settings.period_s
