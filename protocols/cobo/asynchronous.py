@@ -18,7 +18,7 @@ OWED_MAX = 30
 ATTEMPTS = 2
 """How often a request is sent. If no answer comes to the last one in time, the update stays owed."""
 MEETINGS = 2
-"""How often both ends must have computed gradients before a pair's weight counts in full: one is too noisy."""
+"""How often both ends must have computed gradients before a pair's weight counts fully: one is too noisy."""
 
 
 @dataclass

@@ -148,7 +148,7 @@ class ParetoSearch(Component):
     async def search_all(
         self, targets: Iterable[str], clients: Sequence[str], limit_s: float | None = None
     ) -> tuple[dict[str, Optimum], list[str]]:
-        """Search for all targets at once: the optima of those that are not gone, and who exceeds the limit."""
+        """Search for all targets at once: the optima of those that are not gone, and those that are late."""
         searches = {target: self.client.spawn(self.search(target, clients)) for target in targets}
         try:
             await asyncio.wait(list(searches.values()), timeout=limit_s)

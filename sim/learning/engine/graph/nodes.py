@@ -27,8 +27,8 @@ class GraphNode:
         self.group = group
         self.inputs = inputs
         self.payload = payload
-        # One more than that of the deepest pending input: nodes of a level need nothing of each other. That of
-        # a job is rounded up to the next phase: so jobs share a call, whatever arithmetic comes before each.
+        # One more than that of the deepest pending input: nodes of a level do not need each other. That of
+        # jobs is rounded up to the next phase: so they share a call, whatever arithmetic comes before each.
         level: int = 0
         for slot in inputs:
             node = slot.node
