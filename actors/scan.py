@@ -29,7 +29,7 @@ class DecodeError(ValueError):
 
 
 class Budget:
-    """What may be made of one message, extensions in one another included."""
+    """The most memory that decoding one message may take, with all extensions within extensions."""
 
     def __init__(self, length: int, codes: frozenset[int]) -> None:
         self._left = _BYTES_FREE + _BYTES_PER_BYTE * length

@@ -54,7 +54,7 @@ class CoBoAsynchronous(Client):
         self.silence = Silence(self, self.settings.patience)
 
     def pair_with(self, peer: str) -> PairState:
-        """What is known of a peer, and of the weight in common."""
+        """The state of a peer and of the pair's weight, made at the first call."""
         if peer not in self.known:
             self.known[peer] = PairState(Ledger(self.name < peer))
         return self.known[peer]

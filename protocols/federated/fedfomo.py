@@ -104,7 +104,7 @@ class FedFomo(RoundClient):
     settings: FedFomoSettings
     server = FedFomoServer
     before: Vector | None = None
-    """Its model before the last training; None before the first."""
+    """The client's model before the last training; None before the first."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:

@@ -174,7 +174,7 @@ class FedericoAsynchronous(Client):
     def own_share(self, weight: float) -> float:
         """The share by which a client trains its own model, which has `weight` in its posterior.
 
-        A slow client needs a larger one: it gets fewer updates, as the others mostly train each other's models.
+        A slow client's is larger: it gets fewer updates, since the others mostly train each other's models.
         """
         pace = self.peer_time.pace
         return weight if pace is None else max(weight, 1.0 - pace)

@@ -35,7 +35,7 @@ class Collaborators(Component):
             self.held.pop(peer, None)
 
     def known(self, names: Iterable[str]) -> list[str]:
-        """`names`, after each has got an entry in the table: new peers of a sampled view may not be reported."""
+        """`names`, with an entry in the table for each: new peers of a sampled view may not be reported."""
         found = list(names)
         for name in found:
             if name not in self.table.records:

@@ -56,7 +56,7 @@ class Rounds(Component, RoundMessages):
         RoundMessages.__init__(self, client)
         self.patience = patience
         self.partners: tuple[str, ...] = ()
-        """Who takes part in the present round beside this client."""
+        """The peers that take part in the present round with this client."""
         self.degree = 0
         """How many partners the present round began with."""
         self._announced = weakly(announced or self._own_model)
@@ -124,7 +124,7 @@ class Rounds(Component, RoundMessages):
         return peer not in self._not_waiting
 
     async def replies(self, kind: type[M], peers: Collection[str]) -> dict[str, M]:
-        """The partners' messages of class `kind` of this round, by name, after they were told this client's."""
+        """These partners' messages of class `kind` of this round, by name. Tell them this client's before."""
         found = await self.collect(kind, [peer for peer in peers if peer in self.partners], self.patience)
         self.discard(kind)
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]

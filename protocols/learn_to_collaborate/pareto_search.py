@@ -123,7 +123,7 @@ class ParetoSearch(Component):
     # --- searching it ---------------------------------------------------------------------------------------
 
     async def search(self, target: str, clients: Sequence[str]) -> Optimum | None:
-        """What suits one of `clients` best: d by descent on its validation loss. None if it is gone."""
+        """The weights d that suit `target` best, by descent on its validation loss. None if it is gone."""
         settings, count = self.settings, len(clients)
         d = np.full(count, 1 / count)
         for _ in range(settings.search_steps if count > 1 else 0):

@@ -60,7 +60,7 @@ class GraphLearning:
     steps: int = 1
     """Steps in one update, E_g."""
     learning_rate: float = 0.1
-    """Of a step, eta; the paper does not say it, the authors' code has 0.1."""
+    """Size of a step, eta; the paper does not state it, the authors' code has 0.1."""
     epsilon: float = 1e-6
     """Keeps the logarithm of a degree of 0 finite."""
     similarity: Literal["whole", "per-class", "none"] = "whole"
@@ -69,7 +69,7 @@ class GraphLearning:
     confidence: Literal["samples", "equal", "none"] = "samples"
     """gamma: shares of the samples, 1/M, or 1 (Table 3)."""
     norm: Literal["l2", "l1"] = "l2"
-    """Of the weights, in the regulariser."""
+    """Norm of the weights in the regulariser."""
     degree_gradient: bool = True
     """Whether the logarithm of the degree has a gradient."""
     step: Literal["gradient", "sign"] = "gradient"

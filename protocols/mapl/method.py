@@ -90,13 +90,13 @@ class MAPL(Client):
         return self.settings.graph_learning and self.passes >= self.settings.warm_up
 
     def knowledge(self, kind: type[K]) -> K:
-        """What this client knows now."""
+        """This client's present parameters, to be shared."""
         parts = {name: self.part(self.params, name) for name in self.mixed}
         head = self.part(self.params, "head") if self.warm else None
         return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.passes, self.now)
 
     def round_knowledge(self) -> RoundKnowledge:
-        """What the neighbours are told in a round."""
+        """The message to the neighbours in a round."""
         return self.knowledge(RoundKnowledge)
 
     def heard(self, message: object, sender: str) -> bool:

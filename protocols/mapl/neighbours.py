@@ -32,7 +32,7 @@ class Neighbours(Component):
         client.round_trips.wait_at_first(client.settings.patience)
 
     def names(self) -> list[str]:
-        """Those with a weight."""
+        """The peers with a weight."""
         return list(self.shares)
 
     def come_back(self) -> None:

@@ -60,7 +60,7 @@ class SwimPingRequest(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class SwimNews(MembershipMessage):
-    """What a client that comes or goes says of itself, and what it is told of others in return."""
+    """From a client that comes or goes: news of itself. In return to one that comes: news of the others."""
 
     news: tuple[News, ...]
     wants_answer: bool = False
@@ -88,7 +88,7 @@ class SwimSettings:
 
 @dataclass(slots=True)
 class _Watched:
-    """What is believed of a member.
+    """One member, as this client believes it to be.
 
     timer: while suspected, declares it dead. unrefuted: it was suspected, and has been heard from, but has
     not refuted the suspicion, of which others may know. told_s: when it was last told that it is gone.
@@ -332,7 +332,7 @@ class FailureDetector:
             self._changed(name, not was_up)
 
     def _take_news(self, receiver: str) -> tuple[News, ...]:
-        """What rides on a message: whether the receiver is suspected, and the news passed on least often."""
+        """The news for a message: that the receiver is suspected, if so, and the news sent least often."""
         suspicion = self._suspicion_of(receiver)
         if not self._news:
             return suspicion
@@ -345,7 +345,7 @@ class FailureDetector:
         return suspicion + tuple([(name, entry[0], entry[1]) for name, entry in chosen if name != receiver])
 
     def _suspicion_of(self, receiver: str) -> tuple[News, ...]:
-        """What a suspect is told with every message until it has refuted it, also once it was heard from."""
+        """The suspicion of a receiver, which every message to it carries until it has refuted it."""
         member = self._members.get(receiver)
         if member is None or not (member.status == SUSPECT or member.unrefuted):
             return ()

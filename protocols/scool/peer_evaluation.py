@@ -1,4 +1,4 @@
-"""What clients of SCooL tell each other: how well a model does on a peer's data, and what each believes."""
+"""How clients of SCooL ask each other to evaluate their models, and exchange their beliefs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class PeerEvaluations(Component):
 
     @property
     def progress(self) -> Vector | None:
-        """What others need of this client's training now: its model, or the sum of its updates."""
+        """What the others use of this client's training: its model, or the sum of its updates."""
         if self.posterior.fixed:
             return self.client.params
         return None if self.posterior.exact else self.progress_made
@@ -124,7 +124,7 @@ class PeerEvaluations(Component):
         )
 
     def _beliefs(self, peer: str, latest: Publication) -> Beliefs:
-        """What `peer` needs to know of this client's part of the posterior."""
+        """The part of this client's posterior that `peer` needs to know."""
         prior = self.posterior.prior
         if prior is None:
             return Beliefs(None)
@@ -150,7 +150,7 @@ class PeerEvaluations(Component):
         return ready
 
     def request(self, peer: str, model: Vector, number: int) -> EvaluationRequest:
-        """What to ask a peer, after the iteration that ends now, in round `number`."""
+        """The question to a peer after the iteration that ends now, in round `number`."""
         client, known = self.client, self.posterior.peer(peer)
         known.times_asked += 1
         if known.first_asked is None:
@@ -189,7 +189,7 @@ class PeerEvaluations(Component):
 
     @property
     def cost(self) -> float:
-        """What an evaluation costs, in gradients."""
+        """How long an evaluation takes, in units of a gradient's time."""
         batches = 1 if self.settings.judged_on == "batch" else self.client.compute.steps_per_epoch
         return LOSS_SHARE * batches + (self.settings.cross_gradients == "exact")
 

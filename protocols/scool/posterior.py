@@ -107,7 +107,7 @@ class Posterior(Component):
         return self.settings.cross_gradients == "exact" and not self.fixed
 
     def peer(self, name: str) -> PeerState:
-        """What is known of a peer."""
+        """The state of a peer, made at the first call."""
         return self.known.setdefault(name, PeerState())
 
     def targets(self) -> list[str]:
