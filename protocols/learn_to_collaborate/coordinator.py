@@ -24,7 +24,7 @@ Stage = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Assignment:
+class CoalitionAssignment:
     """The coalition found for a client and what goes with it, as in `Settled`.
 
     `shares`: the weights that suit it best in its coalition; `full`: among all clients, None if unknown.
@@ -56,8 +56,8 @@ class Coordinator(Component):
         self.version = 0
         self.changes: asyncio.Queue[str] = asyncio.Queue()  # who has come or gone
         self.stages: list[Stage] = []
-        self.assignments: dict[str, Assignment] = {}
-        self.told: dict[str, Assignment] = {}
+        self.assignments: dict[str, CoalitionAssignment] = {}
+        self.told: dict[str, CoalitionAssignment] = {}
         self._join = weakly(join)
 
     def stepped_down(self) -> None:
@@ -150,7 +150,7 @@ class Coordinator(Component):
             losses = [("alone", alone.loss), ("equilibrium", inside.loss)]
             losses += [("full", full[client].loss)] if client in full else []
             shares = full[client].shares if client in full else None
-            self.assignments[client] = Assignment(
+            self.assignments[client] = CoalitionAssignment(
                 coalition, tuple(benefits), tuple(losses), inside.shares, shares
             )
 
@@ -204,7 +204,7 @@ class Coordinator(Component):
         news = [c for c in clients if c in self.assignments and self.told.get(c) != self.assignments[c]]
         await asyncio.gather(*[self.tell_assignment(client, self.assignments[client]) for client in news])
 
-    async def tell_assignment(self, client: str, assignment: Assignment) -> None:
+    async def tell_assignment(self, client: str, assignment: CoalitionAssignment) -> None:
         """Tell a client its assignment until it has confirmed it."""
         pareto = await self.search.front.model(assignment.shares)
         full = None if assignment.full is None else await self.search.front.model(assignment.full)

@@ -65,7 +65,7 @@ class LearnToCollaborateSettings(ProtocolSettings):
     rule: Literal["threshold", "relative"] = "relative"
     """Collaborators are those of a certain weight (paper), or of one relative to the client's own (code)."""
     least: PositiveWeight = 0.7
-    """How large a collaborator's weight must be, relative to an equal share (epsilon) or to the client's own."""
+    """How large a collaborator's weight must be, relative to an equal share (epsilon) or to its own."""
     equilibrium: Literal["iterative", "at-once"] = "iterative"
     """Coalitions by algorithm 1, with a new search among those that remain, or by algorithm 2, without."""
 

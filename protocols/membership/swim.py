@@ -374,7 +374,7 @@ def sample(draws: Chance, names: Sequence[str], count: int) -> list[str]:
     """`count` different names in random order, or all if there are fewer."""
     pool = list(names)
     count = min(count, len(pool))
-    for place in range(count):  # the first steps of Fisher and Yates' shuffle
-        other = place + int(draws.uniform() * (len(pool) - place))
-        pool[place], pool[other] = pool[other], pool[place]
+    for index in range(count):  # the first steps of Fisher and Yates' shuffle
+        other = index + int(draws.uniform() * (len(pool) - index))
+        pool[index], pool[other] = pool[other], pool[index]
     return pool[:count]

@@ -108,8 +108,8 @@ _TASK = "a frozen dataclass that derives from it, `class Task(RoundTask)`"
 
 def _of(method: Callable[..., object]) -> str:
     """A method of the user's own, with its line: "Mean.task() (mine.py:12)"."""
-    place = of_definition(method)
-    return f"{method.__qualname__}()" + (f" ({place})" if place else "")
+    line = of_definition(method)
+    return f"{method.__qualname__}()" + (f" ({line})" if line else "")
 
 
 def shares(samples: Sequence[int], weights: Weighing) -> list[float]:

@@ -35,7 +35,7 @@ from sim.kernel.task import Bell, sleep
 from sim.world.connection import Connection, Message
 from sim.world.fair_sharing import Link, SharedLinks, Transfer
 from sim.world.network_model import NetworkModel
-from sim.world.partitions import Partitions
+from sim.world.partitions import ScheduledPartitions
 
 if TYPE_CHECKING:
     from sim.kernel.clock import VirtualLoop
@@ -80,7 +80,7 @@ class SimulatedNetwork(Transport):
         self._loop = loop
         self._seed = seed
         self._model = model
-        self._partitions = Partitions(model.partitions) if model.partitions else None
+        self._partitions = ScheduledPartitions(model.partitions) if model.partitions else None
         self._deliver: dict[str, Callable[[Envelope], None]] = {}
         self._known: dict[str, None] = {}  # every name that was attached so far
         self._expected: dict[str, None] | None = None  # every name that the run will have, if stated

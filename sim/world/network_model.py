@@ -11,7 +11,7 @@ from sim.kernel.random import RandomStream, pair_key
 from sim.world.distributions import Constant, Distribution
 from sim.world.latency import LatencyModel
 from sim.world.loss import NO_LOSS, LossModel
-from sim.world.partitions import Partition
+from sim.world.partitions import ScheduledPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class NetworkModel:
     uplink_bps: float | None = None
     downlink_bps: float | None = None
     bandwidths: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[ScheduledPartition, ...] = ()
     backlog: int = 10_000
     uplink_queue_bytes: int | None = None
 

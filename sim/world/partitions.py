@@ -15,7 +15,7 @@ from sim.world.participants import Participants
 
 
 @dataclass(frozen=True)
-class Partition:
+class ScheduledPartition:
     """A partition of the network, in one of two forms, during `start_s <= time < end_s` (virtual seconds).
 
     groups: names of different groups cannot reach each other. Names in no group reach everybody.
@@ -92,7 +92,7 @@ class NetworkPartition(Settings):
             raise SettingError("to", self.to, "cuts a client off from itself; must name another one")
         return self
 
-    def build(self, number: int, participants: Participants) -> Partition | None:
+    def build(self, number: int, participants: Participants) -> ScheduledPartition | None:
         """The partition of entry `number`. None if one side of it is empty. UserError."""
         groups: tuple[tuple[str, ...], ...] = ()
         if self.groups is not None:
@@ -106,7 +106,7 @@ class NetworkPartition(Settings):
         period_s, share = (
             (math.inf, 1.0) if self.flapping is None else (self.flapping.period, self.flapping.share)
         )
-        return Partition(
+        return ScheduledPartition(
             self.start, self.end, groups, frozenset(sources), frozenset(targets), period_s, share
         )
 
@@ -121,10 +121,10 @@ class NetworkPartition(Settings):
         return away, tuple([name for name in participants.names if coins.get(name, 1.0) >= share])
 
 
-class Partitions:
+class ScheduledPartitions:
     """All partitions of a run."""
 
-    def __init__(self, partitions: Sequence[Partition] = ()) -> None:
+    def __init__(self, partitions: Sequence[ScheduledPartition] = ()) -> None:
         self._partitions = partitions
         self._first_start_s = min((each.start_s for each in partitions), default=math.inf)
         self._last_end_s = max((each.end_s for each in partitions), default=-math.inf)

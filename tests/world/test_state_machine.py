@@ -19,7 +19,7 @@ from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
-from sim.world.partitions import Partition
+from sim.world.partitions import ScheduledPartition
 from tests.draws import examples
 from tests.world.networks import network_model
 from tests.world.quantities import bursty, constant, independent, lognormal, uniform
@@ -74,12 +74,12 @@ class Node(Actor):
         return None
 
 
-def partitions() -> st.SearchStrategy[Partition]:
+def partitions() -> st.SearchStrategy[ScheduledPartition]:
     """Cuts within the first twenty seconds, in both directions or in one; some of them flap."""
     sides = st.integers(1, len(NAMES) - 1).map(lambda k: (NAMES[:k], NAMES[k:]))
     times = st.tuples(st.integers(0, 80), st.integers(1, 40)).map(lambda t: (t[0] / 4, (t[0] + t[1]) / 4))
     return st.builds(
-        lambda side, time, both, flapping: Partition(
+        lambda side, time, both, flapping: ScheduledPartition(
             *time, **({"groups": side} if both else {"sources": side[0], "targets": side[1]}), **flapping
         ),
         sides,
