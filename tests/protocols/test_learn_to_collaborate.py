@@ -267,7 +267,7 @@ def test_members_may_keep_the_best_model_of_their_front(tmp_path: Path) -> None:
         assert "PartnerModel" not in simulation.network.counts.by_type
         for client in range(4):
             found = learner(simulation, client)
-            assert found.settled is not None and found.params is found.place.pareto
+            assert found.settled is not None and found.params is found.settled.pareto
 
 
 def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
