@@ -43,7 +43,7 @@ class Actor:
     """Message classes that wait for `collect` instead of going to `on_message`, beside those of its bases."""
 
     _rounds: RoundMessages | None = None
-    """What it tells for rounds; None for an actor that knows no rounds."""
+    """The messages of its rounds; None for an actor without rounds."""
     _round_waits = 0
     """How often it has waited for messages of a round."""
     _round_waits_in_vain = 0
@@ -207,7 +207,7 @@ class Actor:
 
     @property
     def status(self) -> ActorStatus:
-        """What others may know of it, in words and numbers."""
+        """The actor's state for observers, in words and numbers."""
         return ActorStatus(self)
 
     def _progress(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What actors give to their verbs, and what they are told where it is of another kind."""
+"""Checks of the arguments of actors' verbs, with the errors for those of another type."""
 
 from numbers import Real
 

@@ -139,9 +139,9 @@ def _tensor_of(name: str, shape: tuple[Any, ...], raw: bytes) -> np.ndarray:
 
 def _require_message_type(cls: type) -> None:
     if not is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        place = of_definition(cls)
+        line = of_definition(cls)
         must = f"{cls.__name__} must be a frozen dataclass: write @dataclass(frozen=True)"
-        raise TypeError(f"{place}: {must}" if place else must)
+        raise TypeError(f"{line}: {must}" if line else must)
 
 
 def _field_names(cls: type) -> tuple[str, ...]:

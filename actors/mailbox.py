@@ -11,7 +11,7 @@ _NAMES_SHOWN = 8
 
 
 class Bell(Protocol):
-    """What one task awaits, again and again: each time it goes on with the next ring."""
+    """Wakes one task, again and again: whenever it awaits the bell, the next ring lets it go on."""
 
     def __await__(self) -> Generator[Any, None, None]: ...
 
@@ -37,7 +37,7 @@ class FutureBell:
 
 
 class Watch(Protocol):
-    """Who wants to know, during a `collect`, whose messages are missing and when they come."""
+    """An observer of one `collect`, which is told whose messages are missing and when they come."""
 
     def begin(self, missing: Iterable[str]) -> None:
         """The wait begins; those that have come already are not missing."""
@@ -133,7 +133,7 @@ class Mailbox:
 
     @property
     def contents(self) -> list[Envelope]:
-        """What waits to be handled or collected, each kind in the order of its arrival."""
+        """The messages that wait to be handled or collected, each kind in the order of its arrival."""
         return [*self.arrived, *[envelope for kept in self._kept.values() for envelope in kept]]
 
     def put(self, envelope: Envelope) -> bool:
@@ -214,7 +214,7 @@ class Mailbox:
         self._kept_count = 0
 
     def waits(self) -> list[str]:
-        """What each `collect` in progress still waits for, in words."""
+        """A line for each `collect` in progress: what it still waits for."""
         return [f"{c.kind.__name__} from {_names(list(c.missing))}" for c in self.collections if c.missing]
 
     def _offer(self, kind: type, envelope: Envelope) -> bool:

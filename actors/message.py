@@ -27,9 +27,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class LastingQuestion(Question):
-    """One that is asked until there is an answer. Who is asked it again while at it answers `InProgress`.
+    """A question that is repeated until it is answered. An actor that is busy with it answers `InProgress`.
 
-    In an answer that was given before, `repeat_s` is 0: it tells how long the way takes, not the work.
+    `repeat_s` is 0 in an answer that is sent again: such an answer measures the way, not the work.
     """
 
 
@@ -124,7 +124,7 @@ class PeerUnavailable(ActorError):
 
 
 class UnknownPeer(ActorError):
-    """Something was sent to a name that nobody ever had, unlike that of somebody who is gone."""
+    """Something was sent to a name that no actor ever had; this is not that of an actor that is gone."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         near = difflib.get_close_matches(name, names[:_NAMES_COMPARED], n=1, cutoff=0.6)

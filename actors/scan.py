@@ -29,7 +29,7 @@ class DecodeError(ValueError):
 
 
 class Budget:
-    """What may be made of one message, extensions in one another included."""
+    """The most memory that decoding one message may take, with all extensions within extensions."""
 
     def __init__(self, length: int, codes: frozenset[int]) -> None:
         self._left = _BYTES_FREE + _BYTES_PER_BYTE * length
@@ -43,46 +43,46 @@ class Budget:
         if depth > _DEPTH_MAX:
             raise DecodeError(f"messages nested more than {_DEPTH_MAX} deep")
         self._spend(len(data))
-        place, end = 0, len(data)
+        offset, end = 0, len(data)
         wanted, all_wanted = [1], 1  # objects still to come: of each array or map that is open, and together
         while wanted:
             if not wanted[-1]:
                 wanted.pop()
                 continue
-            if place + all_wanted > end:  # each takes a byte at least
+            if offset + all_wanted > end:  # each takes a byte at least
                 raise DecodeError("the bytes end too early")
             wanted[-1] -= 1
-            first = data[place]
-            place, items = (place + _WHOLE[first], 0) if _WHOLE[first] else self._look_closer(data, place)
+            first = data[offset]
+            offset, items = (offset + _WHOLE[first], 0) if _WHOLE[first] else self._look_closer(data, offset)
             all_wanted += items - 1
             if items:
                 wanted.append(items)
                 if len(wanted) > _DEPTH_MAX:
                     raise DecodeError(f"arrays and maps nested more than {_DEPTH_MAX} deep")
-        if place != end:
-            raise DecodeError("the bytes end too early" if place > end else f"{end - place} bytes too many")
+        if offset != end:
+            raise DecodeError("the bytes end too early" if offset > end else f"{end - offset} bytes too many")
 
-    def _look_closer(self, data: bytes, place: int) -> tuple[int, int]:
-        """Where what begins at `place` goes on behind its head, or ends, and how many objects it holds."""
-        first = data[place]
+    def _look_closer(self, data: bytes, offset: int) -> tuple[int, int]:
+        """Where what begins at `offset` goes on behind its head, or ends, and how many objects it holds."""
+        first = data[offset]
         if first in _LENGTHS:
             width = _LENGTHS[first]
-            return place + 1 + width + _number(data, place, width), 0
+            return offset + 1 + width + _number(data, offset, width), 0
         if first in _EXTENSIONS:
             width = _EXTENSIONS[first]
-            length = _number(data, place, width) if width else 1 << (first - 0xD4)
-            code = data[place + 1 + width : place + 2 + width]
+            length = _number(data, offset, width) if width else 1 << (first - 0xD4)
+            code = data[offset + 1 + width : offset + 2 + width]
             if code and code[0] not in self._codes:
                 raise DecodeError(f"unknown extension of type {code[0]}")
             self._spend(_EXTENSION_BYTES)
-            return place + 2 + width + length, 0
+            return offset + 2 + width + length, 0
         if first == _INVALID:
             raise DecodeError("no object begins with the byte c1")
         is_map = first in _MAPS
         width = _MAPS[first] if is_map else _ARRAYS[first]
-        count = _number(data, place, width) if width else first & 15
+        count = _number(data, offset, width) if width else first & 15
         self._spend(_MAP_BYTES + count * _PAIR_BYTES if is_map else _ARRAY_BYTES + count * _ITEM_BYTES)
-        return place + 1 + width, 2 * count if is_map else count
+        return offset + 1 + width, 2 * count if is_map else count
 
     def _spend(self, size_bytes: int) -> None:
         self._left -= size_bytes
@@ -90,5 +90,5 @@ class Budget:
             raise DecodeError("what is in it would take too much memory for its length")
 
 
-def _number(data: bytes, place: int, width: int) -> int:
-    return int.from_bytes(data[place + 1 : place + 1 + width], "big")
+def _number(data: bytes, offset: int, width: int) -> int:
+    return int.from_bytes(data[offset + 1 : offset + 1 + width], "big")

@@ -1,4 +1,4 @@
-"""What others may know of an actor: for observers, error messages and whoever explains a run."""
+"""The state of an actor in words, for observers, error messages and explanations of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ActorStatus:
 
     @property
     def waiting_for(self) -> str | None:
-        """What `run` and spawned coroutines wait for from other actors, in words; None if nothing."""
+        """The messages from other actors for which `run` and spawned coroutines wait; None if none."""
         return "; ".join(self._actor._questions.waits() + self._actor._mailbox.waits()) or None
 
     @property
@@ -39,7 +39,7 @@ class ActorStatus:
 
     @property
     def inbox(self) -> list[str]:
-        """What waits in its mailbox, in words."""
+        """The messages in its mailbox, in words."""
         waiting = self._actor._mailbox.contents
         return [f"{type(envelope.message).__name__} from {envelope.sender}" for envelope in waiting]
 

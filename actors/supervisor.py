@@ -45,7 +45,7 @@ class Failure:
 
     @property
     def what(self) -> str:
-        """What failed where, and what was done about it, in words."""
+        """A line for users: what failed where, and what was done about it."""
         where = f"{self.where} ({self.place})" if self.place else self.where
         return f"{where}: {self.error} ({_OUTCOMES[self.action]})"
 
@@ -192,7 +192,7 @@ class Supervisor:
         actor._fail(self._recover(actor, error, again))
 
     async def _recover(self, actor: Actor, error: Exception, again: bool) -> None:
-        """What follows a failure. A task of the failed actor, so that a crash meanwhile ends it, too."""
+        """Deal with a failure, in a task of the failed actor, so that a crash ends this as well."""
         try:
             await actor.on_failure(error)
         except Exception as second:

@@ -38,7 +38,7 @@ class Tasks:
         return task
 
     def relabel(self, label: str) -> None:
-        """What the current task does from now on, if it is one of these."""
+        """Say what the current task does from now on, if it is one of these."""
         task = asyncio.current_task()
         if task in self._labels:
             self._labels[task] = label
@@ -52,7 +52,7 @@ class Tasks:
         return tasks
 
     def described(self, kind: type, task: asyncio.Task[Any], handled: str | None) -> str:
-        """What a task of an actor of class `kind` does, and in which line; `handled`: with which message."""
+        """In words: what a task of an actor of class `kind` does, with which message, and in which line."""
         line = line_of(kind, task)
         return self._labels[task] + (f" of {handled}" if handled else "") + (f" ({line})" if line else "")
 

@@ -1,4 +1,4 @@
-"""What is sent is a value: whatever its sender does afterwards, it arrives as it was sent.
+"""Messages are values: whatever the sender does afterwards, they arrive as they were sent.
 
 Immutable things (numbers, text, handles, frozen dataclasses and tuples of these) are values already and
 travel as they are. Lists, dicts, arrays and tensors are copied, at any depth, as encoding them would. So is

@@ -18,8 +18,8 @@ import tomli_w
 
 from benchmarks.measuring import Effort, Say, table
 from sim.files.journal import Journal, frames
-from sim.learning.engine.replay.replay_log import LoggedReads, WalkedReads
-from sim.learning.engine.replay.snapshot import collect, stored, walk
+from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog
+from sim.learning.engine.replay.snapshot import collect, start_replay, stored
 from sim.run.process import quiet_collector, spare, threads
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
@@ -33,16 +33,16 @@ def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
         engine = simulation.engine
         if kind == "logged":
             log.unlink(missing_ok=True)
-            engine.reads = LoggedReads(Journal(log))
+            engine.read_log = RecordedReadLog(Journal(log))
         elif kind == "walk":
-            walk(engine, WalkedReads(frames(log)))
+            start_replay(engine, ReplayedReadLog(frames(log)))
         simulation.observer.on_evaluated = partial(collect, engine)
         started = time.process_time()
         simulation.run()
-        engine.reads.settle()
+        engine.read_log.flush()
         seconds = time.process_time() - started
         held = 0 if kind == "walk" else sum(4 * each.rows.numel() for each in stored(engine).values())
-        engine.reads.close()
+        engine.read_log.close()
         return {
             "seconds": seconds,
             "hash": simulation.trace.hash(),

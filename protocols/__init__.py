@@ -88,7 +88,7 @@ __all__ = sorted(MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, not before: a learner brings torch, which takes seconds."""
+    """Import a name when it is first used, since methods import torch, which takes seconds."""
     if name in MODULES:
         return getattr(import_module(MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,16 +1,15 @@
-"""Questions: what an actor has asked and waits for, and what it was asked and may be asked again.
+"""Questions: those that an actor has asked and waits for, and those that it was asked and may be asked again.
 
-Whoever asks several times repeats the number of the question, each time after twice as long as before, up to
-a minute. The asked side handles it once: while it is busy with it a repetition does nothing, and afterwards
-it gets the answer that was given. An answer says which attempt it is to. So it tells how long the peer took
-even if the question had been sent again, or given up (which is how a slow peer's time limit grows to what it
-needs).
+A question that is sent again has the same number; the time until it is sent again doubles each time, up to a
+minute. The asked side handles it once: while it is busy a repetition does nothing, and afterwards the same
+answer is sent again. An answer names the attempt that it answers. So it tells how long the peer took even if
+the question had been sent again, or given up (so the time limit of a slow peer grows to what it needs).
 
-A lasting question is asked until there is an answer, or no more time. Who is busy with it says so when it is
-asked again, and is left in peace for as long as the work takes. So silence means that something was lost, and
-the question is sent again after a round trip, which is known from such answers: where many messages are lost,
-waits that double would make the unluckiest of many hold up all others. Only from the fifth time on it may be
-gone, and they double.
+A lasting question is asked until there is an answer, or no more time. An actor that is busy with it says so
+when it is asked again, and is then not asked for as long as the work usually takes. So silence means that
+something was lost, and the question is sent again after one round trip, which is measured by such answers. If
+these waits doubled where many messages are lost, one unlucky question would hold up all others. They double
+only from the fifth time on, when the peer may be gone.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ class OpenQuestion:
         self.attempts = attempts
         self.arrival: asyncio.Future[Envelope | None] = loop.create_future()
         self.sent_s: list[float] = []  # when, each time
-        self.unheard = 0  # attempts since the peer said that it is at it, or since the first
+        self.unheard = 0  # attempts since the peer last said that it is busy with it, or since the first
         self.seen_busy = 0  # how often it said so
         self.deadline_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -55,7 +54,7 @@ class OpenQuestion:
 
 
 class OpenQuestions:
-    """All that an actor has asked and waits for."""
+    """All questions that an actor has asked and waits for."""
 
     def __init__(self, name: str, send: Send, round_trips: RoundTrips) -> None:
         self.next_number = 0
@@ -104,7 +103,7 @@ class OpenQuestions:
         kind = InProgress if given_before else question.kind
         first = not given_before and not self._round_trips.knows(kind)
         self._round_trips.of(question.peer, kind).measured(took_s)
-        for other in self._open.values() if first else ():  # they were given the time for strangers
+        for other in self._open.values() if first else ():  # their limits were those for unknown peers
             if other.kind is question.kind and len(other.sent_s) == 1:
                 self._set_timer(other)
         if question.arrival.done():
@@ -131,11 +130,11 @@ class OpenQuestions:
                 question.give_up()
 
     def waits(self) -> list[str]:
-        """What is waited for, in words."""
+        """A line for each open question."""
         return [f"answer to {each.kind.__name__} from {each.peer}" for each in self._open.values()]
 
     def _attempt(self, question: OpenQuestion) -> None:
-        """Send a question, once more if it was sent before, and see to what comes next."""
+        """Send a question, for the first time or again, and set the timer for the next attempt."""
         now, peer = asyncio.get_running_loop().time(), question.peer
         number: int | Question = question.number
         if question.attempts != 1:
@@ -158,14 +157,14 @@ class OpenQuestions:
         self._wake(question, question.sent_s[-1] + doubled_s(limit_s, repeated))
 
     def _wake(self, question: OpenQuestion, due_s: float) -> None:
-        """Have a question asked again at some time, unless it is given up before."""
+        """Ask again at `due_s`, or give up at the deadline if that is earlier."""
         then = question.give_up if due_s >= question.deadline_s else lambda: self._overdue(question)
         if question.timer is not None:
             question.timer.cancel()
         question.timer = asyncio.get_running_loop().call_at(min(due_s, question.deadline_s), then)
 
     def _remember(self, question: OpenQuestion) -> None:
-        """Keep what a late answer is compared with, but not the message."""
+        """Keep what is needed to measure a late answer, but not the message."""
         question.message = None
         self._given_up[question.number] = question
         if len(self._given_up) > _GIVEN_UP_MAX:
@@ -181,9 +180,9 @@ class OpenQuestions:
 
 
 class GivenAnswers:
-    """What an actor was asked by those who may ask it again, with the answers that it has given.
+    """The questions that an actor may be asked again, with the answers that it has given.
 
-    An answer is kept until the asker says that it waits for later ones only, or until it can't ask any more.
+    An answer is kept until the asker says that it only waits for later ones, or can no longer ask again.
     """
 
     def __init__(self) -> None:
@@ -193,7 +192,7 @@ class GivenAnswers:
         self._open_from: dict[str, int] = {}  # by asker: below it, nobody waits for an answer
 
     def is_new(self, asker: str, question: Question, now: float) -> bool:
-        """Whether a question has yet to be handled; if so, take note that it is going to be."""
+        """Whether a question is asked for the first time; if so, note that it is being handled."""
         self._forget_until(now)
         given = self._given.setdefault(asker, {})
         open_from = max(question.open_from, self._open_from.get(asker, question.open_from))
@@ -207,9 +206,9 @@ class GivenAnswers:
         return True
 
     def again(self, asker: str, question: Question) -> Envelope | None:
-        """The answer to a question that is not new, as one to this very attempt; None if there is none.
+        """The answer to a question that is not new, addressed to this attempt; None if there is none.
 
-        It may still be on its way, or have been given up.
+        It may still be in the making, or may have been given up.
         """
         answer = self._given[asker].get(question.number)
         if type(question) is LastingQuestion:
@@ -217,7 +216,7 @@ class GivenAnswers:
         return None if answer is None else replace(answer, answer_to=question)
 
     def is_at_it(self, asker: str, question: Question) -> bool:
-        """Whether a question that is not new is being handled, and its asker is to hear of it."""
+        """Whether a lasting question that is not new is being handled, which its asker is told."""
         given = self._given[asker]
         return (
             type(question) is LastingQuestion and question.number in given and given[question.number] is None

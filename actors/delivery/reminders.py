@@ -8,22 +8,21 @@ from actors.delivery.round_trips import INITIAL_S, RoundTrip, RoundTrips
 from actors.message import Envelope, RoundMark
 
 PROMPT = 8
-"""So many requests, a round trip apart, are sent before the time between them doubles."""
+"""How many requests, a round trip apart, are sent before the time between them doubles."""
 
 
 class Reminders:
-    """Of one wait for messages of class `kind`: asks each late peer for its message, again and again.
+    """Asks late peers again and again for their messages, during one wait for messages of class `kind`.
 
-    A peer is late once it is waited for longer than before (`actors.delivery.round_trips`), and for a second
-    at least as long as nothing is known to have been lost, such as on reliable links. Then it is asked
-    whenever the answer to a request is overdue: what one takes is the same for requests of all kinds. Where
-    many messages are lost, doubling the time after each, as for TCP, would make a wait last for ever, and to
-    repeat a few bytes once in a round trip burdens nobody: it doubles from the eighth on, and as long as
-    nothing is known; and from anew when something is heard of the peer.
+    A peer is late when the wait for it exceeds its limit (`actors.delivery.round_trips`); as long as no
+    message is known to have been lost, such as on reliable links, that limit is a second at least. Then it is
+    asked whenever the answer to a request is overdue; the limit for this is the same for all kinds. Where
+    many messages are lost, doubling the time after each request, as TCP does, would make a wait very long,
+    and a few bytes in each round trip burden nobody. So the time doubles only from the eighth request on, or
+    from the first if nothing is known of the peer; and anew after something was heard of it.
 
-    A message that was told again is no measure of how late the peer is. It measures the round trip of the
-    request that its mark names (Karn's rule). The time for which its sender itself was delayed by lost
-    messages does not count as its own.
+    A message that was told again does not measure how late the peer is, but the round trip of the request
+    that its mark names (Karn's rule). The time for which lost messages delayed its sender is subtracted.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class Reminders:
         kind: type,
         timeout_s: float | None = None,
     ) -> None:
-        """request(peer, attempt): send a request, the how many-th to this peer, from 1 on."""
+        """request(peer, attempt): send a request; `attempt` counts those to this peer, from 1."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._request = request
@@ -62,7 +61,7 @@ class Reminders:
         waited_s = self._loop.time() - self._began_s - mark.delayed_s
         first = not self._round_trips.knows(self._kind)
         self._round_trips.of(peer, self._kind).measured(max(0.0, waited_s))
-        for other in list(self._timers) if first else ():  # they were given the time for strangers
+        for other in list(self._timers) if first else ():  # their limits were those for unknown peers
             if other not in self._requested_s:
                 self.excused(other)
                 self._set_timer(other)

@@ -6,9 +6,9 @@ travel as a `RoundMark` on the envelope, so that the messages themselves know no
 
 - What was told for the present round and the one before is kept, and told again when a peer asks for it.
 - Who waits for a message asks for it whenever it is overdue (`actors.delivery.reminders`).
-- A message for which nobody waits in `collect` goes to `on_message`, once however often it was told. If its
-  answer is a message of the same round, the request for that answer says what it is to answer, and who has
-  not got the question asks for it in turn.
+- A message that is not collected goes to `on_message`, once however often it was told. If its answer is a
+  message of the same round, a request for this answer names the class of the question; an actor that has not
+  got the question then asks for it in turn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mark_of(envelope: Envelope) -> RoundMark:
 
 
 class RoundMessages:
-    """What one actor tells for its rounds, and hears of others' rounds.
+    """The messages of one actor's rounds: those that it tells, and those that it gets.
 
     number: of the present round. awaited: peers that this actor waits for in this round, or has heard.
     delayed_s: for how long lost messages have kept it waiting in this round, or in the one before until
@@ -44,7 +44,7 @@ class RoundMessages:
     """
 
     earlier: ClassVar[int] = 1
-    """Rounds before the present one of which it is kept what was told to all."""
+    """For how many rounds before the present one the messages to all are kept."""
     reminders: ClassVar[type[Reminders]] = Reminders
 
     def __init__(self, actor: Actor) -> None:
@@ -80,9 +80,9 @@ class RoundMessages:
         number = self.number if number is None else number
         kept = self._to_one.setdefault(type(message).__name__, {})
         kept[peer] = [*[told for told in kept.get(peer, [])[-1:] if told[0] < number], (number, message)]
-        # The answer to a question that was told again says nothing of how long this actor took.
+        # If the question was told again, the answer does not measure how long this actor took.
         late = after is not None and self._handled_late.pop((after.__name__, peer), None) == number
-        # An answer could be given when this round was reached: delays since then are not in it.
+        # An answer was possible when this round began: delays since then do not count for it.
         waited = after is not None and self._delayed_in == number
         delayed_s = self._delayed_before_s if waited else self.delayed_s
         self._send(peer, message, number, 0 if late else None, delayed_s)
@@ -96,7 +96,7 @@ class RoundMessages:
             self._send(peer, message, self.number, None, self.delayed_s)
 
     def tell_again(self, peer: str, kind: str, number: int, attempt: int = 0) -> bool:
-        """Tell what was told for round `number`, once more, or if that is long ago what was told to all last.
+        """Tell again what was told for round `number`, or if that is no longer kept the last message to all.
 
         False if there is nothing yet.
         """
@@ -161,12 +161,12 @@ class RoundMessages:
         self._actor._mailbox.discard(kind, lambda envelope: mark_of(envelope).number <= number)
 
     def forget_before(self, kind: type) -> None:
-        """Everybody has the present round's message to all; those of earlier rounds will not be asked for."""
+        """Forget messages to all of earlier rounds: all peers have the present one, and ask for no others."""
         kept = self._to_all.get(kind.__name__, [])
         self._to_all[kind.__name__] = [told for told in kept if told[0] > self.number - self.earlier]
 
     def arrived(self, envelope: Envelope) -> None:
-        """Deal with a request, or with what was told for a round: it waits for `collect` or `on_message`."""
+        """Answer a request; keep a message of a round for `collect` or `on_message`."""
         message, sender, mailbox = envelope.message, envelope.sender, self._actor._mailbox
         if isinstance(message, RepeatRequest):
             self.requested(sender, message)
@@ -185,7 +185,7 @@ class RoundMessages:
                 self._handled_late[key] = mark.number
 
     def close(self) -> None:
-        """Take part in no round any more: what has come for one is heard again, and dropped."""
+        """Take part in no round any more: pass what has come to `heard_of_round`, and drop it."""
         self.closed = True
         mailbox = self._actor._mailbox
         kept = [each for each in mailbox.contents if isinstance(each.request, RoundMark)]
@@ -195,14 +195,14 @@ class RoundMessages:
             mailbox.discard(kind)
 
     def forget(self, peer: str) -> None:
-        """`peer` is gone: what it was told, and what it had told."""
+        """Forget a peer that is gone: what it was told, and what it had told."""
         for kept in self._to_one.values():
             kept.pop(peer, None)
         self._handled = {key: number for key, number in self._handled.items() if key[1] != peer}
         self._handled_late = {key: number for key, number in self._handled_late.items() if key[1] != peer}
 
     def heard_of_round(self, sender: str, kind: type, mark: RoundMark) -> None:
-        """Called with sender, class and mark of whatever arrives for a round, before it is kept."""
+        """Called with sender, class and mark of each message of a round, before it is kept."""
 
     def requested(self, sender: str, request: RepeatRequest) -> None:
         """A peer asks for a message that is overdue there."""
@@ -224,7 +224,7 @@ class RoundMessages:
         self._actor._send_marked(Envelope(self._actor.name, peer, message, mark))
 
     def _note_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:
-        """How much of a wait beyond the usual is due to lost messages: all of it if one was told again."""
+        """Note how much of a wait was due to lost messages: all beyond the usual if one was told again."""
         marks = [mark_of(envelope) for envelope in found]
         due_s = [mark.delayed_s if mark.repeat is None else math.inf for mark in marks]
         excess_s = waited_s - self._actor.round_trips.usual_s(names, kind)

@@ -76,7 +76,7 @@ def client_numbers(members: Members) -> tuple[int, ...]:
 def cluster_misfits(
     key: str, count: int | None, sizes: Sequence[int] | None, clients: int
 ) -> Iterator[SettingError]:
-    """What is wrong with a number of clusters (at `key`), or with their sizes, for so many clients."""
+    """The error in a number of clusters (at `key`), or in their sizes, for so many clients."""
     if count is not None and count > clients:
         problem = f"more clusters than clients; must be at most clients.count = {clients}"
         yield SettingError(key, count, problem)

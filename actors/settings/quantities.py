@@ -174,7 +174,7 @@ class Span:
 
     @property
     def length(self) -> float:
-        """Its seconds, or its count."""
+        """The number of seconds, or the count."""
         length = self.count if self.seconds is None else self.seconds
         assert length is not None
         return length

@@ -1,4 +1,4 @@
-"""CoBo's clients without rounds: nobody waits, and updates of pairs are asked for, answered and owed."""
+"""CoBo's clients without rounds: nobody waits. A missed update of a pair's weight is owed and made later."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from protocols.shared.pair_ledger import Account, Ledger
 from protocols.shared.silence import Silence
 
 OWED_MAX = 30
-"""Updates of a pair that an end can owe; what was called for beyond these is not made up for."""
+"""The most updates of a pair that an end can owe; further ones are dropped."""
 ATTEMPTS = 2
-"""How often a request is sent; when both are overdue (`round_trips`) it is given up, and stays owed."""
+"""How often a request is sent. If no answer comes to the last one in time, the update stays owed."""
 MEETINGS = 2
-"""Gradients of both ends by which a pair's weight counts wholly; one alone may be far off."""
+"""How often both ends must have computed gradients before a pair's weight counts fully: one is too noisy."""
 
 
 @dataclass
 class PairState:
     """What a client knows of one peer.
 
-    `ledger`: the updates of their weight. `latest`: the peer's last model, towards which it has pulled this
-    client `pulled` times. `owed`: updates that the sampling has called for and that this end has yet to make;
-    `offered`: those of them that the peer was last told of, to make them with its own. `meetings`: how often
-    both have computed gradients. `asking`: an update is in progress.
+    `ledger`: the updates of their weight. `latest`: the peer's last model. `pulled`: how often that has been
+    in the proximal term. `owed`: updates that were sampled and that this end has yet to make. `offered`: how
+    many of these the peer was last told of, so that it makes them with its own. `meetings`: how often both
+    have computed gradients. `asking`: an update is in progress.
     """
 
     ledger: Ledger
@@ -54,13 +54,13 @@ class CoBoAsynchronous(Client):
         self.silence = Silence(self, self.settings.patience)
 
     def pair_with(self, peer: str) -> PairState:
-        """What is known of a peer, and of the weight in common."""
+        """The state of a peer and of the pair's weight, made at the first call."""
         if peer not in self.known:
             self.known[peer] = PairState(Ledger(self.name < peer))
         return self.known[peer]
 
     async def step(self) -> None:
-        """Train near the models last received, pass the own one on, start updates of some pairs."""
+        """Train near the models last received, send the own one, and start updates of some pairs."""
         update = await self.train(self.settings.local_steps, proximal=self.proximal())
         self.params = self.params + update
         self.earn_time()
@@ -98,7 +98,7 @@ class CoBoAsynchronous(Client):
         return min(1.0, pair.ledger.steps_in_all / wanted, pair.meetings / MEETINGS) if wanted > 1 else 1.0
 
     def forget_strangers(self) -> None:
-        """Whoever is no peer has no proximal term: its model would be too old once it is one again."""
+        """Drop the models of those that are no peers: they would be too old if these came back."""
         peers = set(self.peers)
         for peer, pair in self.known.items():
             if peer not in peers:
@@ -127,10 +127,10 @@ class CoBoAsynchronous(Client):
                 self.spawn(self.update_pair(peer, pair))
 
     def pairs_to_update(self) -> list[str]:
-        """With whom this client starts updates, as far as it has time: those to whom it owes most first.
+        """The peers to start updates with, as far as there is time: first those to whom most is owed.
 
-        If it is behind the others, those with whom it has met least: their weights are known least. (Who has
-        a weight of 0 might wait, but to read weights would make the course of a run hang on their rounding.)
+        If this client is behind, first those with the fewest meetings, whose weights are known least. (Peers
+        of weight 0 could come last; but to read weights would make a run depend on their rounding.)
         """
         if self.peer_time.is_behind:
             return sorted(self.peers, key=lambda peer: self.pair_with(peer).meetings)
@@ -138,7 +138,7 @@ class CoBoAsynchronous(Client):
         return sorted(owed, key=lambda peer: -self.pair_with(peer).owed)
 
     def takes_requests(self, peer: str) -> bool:
-        """Whether a peer does what it is asked for; from whom nothing came yet is slow, or not there."""
+        """Whether a peer answers requests. One that has sent no model yet is slow, or not there."""
         latest = self.pair_with(peer).latest
         if latest is None:
             return self.settings.exchange == "sampled" or self.silence.is_silent(peer)
@@ -172,7 +172,7 @@ class CoBoAsynchronous(Client):
             self.tell(peer, PairResult(self.account(peer)))
         except PeerUnavailable:
             self.peer_time.refund()
-            if self.now - asked_s >= patience:  # one update less, instead of asking for ever
+            if self.now - asked_s >= patience:  # so that it does not ask for ever
                 pair.owed = max(0, pair.owed - 1)
             self.silence.suspect_if_silent(peer)
         except RemoteError:
@@ -182,7 +182,7 @@ class CoBoAsynchronous(Client):
             pair.asking = False
 
     def account(self, peer: str) -> Account:
-        """This end's books of a pair's weight, see `pair_ledger`."""
+        """This end's account of a pair's weight, see `pair_ledger`."""
         return self.pair_with(peer).ledger.account(self.pairs.weight(peer))
 
     async def on_message(self, message: object, sender: str) -> object:
@@ -210,7 +210,7 @@ class CoBoAsynchronous(Client):
         )
 
     def heard(self, message: object, sender: str) -> bool:
-        """Models count from their arrival on, whatever this client is doing."""
+        """Take models and accounts at once when they arrive, even while this client trains."""
         done = super().heard(message, sender)
         if not self.is_peer(sender):
             return done
@@ -224,20 +224,20 @@ class CoBoAsynchronous(Client):
                     0,
                 )
         if isinstance(message, PairRequest | PairAnswer | PairResult):
-            self.settle(sender, message.account)
+            self.merge_account(sender, message.account)
         return done or type(message) in (LatestModel, PairResult)
 
-    def settle(self, peer: str, account: Account) -> None:
-        """Make up for what this end has missed of the pair's updates."""
+    def merge_account(self, peer: str, account: Account) -> None:
+        """Make the updates of the pair that this end has missed."""
         pair = self.pair_with(peer)
-        news = pair.ledger.settle(account)
-        if news.steps:
+        missed = pair.ledger.merge(account)
+        if missed.steps:
             pair.owed, pair.offered = max(0, pair.owed - pair.offered), 0
             pair.meetings += 1
-        if not self.pairs.simplex and news.value is not None:
-            self.pairs.replace(peer, news.value)
+        if not self.pairs.simplex and missed.value is not None:
+            self.pairs.replace(peer, missed.value)
         else:
-            for step in news.steps:
+            for step in missed.steps:
                 self.pairs.ascend(peer, step)
 
     def weights(self) -> Mapping[str, float | Scalar]:

@@ -18,7 +18,7 @@ class LatestModel:
 
 @dataclass(frozen=True)
 class PairRequest(LatestModel):
-    """Asks for the receiver's gradient at the midpoint. `account`: the sender's books of the weight."""
+    """Asks for the receiver's gradient at the midpoint. `account`: the sender's, of their weight."""
 
     account: Account
 

@@ -14,7 +14,7 @@ from protocols.framework.vectors import Scalar, Vector
 class PairWeights(Component):
     """The weights w_ik of client i, by peer k: each in [0, 1], or all together on the simplex (remark 1).
 
-    They begin at 1, on the simplex at 1/(n - 1). A newcomer's begins at 1, on the simplex at 0.
+    They begin at 1, on the simplex at 1/(n - 1). That of a newcomer begins at 1, on the simplex at 0.
     """
 
     def __init__(self, client: Client, simplex: bool) -> None:
@@ -33,7 +33,7 @@ class PairWeights(Component):
         return self._updates[peer]
 
     def known(self) -> dict[str, float | Scalar]:
-        """The weights that there are, by peer; on the simplex those of present peers."""
+        """All weights by peer; on the simplex only those of present peers."""
         names = self.client.peers if self.simplex else self._weights
         return {peer: self._weights[peer] for peer in names if peer in self._weights}
 
@@ -62,9 +62,9 @@ class PairWeights(Component):
             self.take_back_shares()
 
     def take_back_shares(self) -> None:
-        """On the simplex: the share of whoever is no peer any more is the others'.
+        """On the simplex: give the shares of those that are no peers any more to the others.
 
-        Not everybody who leaves a sampled view is reported as gone, so this is looked up now and then.
+        A peer that leaves a sampled view is not always reported as gone, so this is checked at each update.
         """
         if self.simplex:
             strangers = [name for name in self._weights if not self.client.is_peer(name)]

@@ -87,7 +87,7 @@ class CGASettings(DPSGDSettings):
 
 
 class CrossGradients(Client):
-    """What both forms of CGA share."""
+    """Base of both forms of CGA."""
 
     Settings = CGASettings
     settings: CGASettings

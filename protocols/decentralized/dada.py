@@ -63,7 +63,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class NeighbourModel:
-    """The sender's model at `time` (seconds), and what it has for the pair's weight."""
+    """The sender's model at `time` (seconds), and its view of the pair's weight."""
 
     params: Vector
     time: float
@@ -72,14 +72,14 @@ class NeighbourModel:
 
 @dataclass(frozen=True)
 class EdgeNews:
-    """What the sender has for the pair's weight."""
+    """The sender's view of the pair's weight."""
 
     edge: Edge
 
 
 @dataclass(frozen=True)
 class GraphQuestion:
-    """What has the receiver for the pair's weight, and what does the graph's step need to know of it?"""
+    """Asks for the receiver's view of the pair's weight, and what else the graph's step needs."""
 
     edge: Edge
     samples: int
@@ -87,7 +87,7 @@ class GraphQuestion:
 
 @dataclass(frozen=True)
 class GraphAnswer:
-    """The sender's model, loss, degree and number of samples, and what it has for the pair's weight."""
+    """The sender's model, loss, degree and number of samples, and its view of the pair's weight."""
 
     params: Vector
     loss: Scalar
@@ -134,9 +134,9 @@ class DadaSettings(PatienceSettings):
     mu_2: PositiveWeight = 1.0
     """How much the graph's own terms count: the larger, the more collaborators."""
     ridge: Weight = 1.0
-    """What keeps weights small and even (lambda in the paper)."""
+    """Strength of the term that keeps weights small and even (lambda in the paper)."""
     delta: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """What keeps the logarithm of a degree of 0 finite; steps of the graph grow with its square."""
+    """Keeps the logarithm of a degree of 0 finite; steps of the graph grow with its square."""
     patience: PositiveDuration = default("10 s")
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 
@@ -150,7 +150,7 @@ class Dada(Client):
     asking = False
     """Whether a step of the graph is under way."""
     own_loss: Scalar | None = None
-    """Of the model at the last step of the graph, on all training samples."""
+    """The model's loss on all training samples at the last step of the graph."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
@@ -200,7 +200,7 @@ class Dada(Client):
             self.asking = False
 
     async def question(self, peer: str) -> GraphAnswer | None:
-        """What one peer says; None if it does not in time."""
+        """One peer's answer; None if it does not come in time."""
         question = GraphQuestion(self.edge(peer), self.samples)
         try:
             answer: GraphAnswer = await self.ask(

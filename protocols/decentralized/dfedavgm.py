@@ -55,7 +55,7 @@ class DFedAvgMInPairs(Client):
 
 
 async def local_update(client: Client, settings: DFedAvgMSettings) -> Vector:
-    """What K local steps change, with a momentum that begins at 0."""
+    """The update of K local steps, with a momentum that begins at 0."""
     steps = settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch
     return await client.train(steps, fresh_optimizer=True)
 

@@ -30,7 +30,7 @@ from protocols.framework.vectors import Scalar, Vector
 
 @dataclass(frozen=True)
 class ReturnedGradient:
-    """What the receiver's model of the round changes by on the sender's data."""
+    """The update of the receiver's model of this round by the sender's data."""
 
     update: Vector
 

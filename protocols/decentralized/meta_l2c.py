@@ -63,7 +63,7 @@ class MetaL2CSettings(PatienceSettings):
     local_steps: Count | None = None
     """Training steps in an iteration, instead of `local_epochs`."""
     temperature: PositiveWeight = 1.0
-    """What products of codes are divided by: the smaller, the fewer neighbours count."""
+    """Divides the products of codes: the smaller it is, the fewer neighbours count."""
     encoder_rate: Weight = 0.3
     """r: the length of a step of the encoder's parameters."""
     sketch: Count = 64
@@ -158,7 +158,7 @@ class MetaL2C(Client):
         self.rounds = Rounds(self, self.settings.patience, announced=self._announced)
 
     def _announced(self) -> RoundModel:
-        """What the neighbours are told in a round."""
+        """The message to the neighbours in a round."""
         return RoundModel(self.told(), len(self.peers), self.now)
 
     def told(self) -> Vector:
@@ -168,7 +168,7 @@ class MetaL2C(Client):
         return found
 
     async def local_update(self) -> Vector:
-        """What local training changes, from a fresh optimizer on."""
+        """The update of local training, with a fresh optimizer."""
         settings = self.settings
         steps = settings.local_steps or settings.local_epochs * self.compute.steps_per_epoch
         return await self.train(steps, fresh_optimizer=True)
@@ -199,7 +199,7 @@ class MetaL2C(Client):
 
     @property
     def encoder(self) -> dict[str, Any]:
-        """What is the same for all clients."""
+        """The arguments of the encoder, which are the same for all clients."""
         settings = self.settings
         return {
             "size": settings.sketch,
@@ -277,7 +277,7 @@ class MetaL2CAsynchronous(MetaL2C):
 
 
 def common_rng(seed: int) -> np.random.Generator:
-    """What all clients draw alike, without a message."""
+    """A generator from which all clients draw the same numbers, without a message."""
     digest = hashlib.blake2b(f"meta-l2c {seed}".encode(), digest_size=8).digest()
     return np.random.Generator(np.random.Philox(int.from_bytes(digest, "little")))
 

@@ -80,7 +80,7 @@ class SPDB(Client):
         return self.part(self.params, "backbone")
 
     def announced(self) -> RoundModel:
-        """What the neighbours are told: the backbone."""
+        """The message to the neighbours: the backbone."""
         return RoundModel(self.backbone, len(self.peers), self.now)
 
     async def step(self) -> None:

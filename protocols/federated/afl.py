@@ -46,7 +46,7 @@ class AFLSettings(RoundSettings):
     local_epochs: Count | None = None  # type: ignore[assignment]
     """Passes over the own samples in a round, instead of `local_steps`."""
     loss_on: Literal["batch", "train"] = "batch"
-    """What a client's loss is taken on: a batch, as in the paper, or all its training samples."""
+    """The samples for a client's loss: a batch, as in the paper, or all its training samples."""
     judged_by: Literal["last", "average"] = "last"
     """The model by which clients are judged: the last that they received, or the average of all."""
 
@@ -91,7 +91,7 @@ class AFL(RoundClient):
     settings: AFLSettings
     server = AFLServer
     average: Vector | None = None
-    """Of all models received so far, in this life."""
+    """The average of all models received so far, in this life."""
     received = 0
 
     @classmethod

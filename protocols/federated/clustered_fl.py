@@ -107,11 +107,11 @@ class ClusteredFLServer(RoundServer):
 
     def begin(self) -> None:
         self.first = Cluster(self.params)
-        self.place: dict[str, Cluster] = {}
+        self.assigned: dict[str, Cluster] = {}
 
     def cluster_of(self, client: str) -> Cluster:
         """Where a client is by now."""
-        return self.place.get(client, self.first)
+        return self.assigned.get(client, self.first)
 
     def task(self, client: str, number: int) -> RoundTask:
         return Assignment(self.cluster_of(client).params, number)
@@ -126,7 +126,7 @@ class ClusteredFLServer(RoundServer):
             if cluster.parts:
                 for client, update in zip(clients, updates, strict=True):
                     if client not in self.done:
-                        self.place[client] = cluster.next_for(self.trainable(update).numpy())
+                        self.assigned[client] = cluster.next_for(self.trainable(update).numpy())
             else:
                 self.advance(cluster, clients, updates, [answer.samples for answer in contributions])
 
@@ -157,7 +157,7 @@ class ClusteredFLServer(RoundServer):
         for half in halves:
             heir = Cluster(cluster.params)
             cluster.parts.append((heir, updates[half]))
-            self.place |= {clients[i]: heir for i in half}
+            self.assigned |= {clients[i]: heir for i in half}
 
     def news(self, client: str) -> object | None:
         cluster = self.cluster_of(client)

@@ -61,10 +61,8 @@ class FedEMServer(SeveralModelsServer):
         weights = [answer.samples / total for answer in received]
         self.models = tuple(
             [
-                mix(
-                    [(weight, answer.models[place]) for weight, answer in zip(weights, received, strict=True)]
-                )
-                for place in range(len(self.models))
+                mix([(weight, answer.models[k]) for weight, answer in zip(weights, received, strict=True)])
+                for k in range(len(self.models))
             ]
         )
 

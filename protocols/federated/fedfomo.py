@@ -79,7 +79,7 @@ class FedFomoServer(RoundServer):
 
     def task(self, client: str, number: int) -> RoundTask:
         there = [peer for peer in self.peers if peer != client and peer in self.latest]
-        mixed = [there[place] for place in self.rng.permutation(len(there)).tolist()]
+        mixed = [there[index] for index in self.rng.permutation(len(there)).tolist()]
         affinity = self.affinities.get(client, {})
         ranked = sorted(mixed, key=lambda peer: -affinity.get(peer, 0.0))  # equal ones in random order
         chosen = epsilon_greedy(ranked, self.settings.models, self.settings.epsilon, self.rng)
@@ -104,7 +104,7 @@ class FedFomo(RoundClient):
     settings: FedFomoSettings
     server = FedFomoServer
     before: Vector | None = None
-    """Its model before the last training; None before the first."""
+    """The client's model before the last training; None before the first."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:

@@ -37,7 +37,7 @@ class FedBuffServer(AsyncServer):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.updates: list[tuple[float, Vector]] = []
-        """What has arrived since the last step, each with its weight."""
+        """The updates that have arrived since the last step, each with its weight."""
 
     def arrived(self, work: Vector, client: str, staleness: int) -> None:
         self.updates.append(((1 + staleness) ** -0.5, work))

@@ -1,7 +1,7 @@
-"""FedeRiCo's clients without rounds: models that are asked for, and come when they come.
+"""FedeRiCo's clients without rounds: they ask for models and use each in the iteration after it has come.
 
-A client has asked M peers for their models at most. A place among these is taken from the choice until the
-iteration in which the model is evaluated, or its peer is given up, is over.
+A client has at most M models chosen at a time. One stays chosen until the end of the iteration in which it is
+evaluated, or in which its peer is given up; then another one is chosen.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from protocols.shared.pace import LOSS_SHARE, TimeForPeers
 from protocols.shared.silence import Silence
 
 ATTEMPTS = 2
-"""How often a model is asked for before it is given up, after three estimated round trips."""
+"""How often a model is asked for before its peer is given up."""
 ATTEMPTS_TO_RETURN = 4
 """How often an update is sent until its receiver has confirmed it."""
 
@@ -35,15 +35,16 @@ class FedericoAsynchronous(Client):
         self.silence = Silence(self, self.settings.patience)
         self.collaborators = Collaborators(self, self.settings)
         self.peer_time = TimeForPeers(self)
-        # Who is chosen, with its model if it has come.
-        self.places: dict[str, RequestedModel | None] = {}
-        self.over: list[str] = []  # places that are free from the next iteration on
+        self.chosen: dict[
+            str, RequestedModel | None
+        ] = {}  # the chosen candidates' models, None: not come yet
+        self.used_up: list[str] = []  # chosen ones that others replace in the next iteration
         self.judges_itself = False  # whether the own model is evaluated in this iteration
         self.news = asyncio.Event()
 
     async def run(self) -> None:
-        self.places.clear()  # of a former life, whose questions ended with it
-        self.over.clear()
+        self.chosen.clear()  # the questions of a former life ended with it
+        self.used_up.clear()
         self.peer_time.paces.clear()
         self.earn_time()
         await super().run()
@@ -53,7 +54,7 @@ class FedericoAsynchronous(Client):
         if await train_first(self, self.settings):
             self.earn_time()
             return
-        self.fill_places()
+        self.choose_models()
         models = await self._evaluated_candidates()
         self.collaborators.hold(models)
         for name, share in self.collaborators.worth_training(models).items():
@@ -68,84 +69,84 @@ class FedericoAsynchronous(Client):
                 self.spawn(self.return_update(name, WeightedUpdate(update, self._model_time(name))))
         self.earn_time()
 
-    def fill_places(self) -> None:
-        """Choose candidates for the places that are free, and ask for their models."""
-        for name in [*self.over, self.name]:
-            self.places.pop(name, None)
-        self.over.clear()
-        others = [name for name in self.collaborators.candidates if name not in self.places]
+    def choose_models(self) -> None:
+        """Choose candidates until there are M, and ask for their models."""
+        for name in [*self.used_up, self.name]:
+            self.chosen.pop(name, None)
+        self.used_up.clear()
+        others = [name for name in self.collaborators.candidates if name not in self.chosen]
         if not self.settings.own_competes:
             others.remove(self.name)
-        free = min(self.settings.neighbours - len(self.places), len(others))
-        own_first = not self.judges_itself  # by turns, if there is not time for all
+        free = min(self.settings.neighbours - len(self.chosen), len(others))
+        own_first = not self.judges_itself  # every other time, in case there is not time for all
         self.judges_itself = own_first and self.peer_time.try_spend(self.loss_cost)
-        chosen = self.collaborators.choose(
+        names = self.collaborators.choose(
             others, sum([self.peer_time.try_spend(self.loss_cost) for _ in range(free)])
         )
         self.judges_itself = self.judges_itself or (
             not own_first and self.peer_time.try_spend(self.loss_cost)
         )
-        if not (self.settings.own_competes and (chosen or self.places)):
-            chosen = [self.name, *chosen]
-        for name in chosen:
-            self.places[name] = None
+        if not (self.settings.own_competes and (names or self.chosen)):
+            names = [self.name, *names]
+        for name in names:
+            self.chosen[name] = None
             if name != self.name:
                 self.spawn(self.ask_for_model(name))
 
     async def ask_for_model(self, peer: str) -> None:
-        """Have the model of a peer come, or free its place."""
+        """Ask a peer for its model; give the peer up if it does not answer."""
         try:
             patience = self.settings.patience
             request = ModelRequest(self.iterations, self.now)
             answer: RequestedModel = await self.ask(peer, request, timeout=patience, attempts=ATTEMPTS)
             self.observe("staleness", self.now - answer.time)
             self.peer_time.met(peer, answer.time, answer.iterations)
-            self.places[peer] = answer
+            self.chosen[peer] = answer
         except (PeerUnavailable, RemoteError):
-            self.over.append(peer)
+            self.used_up.append(peer)
             self.silence.suspect_if_silent(peer)
         self.news.set()
 
     async def _evaluated_candidates(self) -> dict[str, Vector]:
-        """Those of the chosen models that are here, the own one first; their losses are in the table.
+        """Evaluate the chosen models that have come, the own one first, and note their losses.
 
-        Who comes while others are evaluated is as well, and who comes later is in the next iteration. Waits
-        only if there is none at all.
+        Models that come meanwhile are evaluated, too, and later ones in the next iteration. Waits only if
+        there is none at all.
         """
         models: dict[str, Vector] = {}
         losses: dict[str, float] = {}
         while True:
-            if self.name in self.places and self.name not in models:
-                self.places[self.name] = RequestedModel(self.params, self.now, self.iterations)
-            here = [name for name, model in self.places.items() if model is not None and name not in models]
+            if self.name in self.chosen and self.name not in models:
+                self.chosen[self.name] = RequestedModel(self.params, self.now, self.iterations)
+            here = [name for name, model in self.chosen.items() if model is not None and name not in models]
             if here:
                 name = min(here, key=lambda name: (name != self.name, name))
-                place = self.places[name]
-                assert place is not None
+                model = self.chosen[name]
+                assert model is not None
                 if name != self.name or self.judges_itself or self.settings.own_competes:
-                    losses[name] = await loss_of(self, place.params, self.settings)
-                models[name] = place.params
-            elif models or len(self.over) == len(self.places):
+                    losses[name] = await loss_of(self, model.params, self.settings)
+                models[name] = model.params
+            elif models or len(self.used_up) == len(self.chosen):
                 break
             else:
                 self.news.clear()
                 await self.news.wait()
-        self.over += [name for name in models if name not in self.over]
+        self.used_up += [name for name in models if name not in self.used_up]
         self.collaborators.note(losses)
         return models
 
     def _model_time(self, name: str) -> float:
-        """When the model in a place was its owner's (seconds)."""
-        place = self.places[name]
-        assert place is not None
-        return place.time
+        """When a chosen model was sent by its owner (seconds)."""
+        model = self.chosen[name]
+        assert model is not None
+        return model.time
 
     async def return_update(self, peer: str, message: WeightedUpdate) -> None:
-        """Send the owner of a model what it is to add; it does so once."""
+        """Send the owner of a model its update, which the owner adds once."""
         try:
             await self.ask(peer, message, timeout=self.settings.patience, attempts=ATTEMPTS_TO_RETURN)
         except (PeerUnavailable, RemoteError):
-            return  # whether it is there shows when it is asked for its model
+            return  # if it is gone, this is noticed when it is asked for its model
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
@@ -161,19 +162,19 @@ class FedericoAsynchronous(Client):
 
     @property
     def loss_cost(self) -> float:
-        """What it costs to evaluate a model, in gradients."""
+        """How long it takes to evaluate a model, in units of a gradient's time."""
         return LOSS_SHARE * (1 if self.settings.losses_on == "batch" else self.compute.steps_per_epoch)
 
     def earn_time(self) -> None:
-        """An iteration is over, which calls for work on M models of others; or none has begun yet."""
+        """Earn time for peers: at the start, and after each iteration, which needs work on M models."""
         steps = steps_of(self, self.settings)
         called_for = self.settings.neighbours * (self.loss_cost + steps) + self.loss_cost
         self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 
     def own_share(self, weight: float) -> float:
-        """What a client trains its own model by, of which it has that weight.
+        """The share by which a client trains its own model, which has `weight` in its posterior.
 
-        One that is slow trains it by itself: the others do so for those of their own pace.
+        A slow client's is larger: it gets fewer updates, since the others mostly train each other's models.
         """
         pace = self.peer_time.pace
         return weight if pace is None else max(weight, 1.0 - pace)

@@ -10,7 +10,7 @@ from protocols.framework.mathematics import epsilon_greedy
 from protocols.framework.vectors import Vector
 
 NEGLIGIBLE = 1e-6
-"""An update of a smaller weight would be lost in the rounding of the model that it is added to."""
+"""With a smaller weight, an update would vanish in the rounding of the model to which it is added."""
 
 
 class Collaborators(Component):
@@ -28,14 +28,14 @@ class Collaborators(Component):
         return [self.client.name, *self.client.peers]
 
     def peer_changed(self, peer: str, up: bool) -> None:
-        """One that has come is tried next; one that is gone weighs nothing."""
+        """A peer that has come is tried next; one that is gone has no weight."""
         if up:
             self.table.admit(peer)
         else:
             self.held.pop(peer, None)
 
     def known(self, names: Iterable[str]) -> list[str]:
-        """`names`, each with an entry in the table: not everybody who enters a sampled view is reported."""
+        """`names`, with an entry in the table for each: new peers of a sampled view may not be reported."""
         found = list(names)
         for name in found:
             if name not in self.table.records:
@@ -57,7 +57,7 @@ class Collaborators(Component):
         return epsilon_greedy(ranked, count, self.settings.epsilon, self.client.rng)
 
     def worth_training(self, models: Mapping[str, Vector]) -> dict[str, float]:
-        """The weights of those of `models` of which they are not negligible."""
+        """The weights that are not negligible, of these models."""
         shares = self.posterior()
         return {name: shares[name] for name in models if shares.get(name, 0.0) >= NEGLIGIBLE}
 

@@ -1,4 +1,4 @@
-"""What a client of FedeRiCo does on its own data, in rounds and without."""
+"""A FedeRiCo client's work on its own data, which both forms share."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,17 +22,17 @@ async def loss_of(client: Client, model: Vector, settings: FedericoSettings) -> 
 async def train_by_weight(
     client: Client, settings: FedericoSettings, name: str, model: Vector, share: float
 ) -> Vector:
-    """What a candidate's model should change by, for this client's data and by its weight (line 20).
+    """The update of a candidate's model by this client's data, times its weight (line 20).
 
-    As w_ij times what local training changes, which for one step of SGD is -eta w_ij times the gradient.
+    It is w_ij times the update of local training; for one step of SGD that is -eta w_ij times the gradient.
     """
     if name == client.name:
-        model = client.params  # with whatever has arrived since it was evaluated
+        model = client.params  # with the updates that have arrived since it was evaluated
     return share * await client.train(steps_of(client, settings), start=model, fresh_optimizer=True)
 
 
 async def train_first(client: Client, settings: FedericoSettings) -> bool:
-    """Train the own model and no other, as at first; whether this is such an iteration."""
+    """In the first `alone_first` iterations: train the own model and no other. False in later ones."""
     if client.iterations >= settings.alone_first:
         return False
     update = await train_by_weight(client, settings, client.name, client.params, 1.0)

@@ -27,9 +27,9 @@ class RequestedModel:
 
 @dataclass(frozen=True)
 class WeightedUpdate:
-    """What the receiver is to add to its parameters.
+    """An update for the receiver to add to its parameters.
 
-    An update of its model, as it was at `time` (seconds), on the sender's data, times the sender's weight.
+    It is that of the receiver's model of `time` (seconds) on the sender's data, times the sender's weight.
     """
 
     update: Vector
@@ -38,6 +38,6 @@ class WeightedUpdate:
 
 @dataclass(frozen=True)
 class RoundUpdate:
-    """Synchronous form: what the receiver is to add; None from one that has not chosen the receiver."""
+    """Synchronous form: an update for the receiver to add; None if the sender has not chosen its model."""
 
     update: Vector | None

@@ -39,9 +39,9 @@ def negative_softmax(losses: ArrayLike, temperature: float = 1.0) -> NDArray[np.
 
 @dataclass
 class Record:
-    """What is known of a candidate: its last loss, and the tracked loss L as it was after `round`.
+    """A candidate's losses: the last one, and the tracked loss L as it was after `round`.
 
-    tried: whether it has been evaluated since it came, or had been there from the start.
+    tried: whether it was evaluated since it came; also true of one that was there from the start.
     """
 
     last: float = 0.0
@@ -66,7 +66,7 @@ class LossTable:
         self.records = {name: Record() for name in candidates}
 
     def admit(self, name: str) -> None:
-        """`name` has come, or come back: it is to be tried next. What was known of it goes on counting."""
+        """`name` has come, or come back: it is tried next. Its earlier losses still count."""
         if name not in self.records:
             self.records[name] = Record(last=np.nan, tracked=np.nan)
         self.records[name].tried = False
@@ -104,10 +104,10 @@ class LossTable:
     def ranked(self, among: Iterable[str], rng: np.random.Generator) -> list[str]:
         """The candidates `among`, those to be tried first, then by weight; equal ones in random order."""
         names = list(among)
-        mixed = [names[place] for place in rng.permutation(len(names)).tolist()]
+        mixed = [names[k] for k in rng.permutation(len(names)).tolist()]
 
-        def place(name: str) -> tuple[bool, float]:
+        def rank(name: str) -> tuple[bool, float]:
             loss = self.tracked(name)
             return self.records[name].tried, loss if np.isfinite(loss) else np.inf
 
-        return sorted(mixed, key=place)
+        return sorted(mixed, key=rank)

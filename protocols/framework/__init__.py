@@ -1,1 +1,1 @@
-"""What every method is written with: the client (`learner`), its settings, its vectors, what it minimises."""
+"""What every method is written with: the client, its settings, its vectors, and the objective minimised."""

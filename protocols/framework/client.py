@@ -36,7 +36,7 @@ class Client(Node):
     with a type and, perhaps, a default for each. Read them as `self.settings`."""
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
-    """What the method needs of a decoupled model besides backbone and head; None if any model does."""
+    """Parts that a decoupled model needs besides backbone and head; None: the method takes any model."""
     heterogeneous: ClassVar[bool] = False
     """Whether it copes with clients whose backbones differ, and so never mixes whole models."""
     two_way: ClassVar[bool] = False
@@ -175,12 +175,12 @@ class Client(Node):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        """What it needs of the rest of the scenario, which is refused otherwise unless `unusual` names it."""
+        """The method's needs of the scenario, which is refused otherwise unless `unusual` names the key."""
         return two_way_links(settings) if cls.two_way else ()
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> Objective | None:
-        """What clients minimise; None for what the data ask for, cross-entropy over classes."""
+        """The objective that clients minimise; None for that of the data: cross-entropy over classes."""
         return None
 
     # --- verbs of the network -------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ Samples = Literal["batch", "train", "validation"] | Batch
 """Which of a client's own samples: a fresh batch, all that it trains on, all that it holds back, or a batch
 that was drawn before."""
 Reduction = Literal["mean", "sum", "none"]
-"""What becomes of the losses of samples."""
+"""How the losses of samples are combined."""
 
 
 class TrainRequest(NamedTuple):
@@ -63,7 +63,7 @@ class Compute(ABC):
 
     @abstractmethod
     def has_finished(self) -> None:
-        """Its client trains no more: its budget is spent, or the rounds of its server are over."""
+        """Called when the client trains no more: its budget is spent, or its server's rounds are over."""
 
     @abstractmethod
     def initial(self) -> Vector:

@@ -25,7 +25,7 @@ class Links:
 
 
 class Membership(Protocol):
-    """Who this client believes to be there. `on_change(peer, up)` is called when that belief changes."""
+    """The peers that this client believes to be up. `on_change(peer, up)` is called when this changes."""
 
     on_change: Callable[[str, bool], None] | None
 

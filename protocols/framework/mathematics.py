@@ -63,4 +63,4 @@ def epsilon_greedy(ranked: Sequence[str], count: int, epsilon: float, rng: np.ra
     greedy = count - int(rng.binomial(count, epsilon))
     rest = ranked[greedy:]
     drawn = rng.permutation(len(rest))[: count - greedy].tolist()
-    return [*ranked[:greedy], *[rest[place] for place in drawn]]
+    return [*ranked[:greedy], *[rest[index] for index in drawn]]

@@ -20,15 +20,18 @@ from protocols.membership.view import MembershipMessage
 
 _SEEK_AFTER_S = 1.0
 _PICKS_DRAWN = 32
-_SEEK_PARTS = 60.0  # of a silence, after one of which it is tried again: the dead cost little in a long run
+_SEEK_PARTS = (
+    60.0  # a suspected peer is tried again after such a part of its silence: in a long run this costs little
+)
 _SEEK_FOR_S = 180 * 86_400.0
 
 
 @dataclass(frozen=True)
 class AreYouThere:
-    """To a peer that has been silent. No answer: the peer now knows of the sender, and will be heard from.
+    """Tells a silent peer that the sender is there, so that it takes the sender for up again and sends to it.
 
-    That it is there is no reason to wait for it again: it may be slow. It will speak when it is ready.
+    There is no answer. The sender waits for the peer again only when the peer sends something by itself: it
+    may be too slow.
     """
 
 
@@ -57,7 +60,7 @@ class Node(Actor):
 
     _machinery: ClassVar[bool] = True
     rng: np.random.Generator
-    """Its own random stream, by the scenario's seed: the only source of chance."""
+    """The client's own random stream, from the scenario's seed: its only source of randomness."""
     observe: Callable[[str, Any], None]
     """`observe(name, value)` records a number or a Scalar under a name; free. What is kept is the mean since
     the evaluation before; TypeError for what is no number, or for a name of the observer's."""
@@ -79,7 +82,7 @@ class Node(Actor):
         self.observe = context.observe
         self._receivers = context.links.receivers
         self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
-        # Who asks suspected peers, now and then, whether they are there.
+        # By peer: the task that looks for a suspected peer from time to time.
         self._sought: dict[str, asyncio.Task[None]] = {}
         self._membership.on_change = self.peer_changed
         if compute is not None:
@@ -114,7 +117,7 @@ class Node(Actor):
 
     @property
     def mixing_weights(self) -> Mapping[str, float] | None:
-        """What a weighted topology has this client give to the model of each of its senders, by name.
+        """The weight that a weighted topology gives to the model of each sender of this client, by name.
 
         What is left of 1 is for its own model. None where the topology states no weights.
         """
@@ -123,8 +126,8 @@ class Node(Actor):
     def is_peer(self, name: str) -> bool:
         """Whether `name` is among `peers`."""
         peers = self.peers
-        place = bisect_left(peers, name)
-        return place < len(peers) and peers[place] == name
+        index = bisect_left(peers, name)
+        return index < len(peers) and peers[index] == name
 
     def pick_peer(self) -> str:
         """One peer at random; PeerUnavailable when there is none."""
@@ -177,7 +180,7 @@ class Node(Actor):
     def _answered(self, message: object, sender: str) -> bool:
         """Answer what is asked of every node; False if it is for the method after all."""
         if type(message) is CurrentModel:
-            return not self.newcomer  # nobody waits for it any more
+            return not self.newcomer  # one that is no newcomer needs it no more
         if type(message) is ModelWanted:
             self._give_model(sender, None)
         elif isinstance(message, RepeatRequest):
@@ -217,7 +220,7 @@ class Node(Actor):
         self._params = value
 
     def _finish(self) -> None:
-        """Its budget is spent, or the last job that was under way is done."""
+        """Called when the budget is spent, and again when the last job under way is done."""
         self.finished = True
         self.compute.has_finished()
 
@@ -342,7 +345,7 @@ class Node(Actor):
         flops: float | None = None,
         **static: Any,
     ) -> Any:
-        """What a function of the method's own makes of vectors and scalars; deferred.
+        """The result of a function of the method's own on vectors and scalars; deferred.
 
         `function` works on torch tensors, as for one client: a Vector of n numbers comes as [n], a Scalar or
         a number as [], an array as [n]. What it returns, [] or [n], or a tuple of these, comes back as Scalar

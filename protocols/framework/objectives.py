@@ -15,7 +15,7 @@ Parameters = Tensor | Mapping[str, Tensor]
 
 
 class Embedding(NamedTuple):
-    """What a decoupled model makes of a batch: features z, projections p of them (or None), class scores."""
+    """Outputs of a decoupled model for a batch: features z, their projections p (or None), class scores."""
 
     features: Tensor
     """z [B, d_z]."""

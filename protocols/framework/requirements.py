@@ -34,7 +34,7 @@ class Requirement:
 
 
 def common_start(*allowed: str) -> Requirement:
-    """Of methods that average models, or backbones, which no server has handed out."""
+    """The need of methods that average models, or backbones, which no server has handed out."""
     means_little = "averages layers of different clients, which means little if these start apart"
     must_be = " or ".join(f'"{value}"' for value in allowed)
     return Requirement(
@@ -43,7 +43,7 @@ def common_start(*allowed: str) -> Requirement:
 
 
 def plain_sgd(method: str) -> tuple[Requirement, ...]:
-    """Of methods whose formulas are those of SGD without momentum; `method` says in what, as a predicate."""
+    """The needs of methods with the formulas of plain SGD; `method` says which, as a predicate."""
     return (
         Requirement("training.optimizer", lambda value: value == "sgd", f'{method}; must be "sgd"'),
         Requirement("training.momentum", lambda value: value == 0, f"{method}, without momentum; must be 0"),
@@ -51,7 +51,7 @@ def plain_sgd(method: str) -> tuple[Requirement, ...]:
 
 
 def two_way_links(settings: ProtocolSettings) -> tuple[Requirement, ...]:
-    """Of methods in which both ends of a link hear of each other."""
+    """The need of methods in which both ends of a link hear of each other."""
     if settings.alone:
         return ()
     problem = "needs links that go both ways; must have directed = false"

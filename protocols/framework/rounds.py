@@ -1,9 +1,9 @@
-"""Rounds with a barrier among neighbours: what the synchronous forms of all methods share.
+"""Rounds with a barrier among neighbours, for the synchronous forms of all methods.
 
 A client announces its model for a round and waits for those of its neighbours, and for nobody else. There is
 no global barrier: two clients without a common neighbour may be several rounds apart. What is lost on the way
-is told again by `actors.delivery.round_messages`. Here is decided who takes part in a round, and when it is
-over.
+is told again by `actors.delivery.round_messages`. This module decides who takes part in a round and when it
+ends.
 """
 
 from collections.abc import Callable, Collection
@@ -38,8 +38,8 @@ class Rounds(Component, RoundMessages):
 
     announced: makes the message that is told to all (default: a `RoundModel` of `params`); its class must be
     in the client's `collected`. neighbours: names of those to take part (default: all peers). missed(peer):
-    called when a partner stayed silent (default: `suspect`). refuses(peer): True if it has dealt with a peer
-    that waits for this client in vain.
+    called when a partner stayed silent (default: `suspect`). refuses(peer): whether a peer that waits for
+    this client is not answered.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Rounds(Component, RoundMessages):
         RoundMessages.__init__(self, client)
         self.patience = patience
         self.partners: tuple[str, ...] = ()
-        """Who takes part in the present round beside this client."""
+        """The peers that take part in the present round with this client."""
         self.degree = 0
         """How many partners the present round began with."""
         self._announced = weakly(announced or self._own_model)
@@ -67,7 +67,7 @@ class Rounds(Component, RoundMessages):
         self._kind: type | None = None
         self._gathered = False
         self._not_waiting: frozenset[str] = frozenset()
-        # Who was told a model of a later round, in which this client said that it waits for nobody.
+        # Peers, by the later round for which they were told a model, with the mark that nobody is waited for.
         self._left_out: dict[str, int] = {}
         client._rounds = self
 
@@ -99,8 +99,8 @@ class Rounds(Component, RoundMessages):
             latest = max([mark_of(envelope).number for envelope in found.values()], default=self.number)
             if latest == self.number:
                 break
-            # A neighbour tells round r + 1 only after round r. That its first message to us is of a later
-            # round means that it went on without us.
+            # A neighbour announces round r + 1 only after it has finished round r. So if its first message to
+            # us is of a later round, it went on without us.
             self.begin_round(latest)
             self.announce()
             found = {
@@ -108,7 +108,7 @@ class Rounds(Component, RoundMessages):
                 for peer, each in found.items()
                 if mark_of(each).number == latest and peer in self.partners
             }
-        self.awaited = frozenset(found)  # who is told again what is lost learns by this whether it counts
+        self.awaited = frozenset(found)  # repeated messages say by this whether the receiver takes part
         self.forget_before(kind)
         self.discard(kind)
         self._not_waiting = frozenset([peer for peer, each in found.items() if not mark_of(each).awaits])
@@ -124,13 +124,13 @@ class Rounds(Component, RoundMessages):
         return peer not in self._not_waiting
 
     async def replies(self, kind: type[M], peers: Collection[str]) -> dict[str, M]:
-        """The messages of class `kind` of this round from these partners, who were told theirs."""
+        """These partners' messages of class `kind` of this round, by name. Tell them this client's before."""
         found = await self.collect(kind, [peer for peer in peers if peer in self.partners], self.patience)
         self.discard(kind)
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
 
     def step_ended(self) -> None:
-        """The round is over, too, if its models were gathered."""
+        """End the round if its models were gathered."""
         if self._gathered:
             self.begin_round(self.number + 1)
             self._gathered = False
@@ -147,9 +147,12 @@ class Rounds(Component, RoundMessages):
     def _is_wanted(self, mark: RoundMark) -> bool:
         """Whether a message is of the present round, or shows that its sender went on without this client.
 
-        A partner's next one does not: that it told the present one, which is lost, and will be told again.
+        A partner's announcement of the next round does not show this: its present one is lost, and will be
+        told again.
         """
-        return mark.number == self.number or mark.number > self.number + (mark.awaits and mark.repeat is None)
+        is_partners_own = mark.awaits and mark.repeat is None
+        first_late = self.number + 2 if is_partners_own else self.number + 1
+        return mark.number == self.number or mark.number >= first_late
 
     def heard_of_round(self, peer: str, kind: type, mark: RoundMark) -> None:
         if self.client.finished:
@@ -158,8 +161,8 @@ class Rounds(Component, RoundMessages):
             return
         if self._told is None or self._kind is not kind or mark.repeat is not None:
             return
-        # It is new to us, or has lost what we told, being down or cut off. It would wait for our next round,
-        # and we, perhaps, for it.
+        # The peer is new to us, or was down or cut off and has lost what we told. Unless it is told now, it
+        # would wait for our next round, and perhaps we for it.
         if peer in self._told:
             if mark.number < self.number:
                 self.tell_again(peer, kind.__name__, mark.number)

@@ -41,7 +41,7 @@ class Server(Node):
 
     _machinery: ClassVar[bool] = True
     settings: ProtocolSettings
-    """Those of its clients, which the scenario states beside `protocol.name`."""
+    """The same as its clients': those that the scenario states beside `protocol.name`."""
 
     def __init__(
         self, name: str, context: ClientContext, settings: ProtocolSettings, initial: Vector
@@ -51,7 +51,7 @@ class Server(Node):
         self.begin()
 
     def __getattr__(self, name: str) -> Any:
-        """What is missing is missing; `compute` is where the scenario gives no server a device."""
+        """AttributeError; for `compute` it says that the scenario gives servers no device."""
         if name in ("compute", "samples"):  # a property asks again for itself where it raises
             raise AttributeError(
                 f"{self.name} has no data and no device; the scenario gives servers some by [server], with "

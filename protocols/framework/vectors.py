@@ -51,7 +51,7 @@ class Vector(Protocol):
     def applied(
         self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
-        """What a function makes of the arguments; `Node.apply` calls it."""
+        """The result of a function of the arguments; `Node.apply` calls it."""
 
     def combination(self, weighted: Sequence[tuple[float | Scalar, Vector]]) -> Vector:
         """Sum of factor times vector over pairs; `mix` calls it on the first vector."""

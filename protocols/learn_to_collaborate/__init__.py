@@ -15,7 +15,7 @@ round in which they come, at the d that they were computed for.
 Beyond the paper: a coordinator that is gone is replaced (`leader_election`), by one that begins again with
 those that are up, while the coalitions that there are go on. Who comes is given an input of the hypernetwork,
 which is trained on for a while; who comes or goes makes the coordinator search again for those clients whom
-this can affect, and for nobody else (`equilibrium.left_by`, `equilibrium.reached_by`): the result is that of
+this can affect, and for nobody else (`affected_by_departure`, `affected_by_arrival`): the result is that of
 algorithm 1 among all, as far as optimal collaborator sets are unique.
 
 Differences to the paper:

@@ -1,4 +1,4 @@
-"""The coordinator: from the clients' optima to coalitions, and again for those whom a change affects."""
+"""The coordinator: forms coalitions by the clients' optima, and forms those anew that a change affects."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -8,11 +8,11 @@ from protocols.framework.client import Client
 from protocols.framework.component import Component, weakly
 from protocols.learn_to_collaborate.equilibrium import (
     Benefits,
+    affected_by_arrival,
+    affected_by_departure,
     equilibrium_at_once,
-    kept,
-    left_by,
-    reached_by,
     stable_coalitions,
+    without_coalitions_of,
 )
 from protocols.learn_to_collaborate.leader_election import LeaderElection
 from protocols.learn_to_collaborate.local_gradients import LocalGradients
@@ -24,10 +24,10 @@ Stage = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Place:
-    """What the coordinator has found for a client, as in `Settled`.
+class CoalitionAssignment:
+    """The coalition found for a client and what goes with it, as in `Settled`.
 
-    `shares` suit it best in its coalition, `full` among all; None where that is not known.
+    `shares`: the weights that suit it best in its coalition; `full`: among all clients, None if unknown.
     """
 
     members: tuple[str, ...]
@@ -38,7 +38,7 @@ class Place:
 
 
 class Coordinator(Component):
-    """Settles who joins whom, while its client leads. join(settled): belong to a coalition oneself."""
+    """Forms the coalitions while its client leads. join(settled): called with the client's own coalition."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Coordinator(Component):
         self.version = 0
         self.changes: asyncio.Queue[str] = asyncio.Queue()  # who has come or gone
         self.stages: list[Stage] = []
-        self.places: dict[str, Place] = {}
-        self.told: dict[str, Place] = {}
+        self.assignments: dict[str, CoalitionAssignment] = {}
+        self.told: dict[str, CoalitionAssignment] = {}
         self._join = weakly(join)
 
     def stepped_down(self) -> None:
@@ -65,21 +65,21 @@ class Coordinator(Component):
         self.search.cancel()
 
     async def lead(self) -> None:
-        """Learn the front, settle everybody, and then whom an arrival or a departure affects."""
-        self.stages, self.places, self.told = [], {}, {}
+        """Learn the front, form all coalitions, and after each arrival or departure those that it affects."""
+        self.stages, self.assignments, self.told = [], {}, {}
         self.search.begin()
         await self.search.learn_front(self.settings.rounds)
         everybody = [client for client in self.election.up() if client in self.search.front.clients]
-        for late in await self.settle(everybody, self.settings.search_limit):
+        for late in await self.form_coalitions(everybody, self.settings.search_limit):
             self.changes.put_nowait(late)
         while True:
             client = await self.changes.get()
             is_up = client in self.election.up()
             is_settled = any(client in coalition for stage in self.stages for coalition in stage)
             if is_up and not is_settled:
-                await self.let_in(client)
+                await self.handle_arrival(client)
             elif is_settled and not is_up:
-                await self.let_go(client)
+                await self.handle_departure(client)
             elif is_settled:  # it was cut off, and may have missed what it was told
                 await self.tell_all()
 
@@ -87,122 +87,138 @@ class Coordinator(Component):
         if self.election.leads:
             self.changes.put_nowait(peer)
 
-    async def settle(
-        self, pool: Sequence[str], limit_s: float | None = None, beside: Sequence[str] = ()
+    async def form_coalitions(
+        self, pool: Sequence[str], limit_s: float | None = None, unaffected: Sequence[str] = ()
     ) -> list[str]:
-        """Form coalitions among these clients, behind those that there are, and tell them.
+        """Form coalitions among the clients of `pool`, in stages after the present ones, and tell them.
 
-        beside: the members of coalitions that stay, of the last stage that there is: what these clients are
-        searched among at first, too, as if all were found anew. Returns who of the pool needs longer than
-        `limit_s` for its search and is left out.
+        unaffected: the members of coalitions of the last stage that stay. The first search is among them and
+        the pool, as it would be if all were formed anew. Returns the clients of the pool that are left out,
+        since their searches take longer than `limit_s`.
         """
         rest, left_out = sorted(pool), list[str]()
         if not rest:
             return left_out
-        among = sorted([*rest, *beside])
-        optima, late = await self.search.searched(rest, among, limit_s)
-        if late:  # who is left out can be nobody's collaborator yet
+        among = sorted([*rest, *unaffected])
+        optima, late = await self.search.search_all(rest, among, limit_s)
+        if late:  # a client that is left out cannot be a collaborator yet
             left_out, rest = late, sorted(optima)
-            among = sorted([*rest, *beside])
-            optima = (await self.search.searched(rest, among))[0] if rest else {}
-        full = {} if self.stages or left_out else optima  # else these are not all clients
+            among = sorted([*rest, *unaffected])
+            optima = (await self.search.search_all(rest, among))[0] if rest else {}
+        full = {} if self.stages or left_out else optima  # only where the search was among all clients
         while optima:
             rest = sorted(optima)
-            stage = self.coalitions_of(optima, beside)
-            await self.conclude(stage, optima, among, full)
-            if beside:
+            stage = self.coalitions_of(optima, unaffected)
+            await self.assign(stage, optima, among, full)
+            if unaffected:
                 self.stages[-1] = sorted([*self.stages[-1], *stage])
             else:
                 self.stages.append(stage)
             settled = frozenset([client for coalition in stage for client in coalition])
             among = rest = [client for client in rest if client not in settled]
-            beside = ()
-            optima = (await self.search.searched(rest, rest))[0] if rest else {}
+            unaffected = ()
+            optima = (await self.search.search_all(rest, rest))[0] if rest else {}
         await self.tell_all()
         return left_out
 
-    def coalitions_of(self, optima: Mapping[str, Optimum], beside: Sequence[str]) -> Stage:
-        """The next coalitions among those whose optima these are, with what is known of those beside them."""
+    def coalitions_of(self, optima: Mapping[str, Optimum], unaffected: Sequence[str]) -> Stage:
+        """The next coalitions among the clients with these optima, given those of the unaffected clients."""
         known = {client: optimum.collaborators for client, optimum in optima.items()}
         if self.settings.equilibrium == "at-once":
             return equilibrium_at_once(Benefits(known), known)
-        for client in beside:
-            known[client] = frozenset([client, *[helper for helper, _ in self.places[client].benefits]])
+        for client in unaffected:
+            known[client] = frozenset([client, *[helper for helper, _ in self.assignments[client].benefits]])
         found = stable_coalitions(Benefits(known), known)
         return [coalition for coalition in found if coalition[0] in optima]
 
-    async def conclude(
+    async def assign(
         self, stage: Stage, optima: Mapping[str, Optimum], among: Sequence[str], full: Mapping[str, Optimum]
     ) -> None:
-        """Find what suits the members of these coalitions best in them, and what each would have alone.
+        """Make the assignments of these coalitions' members: their best weights in them, and losses.
 
-        among: the clients that the optima were found among.
+        among: the clients among which the optima were found.
         """
 
-        async def place(client: str, coalition: tuple[str, ...]) -> None:
+        async def assign_member(client: str, coalition: tuple[str, ...]) -> None:
             optimum = optima[client]
             is_found = len(coalition) == len(among)
             inside = optimum if is_found else await self.search.search(client, coalition)
             alone = await self.search.search(client, [client])
             if inside is None or alone is None:
-                return  # it is gone, which will be dealt with
+                return  # it is gone: `lead` handles its departure
             benefits = [(c, optimum.shares[c]) for c in sorted(optimum.collaborators) if c != client]
             losses = [("alone", alone.loss), ("equilibrium", inside.loss)]
             losses += [("full", full[client].loss)] if client in full else []
             shares = full[client].shares if client in full else None
-            self.places[client] = Place(coalition, tuple(benefits), tuple(losses), inside.shares, shares)
+            self.assignments[client] = CoalitionAssignment(
+                coalition, tuple(benefits), tuple(losses), inside.shares, shares
+            )
 
-        await asyncio.gather(*[place(client, coalition) for coalition in stage for client in coalition])
+        await asyncio.gather(
+            *[assign_member(client, coalition) for coalition in stage for client in coalition]
+        )
 
-    async def let_go(self, client: str) -> None:
-        """After a departure: settle those whom it affects anew."""
-        pool = left_by(self.stages, client)
-        beside = self.beside([client])
-        self.stages = kept(self.stages, [client, *pool])
+    async def handle_departure(self, client: str) -> None:
+        """Form the coalitions anew that a departure affects."""
+        pool = affected_by_departure(self.stages, client)
+        unaffected = self.unaffected([client])
+        self.stages = without_coalitions_of(self.stages, [client, *pool])
         self.told.pop(client, None)
-        await self.settle([other for other in pool if other in self.election.up()], beside=beside)
+        await self.form_coalitions(
+            [other for other in pool if other in self.election.up()], unaffected=unaffected
+        )
 
-    def beside(self, affected: Sequence[str]) -> list[str]:
-        """Whose coalitions stay of the first stage in which there are some of these clients."""
+    def unaffected(self, affected: Sequence[str]) -> list[str]:
+        """The members of the coalitions without any of these clients, in the first stage with one of them."""
         for stage in self.stages:
             staying = [coalition for coalition in stage if not set(affected) & set(coalition)]
             if len(staying) < len(stage):
                 return [client for coalition in staying for client in coalition]
         return []
 
-    async def let_in(self, client: str) -> None:
-        """After an arrival: find out who would have the newcomer for a collaborator, and settle those."""
+    async def handle_arrival(self, client: str) -> None:
+        """Find out who would choose a newcomer as collaborator, and form their coalitions anew."""
         if client not in self.search.front.clients:
             await self.search.learn_front(self.settings.newcomer_rounds)
         rest = sorted([client, *[other for stage in self.stages for one in stage for other in one]])
         pool: list[str] = []
         for stage in self.stages:
             members = [other for coalition in stage for other in coalition]
-            optima, _ = await self.search.searched(members, rest)
-            pool = reached_by(self.stages, [c for c, each in optima.items() if client in each.collaborators])
+            optima, _ = await self.search.search_all(members, rest)
+            pool = affected_by_arrival(
+                self.stages, [c for c, each in optima.items() if client in each.collaborators]
+            )
             if pool:
                 break
             rest = [other for other in rest if other not in members]
-        beside = self.beside(pool)
-        self.stages = kept(self.stages, pool)
-        await self.settle([other for other in [client, *pool] if other in self.election.up()], beside=beside)
+        unaffected = self.unaffected(pool)
+        self.stages = without_coalitions_of(self.stages, pool)
+        await self.form_coalitions(
+            [other for other in [client, *pool] if other in self.election.up()], unaffected=unaffected
+        )
 
     async def tell_all(self) -> None:
-        """Tell each client where it belongs, unless it knows."""
+        """Tell each client its assignment, unless it knows it."""
         self.version += 1
         clients = [client for stage in self.stages for coalition in stage for client in coalition]
-        news = [c for c in clients if c in self.places and self.told.get(c) != self.places[c]]
-        await asyncio.gather(*[self.tell_place(client, self.places[client]) for client in news])
+        news = [c for c in clients if c in self.assignments and self.told.get(c) != self.assignments[c]]
+        await asyncio.gather(*[self.tell_assignment(client, self.assignments[client]) for client in news])
 
-    async def tell_place(self, client: str, place: Place) -> None:
-        """Until it has heard it."""
-        pareto = await self.search.front.model(place.shares)
-        full = None if place.full is None else await self.search.front.model(place.full)
+    async def tell_assignment(self, client: str, assignment: CoalitionAssignment) -> None:
+        """Tell a client its assignment until it has confirmed it."""
+        pareto = await self.search.front.model(assignment.shares)
+        full = None if assignment.full is None else await self.search.front.model(assignment.full)
         settled = Settled(
-            self.election.term[0], self.version, place.members, place.benefits, place.losses, pareto, full
+            self.election.term[0],
+            self.version,
+            assignment.members,
+            assignment.benefits,
+            assignment.losses,
+            pareto,
+            full,
         )
         if client == self.client.name:
             self._join(settled)
-        elif await self.election.asked(client, settled) is None:
+        elif await self.election.ask(client, settled) is None:
             return
-        self.told[client] = place
+        self.told[client] = assignment

@@ -101,7 +101,7 @@ def strongly_connected(graph: nx.DiGraph) -> list[tuple[Any, ...]]:
     return sorted(tuple(sorted(component)) for component in nx.strongly_connected_components(graph))
 
 
-def left_by(stages: Sequence[Sequence[tuple[C, ...]]], client: C) -> list[C]:
+def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) -> list[C]:
     """Whom the departure of a client affects: the rest of its coalition, and all found in later stages.
 
     Coalitions found before it, or in the same stage, are stable without it, too: nobody in them was better
@@ -115,7 +115,7 @@ def left_by(stages: Sequence[Sequence[tuple[C, ...]]], client: C) -> list[C]:
     return []
 
 
-def reached_by(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: Iterable[C]) -> list[C]:
+def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: Iterable[C]) -> list[C]:
     """Whom an arrival affects, which clients have in their optimal set among those of their stage and later.
 
     The coalitions of these clients, as far as they were found in the first stage that has one of them, and
@@ -129,7 +129,9 @@ def reached_by(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: Iterable[C]
     return []
 
 
-def kept(stages: Sequence[Sequence[tuple[C, ...]]], affected: Iterable[C]) -> list[list[tuple[C, ...]]]:
+def without_coalitions_of(
+    stages: Sequence[Sequence[tuple[C, ...]]], affected: Iterable[C]
+) -> list[list[tuple[C, ...]]]:
     """The stages without the coalitions of those that are affected; empty ones are left out."""
     gone = frozenset(affected)
     remaining = [[coalition for coalition in stage if gone.isdisjoint(coalition)] for stage in stages]

@@ -1,13 +1,13 @@
 """Leader election: one coordinator at a time, replaced when it is gone.
 
-Every client knows a term: its number and the name of its leader. A later term is the right one; of two
-leaders in the same term, who both took a third for dead, the one whose name comes last. A leader that hears
-of a term above its own steps down. It sends heartbeats to everybody, so that its silence means something, and
-that of others does: in a complete graph nobody else need watch anybody.
+A term has a number and a leader. The later term counts; if two clients both took the leader for dead and lead
+in the same term, the one whose name comes last counts. A leader that hears of a term above its own steps
+down. A leader sends heartbeats to everybody and gets answers: so it notices who is gone, and they notice when
+it is gone itself. They need not watch each other.
 
-Of the others, sorted by name and beginning behind the leader that is gone, the first takes its place at once
-where its departure is known, and after a patience of silence otherwise; each that follows waits for one
-patience more, in case those before it are gone, too.
+The successors of a leader that is gone are the others, sorted by name, from the one after it on. The first
+takes over at once if the departure is known, otherwise after one patience of silence. Each one after it waits
+for one patience more, in case those before it are gone, too.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from protocols.framework.component import Component, weakly
 from protocols.learn_to_collaborate.messages import FromLeader, StillThere, Superseded
 
 PATIENCES = 3
-"""For how many patiences an answer is waited for, of a peer that is heard from otherwise."""
+"""How many patiences an answer may take from a peer whose other messages arrive."""
 HEARTBEATS = 4
 """How often in a patience the leader makes sure that everybody is there."""
 
@@ -28,10 +28,10 @@ Term = tuple[int, str]
 
 
 class LeaderElection(Component):
-    """One client's part in it: it knows who leads, and leads when it is its turn.
+    """One client's part in the election: it knows who leads, and leads when it is its turn.
 
-    first: who leads at first. lead(): all that a leader does; cancelled when it steps down. stepped_down():
-    called then.
+    first: the first leader. lead(): what a leader does; cancelled when it steps down. stepped_down(): called
+    then.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LeaderElection(Component):
         self._missed_s = 0.0  # when the leader was taken for gone
 
     def reset(self) -> None:
-        """The client is back: a crash has ended what it did."""
+        """The client is back after a crash, which ended its tasks."""
         self._leading = []
         self._heard_s = self._missed_s = self.client.now
 
@@ -80,7 +80,7 @@ class LeaderElection(Component):
         self._leading = [self.client.spawn(self._lead()), self.client.spawn(self._send_heartbeats())]
 
     def recognises(self, term: Term) -> bool:
-        """Whether whoever has this term leads, now that it is known."""
+        """Take a later term over; whether the leader of `term` is the one to follow."""
         if term > self.term:
             if self.term[1] != term[1]:
                 self.step_down()
@@ -108,7 +108,7 @@ class LeaderElection(Component):
                 client.suspect(leader)
             heirs = [name for name in self.up() if name != leader]
             heirs = [name for name in heirs if name > leader] + [name for name in heirs if name < leader]
-            if leader == client.name:  # it comes back, and nobody has missed it
+            if leader == client.name:  # it is back from a crash, and nobody has taken over
                 its_turn = silent_s > patience_s
             else:
                 waited_s = client.now - self._missed_s
@@ -121,17 +121,17 @@ class LeaderElection(Component):
             self._missed_s = self.client.now
 
     async def _send_heartbeats(self) -> None:
-        """Tell everybody now and then that the leader is there, and find out who is not."""
+        """Tell everybody regularly that the leader is there, and find out who is gone."""
         while True:
             for peer in self.client.peers:
-                self.client.spawn(self.asked(peer, StillThere(self.term[0])))
+                self.client.spawn(self.ask(peer, StillThere(self.term[0])))
             await self.client.sleep(self.patience / HEARTBEATS)
 
-    async def asked(self, peer: str, message: FromLeader) -> object | None:
-        """The answer; None if the peer is gone, or has another leader by now.
+    async def ask(self, peer: str, message: FromLeader) -> object | None:
+        """Ask a peer; None if it is gone, or follows another leader.
 
-        It is gone that has been silent for a patience: a question alone may be lost again and again. One
-        that is there, but does not answer for so many times a patience, is too slow, and counts as gone.
+        A peer counts as gone if nothing at all was heard from it for one patience (a question alone may be
+        lost several times), or if it does not answer within `PATIENCES` of them.
         """
         client, asked_s = self.client, self.client.now
         for attempt in range(PATIENCES):

@@ -1,4 +1,4 @@
-"""What a client computes for the coordinator on its own data, with a head of its own where it has one."""
+"""The gradients and losses that a client computes for the coordinator, perhaps with a head of its own."""
 
 import asyncio
 
@@ -23,11 +23,11 @@ class LocalGradients(Component):
             self.head = client.part(client.compute.initial(), "head")
 
     def common(self, model: Vector) -> Vector:
-        """What of a model, or of a gradient by one, is the front's: all of it, or the backbone."""
+        """The part of a model, or of its gradient, that the front holds: all of it, or the backbone."""
         return model if self.head is None else self.client.part(model, "backbone")
 
     def whole(self, common: Vector) -> Vector:
-        """The model that this client makes of what is the front's."""
+        """This client's model with that part from the front."""
         if self.head is None:
             return common
         client = self.client

@@ -8,7 +8,7 @@ from protocols.framework.vectors import Scalar, Vector
 
 @dataclass(frozen=True)
 class FromLeader:
-    """Base of what only the coordinator sends, in its `term`; terms go up from leader to leader."""
+    """Base of what only the coordinator sends, in its `term` (`leader_election`)."""
 
     term: int
 
@@ -43,10 +43,10 @@ class GradientFound:
 class Settled(FromLeader):
     """Asks the receiver to train with these `members`, sorted, itself among them, from now on.
 
-    version: the how many-th of the term. benefits: the weight of each of its optimal collaborators, itself
-    left out. losses: of its validation samples; see `Coalition`. pareto: the model on the Pareto front of its
-    coalition that suits it best; full: likewise of all clients, None where that is not known. Where heads are
-    the clients' own, both are backbones.
+    version: counts them within a term. benefits: the weight of each of its optimal collaborators, without
+    itself. losses: on its validation samples; see `Coalition`. pareto: the model that suits it best on its
+    coalition's Pareto front; full: on that of all clients, None if unknown. With `heads = "own"` both are
+    backbones.
     """
 
     version: int
@@ -59,17 +59,17 @@ class Settled(FromLeader):
 
 @dataclass(frozen=True)
 class StillThere(FromLeader):
-    """The coordinator is at work; the answer to it says that the client is there, too."""
+    """A heartbeat: the coordinator is at work. Its answer says that the client is there, too."""
 
 
 @dataclass(frozen=True)
 class Here:
-    """Yes."""
+    """The answer to `StillThere` and `Settled`: the sender is there and has received it."""
 
 
 @dataclass(frozen=True)
 class Superseded:
-    """The sender has another leader, in this term."""
+    """An answer to a former leader: the sender follows this `broker`, in this `term`."""
 
     term: int
     broker: str

@@ -22,7 +22,7 @@ from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 
 class LearnToCollaborate(Client):
-    """Learning to Collaborate, with a coordinator that waits for all, or for nobody."""
+    """Learning to Collaborate; its coordinator waits for all clients (synchronous) or for nobody."""
 
     Settings = LearnToCollaborateSettings
     settings: LearnToCollaborateSettings
@@ -33,11 +33,11 @@ class LearnToCollaborate(Client):
         self.round_trips.wait_at_first(self.settings.patience)
         self.gradients = LocalGradients(self, self.settings)
         self.coordinator = Coordinator(self, self.settings, self.gradients, self.join)
-        self.place: Settled | None = None
-        self.of_front: dict[str, Vector] = {}  # what the coordinator has found for it, as models of its own
-        self.placed = asyncio.Event()
-        self.since_s = 0.0
-        self.age = 0  # training steps in the longest line of the model's ancestors
+        self.settled: Settled | None = None
+        self.front_models: dict[str, Vector] = {}  # models of the Pareto front that it was told
+        self.has_settled = asyncio.Event()
+        self.joined_s = 0.0
+        self.age = 0  # training steps of the model, and of the older of those that were mixed into it
 
     async def on_start(self) -> None:
         election = self.coordinator.election
@@ -70,14 +70,14 @@ class LearnToCollaborate(Client):
 
     async def step(self) -> None:
         if not self.context.alone:
-            await self.placed.wait()
+            await self.has_settled.wait()
         if self.is_content:
             await self.sleep(self.settings.patience)
             return
         steps = int(min(self.settings.local_steps, self.compute.steps_left))
         update = await self.train(self.settings.local_steps)
         if self.is_content:
-            return  # it was given the front's model meanwhile, which this update is not of
+            return  # it was given the front's model meanwhile: this update belongs to another one
         self.params = self.params + update
         self.age += steps
         partners = [member for member in self.partners if self.is_peer(member)]
@@ -88,7 +88,7 @@ class LearnToCollaborate(Client):
     @property
     def partners(self) -> list[str]:
         """The other members of its coalition."""
-        return [] if self.place is None else [name for name in self.place.members if name != self.name]
+        return [] if self.settled is None else [name for name in self.settled.members if name != self.name]
 
     @property
     def is_content(self) -> bool:
@@ -96,16 +96,16 @@ class LearnToCollaborate(Client):
         return self.settings.inside == "pareto" and bool(self.partners)
 
     def join(self, settled: Settled) -> None:
-        """Belong to a coalition; who belongs to one for the first time begins with its Pareto model."""
-        before, self.place = self.place, settled
+        """Join a coalition; in its first one, a client begins with the Pareto model."""
+        before, self.settled = self.settled, settled
         if before is None or before.members != settled.members:
-            self.since_s = self.now
-        self.of_front = {"pareto": self.gradients.whole(settled.pareto)}
+            self.joined_s = self.now
+        self.front_models = {"pareto": self.gradients.whole(settled.pareto)}
         if settled.full is not None:
-            self.of_front["full"] = self.gradients.whole(settled.full)
+            self.front_models["full"] = self.gradients.whole(settled.full)
         if before is None or self.is_content:
-            self.params = self.of_front["pareto"]
-        self.placed.set()
+            self.params = self.front_models["pareto"]
+        self.has_settled.set()
 
     async def on_message(self, message: object, sender: str) -> object:
         if isinstance(message, PartnerModel):
@@ -122,7 +122,7 @@ class LearnToCollaborate(Client):
             case GradientWanted():
                 return self.spawn(self.gradients.at(message))  # it holds up no other message
             case Settled():
-                newest = (-1, -1) if self.place is None else (self.place.term, self.place.version)
+                newest = (-1, -1) if self.settled is None else (self.settled.term, self.settled.version)
                 if (message.term, message.version) > newest:
                     self.join(message)
                 return Here()
@@ -141,12 +141,12 @@ class LearnToCollaborate(Client):
     # --- for the observer -----------------------------------------------------------------------------------
 
     def weights(self) -> Mapping[str, float]:
-        return {} if self.place is None else dict(self.place.benefits)
+        return {} if self.settled is None else dict(self.settled.benefits)
 
     def coalition(self) -> Coalition | None:
-        if self.place is None:
+        if self.settled is None:
             return None
-        return Coalition(self.place.members, self.since_s, dict(self.place.losses))
+        return Coalition(self.settled.members, self.joined_s, dict(self.settled.losses))
 
     def evaluated(self) -> Mapping[str, Vector]:
-        return {"coalition": self.params, **self.of_front}
+        return {"coalition": self.params, **self.front_models}

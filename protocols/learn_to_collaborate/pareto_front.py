@@ -47,7 +47,7 @@ class ParetoFront:
 
     @property
     def _flops(self) -> float:
-        """Of a pass through the hypernetwork, forward or to its inputs: a product and a sum per number."""
+        """The cost of a pass through the hypernetwork, forward or backward to its inputs: two per number."""
         return 2.0 * size(self._widths)
 
     def admit(self, client: str) -> None:

@@ -73,7 +73,7 @@ class ParetoSearch(Component):
         """A client's answer, perhaps this one's; None if it is gone."""
         if client == self.client.name:
             return await self.gradients.at(wanted)
-        answer = await self.election.asked(client, wanted)
+        answer = await self.election.ask(client, wanted)
         return answer if isinstance(answer, GradientFound) else None
 
     # --- learning the front ---------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class ParetoSearch(Component):
     # --- searching it ---------------------------------------------------------------------------------------
 
     async def search(self, target: str, clients: Sequence[str]) -> Optimum | None:
-        """What suits one of `clients` best: d by descent on its validation loss. None if it is gone."""
+        """The weights d that suit `target` best, by descent on its validation loss. None if it is gone."""
         settings, count = self.settings, len(clients)
         d = np.full(count, 1 / count)
         for _ in range(settings.search_steps if count > 1 else 0):
@@ -145,10 +145,10 @@ class ParetoSearch(Component):
         numbers = necessary(d, clients.index(target), settings.rule, settings.least)
         return Optimum(shares, frozenset([clients[number] for number in numbers]), float(found.loss))
 
-    async def searched(
+    async def search_all(
         self, targets: Iterable[str], clients: Sequence[str], limit_s: float | None = None
     ) -> tuple[dict[str, Optimum], list[str]]:
-        """The optima of those that are not gone, all searched for at once, and who needs longer than that."""
+        """Search for all targets at once: the optima of those that are not gone, and those that are late."""
         searches = {target: self.client.spawn(self.search(target, clients)) for target in targets}
         try:
             await asyncio.wait(list(searches.values()), timeout=limit_s)

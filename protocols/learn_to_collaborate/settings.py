@@ -18,7 +18,7 @@ class LearnToCollaborateSettings(ProtocolSettings):
     """The coordinator waits for all gradients of a round, or goes on after `time_limit` with those that have
     come."""
     broker: str = "client-0"
-    """Who trains the hypernetwork at first; whoever follows by name takes the place of one that is gone."""
+    """The first coordinator, which trains the hypernetwork; if it is gone, the next by name follows."""
     rounds: Count = 2000
     """Rounds in which the hypernetwork is trained before coalitions are formed."""
     newcomer_rounds: CountOrZero = 200
@@ -42,35 +42,35 @@ class LearnToCollaborateSettings(ProtocolSettings):
     head_learning_rate: PositiveWeight = 0.01
     """Step size of the own heads, times the client's weight in a round."""
     concentration: PositiveWeight | None = None
-    """Of the Dirichlet distribution from which the clients' weights are drawn in a round; by default 1 over
-    the number of clients (the authors' code), which favours few clients at once."""
+    """Concentration of the Dirichlet distribution from which the clients' weights are drawn in a round; by
+    default 1 over the number of clients (the authors' code), which favours few clients at once."""
     hypernetwork_learning_rate: PositiveWeight = 0.01
     """Step size of the hypernetwork's SGD (the authors' code)."""
     hypernetwork_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Its momentum (the authors' code)."""
+    """Momentum of this SGD (the authors' code)."""
 
     search_steps: Count = 100
     """At most so many steps in search of the weights that suit a client best."""
     search_learning_rate: PositiveWeight = 0.1
     """Step size of that search (eta)."""
     search_tolerance: Weight = 1e-4
-    """It ends when no weight moves by more."""
+    """The search ends when no weight moves by more than this."""
     search_limit: PositiveDuration | None = None
-    """Who needs longer for its search is left out of the first equilibrium, and let in afterwards."""
+    """A client whose search takes longer is left out of the first equilibrium, and joins afterwards."""
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.4
-    """The least weight of a client in the search, beside an equal share of 1 (epsilon_0; the authors' code
-    has 0.4 for 6 clients, 0.3 for 10)."""
+    """The least weight of a client in the search, relative to an equal share of 1 (epsilon_0; the authors'
+    code has 0.4 for 6 clients, 0.3 for 10)."""
     projection: Literal["clip", "simplex"] = "clip"
     """Weights after a step are clipped and divided by their sum (paper), or projected on the simplex."""
     rule: Literal["threshold", "relative"] = "relative"
-    """Collaborators are those of a certain weight (paper), or of a weight beside the client's own (code)."""
+    """Collaborators are those of a certain weight (paper), or of one relative to the client's own (code)."""
     least: PositiveWeight = 0.7
-    """How large a collaborator's weight must be: beside an equal share of 1 (epsilon), or the own one."""
+    """How large a collaborator's weight must be, relative to an equal share (epsilon) or to its own."""
     equilibrium: Literal["iterative", "at-once"] = "iterative"
     """Coalitions by algorithm 1, with a new search among those that remain, or by algorithm 2, without."""
 
     inside: Literal["gossip", "pareto"] = "gossip"
-    """What a coalition of several does: its members train and average their models in pairs; or each keeps
-    the model on their Pareto front that suits it best."""
+    """In a coalition of several, the members train and average their models in pairs; or each keeps the model
+    on their Pareto front that suits it best."""
     local_steps: Count = 10
     """Training steps between two pushes to a partner."""

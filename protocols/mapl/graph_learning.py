@@ -44,7 +44,7 @@ from protocols.framework.mathematics import project_on_simplex
 Floats = NDArray[np.float64]
 
 NEGLIGIBLE = 1e-9
-"""Weights below this are 0: what rounding leaves must not keep an exchange alive."""
+"""Smaller weights count as 0: a rounding error must not keep an exchange alive."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class GraphLearning:
     steps: int = 1
     """Steps in one update, E_g."""
     learning_rate: float = 0.1
-    """Of a step, eta; the paper does not say it, the authors' code has 0.1."""
+    """Size of a step, eta; the paper does not state it, the authors' code has 0.1."""
     epsilon: float = 1e-6
     """Keeps the logarithm of a degree of 0 finite."""
     similarity: Literal["whole", "per-class", "none"] = "whole"
@@ -69,7 +69,7 @@ class GraphLearning:
     confidence: Literal["samples", "equal", "none"] = "samples"
     """gamma: shares of the samples, 1/M, or 1 (Table 3)."""
     norm: Literal["l2", "l1"] = "l2"
-    """Of the weights, in the regulariser."""
+    """Norm of the weights in the regulariser."""
     degree_gradient: bool = True
     """Whether the logarithm of the degree has a gradient."""
     step: Literal["gradient", "sign"] = "gradient"
@@ -214,12 +214,12 @@ def learn_weights(
         gradient = graph_gradient(weights, scores, gamma, 0, how)
         direction = np.sign(gradient) if how.step == "sign" else gradient
         moved = weights - how.learning_rate * direction
-        weights[:judged] = _without_crumbs(project_on_simplex(moved[:judged], total), total)
+        weights[:judged] = _rounded_to_zero(project_on_simplex(moved[:judged], total), total)
     learned = weights.tolist()
     return Neighbourhood(learned[0], dict(zip([*heads, *unjudged], learned[1:], strict=True)))
 
 
-def _without_crumbs(weights: Floats, total: float) -> Floats:
+def _rounded_to_zero(weights: Floats, total: float) -> Floats:
     """Weights [n] of the same sum, of which none is above 0 only by rounding."""
     kept = np.where(weights < NEGLIGIBLE, 0.0, weights)
     return kept * (total / kept.sum())

@@ -7,7 +7,7 @@ from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What a client shares: never its data, nor (without MAPL+) its backbone.
+    """The parameters that a client shares: never its data, nor (without MAPL+) its backbone.
 
     prototypes [K * d_p]; head [K * (d_z + 1)], None before the end of the warm-up; backbone: MAPL+ only. They
     are the sender's after its pass number `round` over its `samples`, at `time` (s).
@@ -23,7 +23,7 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class RoundKnowledge(Knowledge):
-    """What a neighbour waits for in the synchronous form."""
+    """The sender's announcement of a round, which neighbours wait for in the synchronous form."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""MAPL's clients: local training, learned weights, mixing; in rounds, or with nobody waiting."""
+"""MAPL's clients: local training, learned weights and mixing, synchronous or asynchronous."""
 
 import math
 from collections.abc import Mapping
@@ -74,38 +74,38 @@ class MAPL(Client):
         self.passes += 1
         if self.settings.mode == "synchronous":
             self.rounds.announce()
-            self.neighbours.take(await self.rounds.gather())
+            self.neighbours.take_round(await self.rounds.gather())
         else:
             knowledge = self.knowledge(Knowledge)
             for peer in self.neighbours.shares:
                 self.tell(peer, knowledge)
         if self.warm and len(self.neighbours.new_heads) >= self.heads_wanted:
-            self.learn_weights()
+            self.update_weights()
         self.mix()
-        self.neighbours.look_around()
+        self.neighbours.check_neighbours()
 
     @property
     def warm(self) -> bool:
-        """Whether the head has been trained long enough to tell something."""
+        """Whether the warm-up is over, after which heads are compared."""
         return self.settings.graph_learning and self.passes >= self.settings.warm_up
 
     def knowledge(self, kind: type[K]) -> K:
-        """What this client knows now."""
+        """This client's present parameters, to be shared."""
         parts = {name: self.part(self.params, name) for name in self.mixed}
         head = self.part(self.params, "head") if self.warm else None
         return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.passes, self.now)
 
     def round_knowledge(self) -> RoundKnowledge:
-        """What the neighbours are told in a round."""
+        """The message to the neighbours in a round."""
         return self.knowledge(RoundKnowledge)
 
     def heard(self, message: object, sender: str) -> bool:
-        """What peers know counts from its arrival on, whatever this client is doing."""
+        """Take peers' knowledge at once when it arrives, even while this client trains."""
         done = super().heard(message, sender)
         match message:
             case Knowledge():
                 self.neighbours.remember(message, sender)
-                return type(message) is not RoundKnowledge or done  # that is collected
+                return type(message) is not RoundKnowledge or done  # `RoundKnowledge` is collected
             case KnowledgeWanted():
                 self.tell(sender, self.knowledge(KnowledgeOnDemand))
                 return True
@@ -115,8 +115,8 @@ class MAPL(Client):
                 return True
         return done
 
-    def learn_weights(self) -> None:
-        """CGL among all whose heads are known; neighbours without one keep their weight."""
+    def update_weights(self) -> None:
+        """Run CGL among all peers with a known head; neighbours without one keep their weight."""
         neighbours = self.neighbours
         neighbours.new_heads.clear()
         known = {
@@ -128,16 +128,16 @@ class MAPL(Client):
         before = Neighbourhood(1.0 - sum(neighbours.shares.values()), neighbours.shares)
         if self.settings.graph_step == "sign":
             before = self.with_strangers(before, heads)
-        neighbours.shares = {peer: share for peer, share in self.learned(before, heads).items() if share > 0}
+        neighbours.shares = {peer: share for peer, share in self.cgl(before, heads).items() if share > 0}
         neighbours.judged = {peer: None for peer in neighbours.shares if peer in heads}
         for peer in neighbours.shares:
             neighbours.heard_at.setdefault(peer, self.now)
-            neighbours.parted.pop(peer, None)
+            neighbours.unlinked.pop(peer, None)
         for peer in known:
             if peer not in neighbours.shares:
-                neighbours.part_from(peer)
+                neighbours.unlink(peer)
 
-    def learned(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+    def cgl(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """The peers' weights after CGL."""
         neighbours = self.neighbours
         head, classes = self.part(self.params, "head").numpy(), self.compute.classes
@@ -145,22 +145,22 @@ class MAPL(Client):
         return learn_weights(before, head, heads, self.samples, samples, classes, self.settings.graph).peers
 
     def with_strangers(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Neighbourhood:
-        """The weights with an equal share for those strangers that would not lose from it at once.
+        """The weights, with an equal share for each stranger that would not lose part of it in the next step.
 
-        A step along the sign lifts nobody from 0 who is like the others: all move by as much.
+        The step along the sign moves all similar peers by the same amount, so it never lifts one from 0.
         """
         neighbours = self.neighbours
         strangers = [
             peer for peer, head in heads.items() if peer not in neighbours.shares and np.isfinite(head).all()
         ]
         tried = reduce(admit, strangers, before)
-        learned = self.learned(tried, heads) if strangers else {}
+        learned = self.cgl(tried, heads) if strangers else {}
         welcome = [peer for peer in strangers if learned[peer] >= tried.peers[peer] - NEGLIGIBLE]
         return reduce(admit, welcome, before)
 
     @property
     def heads_wanted(self) -> int:
-        """New heads that it takes to learn the weights."""
+        """How many new heads it takes before the weights are learned again."""
         neighbours = self.neighbours
         return max(1, math.ceil(self.settings.new_heads * len(neighbours.shares)))
 
@@ -181,7 +181,7 @@ class MAPL(Client):
             self.params = self.with_part(self.params, name, mix(terms))
 
     def discount(self, age_s: float) -> float:
-        """How much of its weight a neighbour has whose knowledge is so old."""
+        """The factor for the weight of a neighbour whose knowledge is `age_s` seconds old."""
         half_life_s = self.settings.half_life
         return 1.0 if half_life_s is None else 0.5 ** (age_s / half_life_s)
 

@@ -1,4 +1,4 @@
-"""The neighbourhood of a client of MAPL: who has a weight, and what becomes of who is silent, gone or new."""
+"""The neighbours of a client of MAPL, which are the peers with a weight: silent, lost and new ones."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Neighbours(Component):
         self.known: dict[str, Knowledge] = {}  # the latest of every peer that sent some
         self.new_heads: dict[str, None] = {}  # peers whose head came after the weights were learned last
         self.judged: dict[str, None] | None = None  # neighbours whose weight CGL learned; None: it never ran
-        self.parted: dict[str, None] = {}  # peers that were told so
+        self.unlinked: dict[str, None] = {}  # peers that were told that they have no weight
         self.heard_at: dict[str, float] = {}  # when each neighbour sent something last
-        self.asked: dict[str, float] = {}  # when each that has yet to answer was asked for what it knows
+        self.asked_at: dict[str, float] = {}  # when each that has yet to answer was asked for what it knows
         self.begun = False
         client.round_trips.wait_at_first(client.settings.patience)
 
     def names(self) -> list[str]:
-        """Those with a weight."""
+        """The peers with a weight."""
         return list(self.shares)
 
     def come_back(self) -> None:
-        """The client is back with what it had: the silence was its own."""
+        """The client is back after a crash: its neighbours were not silent, it was away."""
         for peer in self.shares:
             self.heard_at[peer] = self.client.now
             self.ask_for_knowledge(peer)
@@ -53,23 +53,23 @@ class Neighbours(Component):
             if self.client.late:
                 self.ask_for_knowledge(peer)
 
-    def part_from(self, peer: str) -> None:
-        """Tell a peer that it has no weight, unless it was only asked what it knows and never had one."""
+    def unlink(self, peer: str) -> None:
+        """Tell a peer that it has no weight, unless it never had one and was only asked for its knowledge."""
         asked_only = type(self.known.pop(peer)) is KnowledgeOnDemand and peer not in self.heard_at
         if not asked_only:
             self.heard_at.pop(peer, None)
-            self.parted[peer] = None
+            self.unlinked[peer] = None
             self.client.tell(peer, Parted())
 
     def drop(self, peer: str) -> None:
-        """Take a neighbour's weight away and give it to the client itself and the neighbours judged by CGL.
+        """Take a neighbour's weight and give it to the client itself and the neighbours judged by CGL.
 
-        In proportion to what they have: CGL has learned how they compare, and the authors' step along the
-        sign, which moves all that are similar enough by as much, would never restore it. One not judged yet
-        keeps its weight, as it does in CGL: that others prove different says nothing for it. As long as CGL
-        has judged nobody, all stay equal, as if the client had begun with fewer neighbours.
+        In proportion to their weights, since CGL has learned these proportions. (The authors' step along the
+        sign moves all that are similar enough by the same amount, and would never restore them.) A neighbour
+        that is not judged yet keeps its weight, as in CGL itself. As long as CGL has judged nobody, all stay
+        equal, as if the client had begun with fewer neighbours.
         """
-        for known in (self.known, self.new_heads, self.heard_at, self.asked):
+        for known in (self.known, self.new_heads, self.heard_at, self.asked_at):
             known.pop(peer, None)
         share = self.shares.pop(peer, 0.0)
         judged = self.shares if self.judged is None else self.judged
@@ -79,22 +79,22 @@ class Neighbours(Component):
                 self.shares[other] *= (1.0 - kept) / (1.0 - kept - share)
 
     def give_up(self, peer: str) -> None:
-        """A neighbour stayed silent too long: no weight for it, whatever the membership makes of it.
+        """A neighbour stayed silent too long: drop it now, whatever the membership makes of the suspicion.
 
-        One that watches some peers only, or waits for more than a suspicion, would leave it there.
+        A membership that watches only some peers, or waits for more than a suspicion, would keep it.
         """
         if peer in self.shares:
             self.client.suspect(peer)
             self.drop(peer)
 
-    def look_around(self) -> None:
-        """Ask silent neighbours for news, give up on those that stay silent, and ask some strangers."""
+    def check_neighbours(self) -> None:
+        """Ask silent neighbours for their knowledge, drop those that stay silent, and ask some strangers."""
         for peer in list(self.shares):
             silent_s = self.client.now - self.heard_at[peer]
             if silent_s > self.settings.patience:
                 self.give_up(peer)
-            elif peer in self.asked:
-                if self.client.now > self.asked[peer] + self.client.round_trips.limit_s(
+            elif peer in self.asked_at:
+                if self.client.now > self.asked_at[peer] + self.client.round_trips.limit_s(
                     peer, KnowledgeWanted
                 ):
                     self.client.round_trips.of(peer, KnowledgeWanted).failed()
@@ -103,24 +103,25 @@ class Neighbours(Component):
                 self.ask_for_knowledge(peer)
         if self.settings.explore and self.client.warm:
             strangers = [peer for peer in self.client.peers if peer not in self.shares]
-            whole = math.floor(self.settings.explore)
-            count = whole + (self.client.rng.random() < self.settings.explore - whole)
-            for place in self.client.rng.permutation(len(strangers))[:count].tolist():
-                self.client.tell(strangers[place], KnowledgeWanted())
+            count = math.floor(self.settings.explore)
+            if self.client.rng.random() < self.settings.explore - count:
+                count += 1
+            for index in self.client.rng.permutation(len(strangers))[:count].tolist():
+                self.client.tell(strangers[index], KnowledgeWanted())
 
     def ask_for_knowledge(self, peer: str) -> None:
-        """Ask a neighbour for news, once more if no answer has come."""
-        self.asked[peer] = self.client.now
+        """Ask a neighbour for its knowledge, for the first time or again."""
+        self.asked_at[peer] = self.client.now
         self.client.tell(peer, KnowledgeWanted())
 
     def refuses(self, peer: str) -> bool:
-        """Tell a peer that waits for this client once more that it has no weight, if it was told so."""
-        if peer in self.parted:
+        """Whether a peer that waits for this client has no weight; if so, tell it again."""
+        if peer in self.unlinked:
             self.client.tell(peer, Parted())
-        return peer in self.parted
+        return peer in self.unlinked
 
-    def take(self, answers: Mapping[str, Knowledge]) -> None:
-        """What the neighbours told of this round: a fast one's next may be here already."""
+    def take_round(self, answers: Mapping[str, Knowledge]) -> None:
+        """Use the neighbours' knowledge of this round, even if a fast one's of the next is here already."""
         for peer, knowledge in answers.items():
             if peer in self.shares:
                 self.known[peer] = knowledge
@@ -128,8 +129,8 @@ class Neighbours(Component):
                     self.new_heads[peer] = None
 
     def remember(self, knowledge: Knowledge, sender: str) -> None:
-        """Keep the latest of a peer. Where no weights are learned, its sender becomes a neighbour."""
-        asked_s = self.asked.pop(sender, None)
+        """Keep a peer's latest knowledge. If weights are not learned, the sender becomes a neighbour."""
+        asked_s = self.asked_at.pop(sender, None)
         trip = self.client.round_trips.of(sender, KnowledgeWanted)
         on_demand = isinstance(knowledge, KnowledgeOnDemand)
         if asked_s is not None and on_demand and not trip.failures:
@@ -151,7 +152,7 @@ class Neighbours(Component):
             self.heard_at[sender] = self.client.now
 
     def peer_changed(self, peer: str, up: bool) -> None:
-        """One that is gone has no weight any more."""
+        """A peer that is gone loses its weight."""
         if not up:
             self.drop(peer)
-            self.parted.pop(peer, None)
+            self.unlinked.pop(peer, None)

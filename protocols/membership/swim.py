@@ -60,7 +60,7 @@ class SwimPingRequest(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class SwimNews(MembershipMessage):
-    """What a client that comes or goes says of itself, and what it is told of others in return."""
+    """From a client that comes or goes: news of itself. In return to one that comes: news of the others."""
 
     news: tuple[News, ...]
     wants_answer: bool = False
@@ -88,7 +88,7 @@ class SwimSettings:
 
 @dataclass(slots=True)
 class _Watched:
-    """What is believed of a member.
+    """One member, as this client believes it to be.
 
     timer: while suspected, declares it dead. unrefuted: it was suspected, and has been heard from, but has
     not refuted the suspicion, of which others may know. told_s: when it was last told that it is gone.
@@ -100,7 +100,7 @@ class _Watched:
     unrefuted: bool = False
     told_s: float = -math.inf
 
-    def settle(self, status: int, incarnation: int) -> None:
+    def set_status(self, status: int, incarnation: int) -> None:
         """Believe this, and stop the timer."""
         self.status, self.incarnation, self.unrefuted = status, incarnation, False
         if self.timer is not None:
@@ -150,7 +150,7 @@ class FailureDetector:
         """Watch this member no longer."""
         member = self._members.pop(name, None)
         if member is not None:
-            member.settle(LEFT, 0)
+            member.set_status(LEFT, 0)
 
     def watch_only(self, names: Iterable[str]) -> None:
         """Watch these members and no others, but for those that have yet to refute that they are dead."""
@@ -179,7 +179,7 @@ class FailureDetector:
         """Start again after an absence: believe that all are up, and tell some of the own return."""
         for name, member in self._members.items():
             was_up = self.is_up(name)
-            member.settle(ALIVE, member.incarnation)
+            member.set_status(ALIVE, member.incarnation)
             if not was_up:
                 self._changed(name, True)
         self.incarnation += 1
@@ -209,7 +209,7 @@ class FailureDetector:
             self._timer.cancel()
         for member in self._members.values():
             if member.status == SUSPECT:
-                member.settle(ALIVE, member.incarnation)
+                member.set_status(ALIVE, member.incarnation)
 
     # --- a protocol period ----------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class FailureDetector:
         if member is None or member.status == ALIVE:
             return
         if member.status == SUSPECT:
-            member.settle(ALIVE, member.incarnation)
+            member.set_status(ALIVE, member.incarnation)
             member.unrefuted = True
         elif self._loop.time() >= member.told_s + self._settings.period_s:
             self._say_that_it_is_gone(sender)
@@ -323,7 +323,7 @@ class FailureDetector:
         if member is None or not _overrides(status, incarnation, member):
             return
         was_up = self.is_up(name)
-        member.settle(status, incarnation)
+        member.set_status(status, incarnation)
         self._news[name] = [status, incarnation, 0]
         if status == SUSPECT:
             wait_s = self._settings.suspicion_periods * self._settings.period_s
@@ -332,7 +332,7 @@ class FailureDetector:
             self._changed(name, not was_up)
 
     def _take_news(self, receiver: str) -> tuple[News, ...]:
-        """What rides on a message: whether the receiver is suspected, and the news passed on least often."""
+        """The news for a message: that the receiver is suspected, if so, and the news sent least often."""
         suspicion = self._suspicion_of(receiver)
         if not self._news:
             return suspicion
@@ -345,7 +345,7 @@ class FailureDetector:
         return suspicion + tuple([(name, entry[0], entry[1]) for name, entry in chosen if name != receiver])
 
     def _suspicion_of(self, receiver: str) -> tuple[News, ...]:
-        """What a suspect is told with every message until it has refuted it, also once it was heard from."""
+        """The suspicion of a receiver, which every message to it carries until it has refuted it."""
         member = self._members.get(receiver)
         if member is None or not (member.status == SUSPECT or member.unrefuted):
             return ()
@@ -374,7 +374,7 @@ def sample(draws: Chance, names: Sequence[str], count: int) -> list[str]:
     """`count` different names in random order, or all if there are fewer."""
     pool = list(names)
     count = min(count, len(pool))
-    for place in range(count):  # the first steps of Fisher and Yates' shuffle
-        other = place + int(draws.uniform() * (len(pool) - place))
-        pool[place], pool[other] = pool[other], pool[place]
+    for index in range(count):  # the first steps of Fisher and Yates' shuffle
+        other = index + int(draws.uniform() * (len(pool) - index))
+        pool[index], pool[other] = pool[other], pool[index]
     return pool[:count]

@@ -25,7 +25,7 @@ from protocols.scool.weights import exclusive_entropy
 Floats = NDArray[np.float64]
 
 HIDDEN, WIDTH = 10, 5
-"""Of the encoder's layers."""
+"""Numbers of units of the encoder's layers."""
 
 
 def sketch(update: Tensor, signs: Tensor, width: int) -> Tensor:

@@ -12,7 +12,7 @@ from protocols.scool.posterior import Posterior
 from protocols.scool.settings import SCooLSettings
 
 _STIFFNESS = 1e-3
-"""Of the proximal term that stands for a gradient that stays the same."""
+"""The weight of a proximal term that stands for a constant gradient: a weak pull to a far point."""
 
 
 class Descent(Component):
@@ -68,7 +68,6 @@ class Descent(Component):
         start, own = client.params, max(own, 1e-6)
         proximal = []
         if gradients:
-            # A weak pull from far away is a gradient that does not change on the way.
             away = mix([(factor * weight / own / _STIFFNESS, gradient) for weight, gradient in gradients])
             proximal = [(_STIFFNESS, start - away)]
         for peer in posterior.row:
@@ -77,7 +76,7 @@ class Descent(Component):
         client.params = client.params + own * update
 
     def _scales(self, weights: Sequence[float]) -> tuple[float, float]:
-        """What the own gradient counts, and by what the peers' weights are multiplied."""
+        """The factor of the own gradient, and the one by which the peers' weights are multiplied."""
         prior = self.posterior.prior
         if self.settings.aggregation == "sum" or prior is None:
             return 1.0, 1.0

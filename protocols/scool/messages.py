@@ -9,7 +9,7 @@ from protocols.framework.vectors import Scalar, Vector
 
 @dataclass(frozen=True)
 class Beliefs:
-    """What the sender's part of the posterior says, as far as the receiver's part depends on it.
+    """The part of the sender's posterior on which the receiver's depends.
 
     weight: its w_ij for the receiver; None before it has one. membership [M]: its Omega_i, or the expected
     log of its pi_i. assigned [M]: with mixed memberships, its phi_{i<-j} for the receiver j. sketch: with

@@ -67,14 +67,14 @@ class SCooL(Client):
         for peer in names:
             if peer in found:
                 self.evaluations.note(peer, found[peer].message)  # type: ignore[arg-type]
-                self.posterior.known[peer].rests = 0  # it may be finished, and evaluates models all the same
+                self.posterior.known[peer].pause_left = 0  # even one that has finished still evaluates models
             elif self.is_peer(peer):
                 self.suspect(peer)
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
             case EvaluationRequest():
-                if sender in self.posterior.left:  # of others it hears with their answers, of one round
+                if sender in self.posterior.dropped:  # others send their beliefs with their answers
                     self.posterior.listen(sender, message.beliefs)
                 if message.round > self.rounds.number + 1:
                     self.rounds.number = message.round  # the others went on without this client
@@ -90,7 +90,7 @@ class SCooL(Client):
             await evaluations.news.wait()
         fitting = [each for each in evaluations.published if each.round == number]
         latest = (fitting or evaluations.published)[-1]
-        if self.finished and not fitting:  # it takes part in any round, with what it has
+        if self.finished and not fitting:  # a finished client answers in any round, with its last model
             latest = replace(latest, progress=evaluations.progress, round=max(latest.round, number))
         answer = await evaluations.evaluated(request, sender, latest)
         self.rounds.tell(sender, answer, number, after=EvaluationRequest)

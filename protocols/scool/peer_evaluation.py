@@ -1,4 +1,4 @@
-"""What clients of SCooL tell each other: how well a model does on a peer's data, and what each believes."""
+"""How clients of SCooL ask each other to evaluate their models, and exchange their beliefs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ least so many (fewer if there are fewer)."""
 class Publication:
     """What a client answers with: its progress after so many `iterations`, and a sketch of its update.
 
-    In rounds also what it believed, by peer, when that was made.
+    told: in rounds, what it then believed of each peer.
     """
 
     progress: Vector | None
@@ -71,7 +71,7 @@ class PeerEvaluations(Component):
 
     @property
     def progress(self) -> Vector | None:
-        """What others need of this client's training now: its model, or the sum of its updates."""
+        """What the others use of this client's training: its model, or the sum of its updates."""
         if self.posterior.fixed:
             return self.client.params
         return None if self.posterior.exact else self.progress_made
@@ -90,7 +90,7 @@ class PeerEvaluations(Component):
             )
         told: dict[str, Beliefs] = {}
         if self.in_rounds and prior is not None:
-            told = prior.told_all(client.peers)  # what is learned from now on is of the next round
+            told = prior.told_all(client.peers)  # what is learned after this belongs to the next round
         latest = Publication(self.progress, iterations, number, client.now, len(client.peers), drawn, told)
         self.published = (*self.published[-1:], latest)
         self.news.set()
@@ -124,7 +124,7 @@ class PeerEvaluations(Component):
         )
 
     def _beliefs(self, peer: str, latest: Publication) -> Beliefs:
-        """What `peer` needs to know of this client's part of the posterior."""
+        """The part of this client's posterior that `peer` needs to know."""
         prior = self.posterior.prior
         if prior is None:
             return Beliefs(None)
@@ -134,27 +134,27 @@ class PeerEvaluations(Component):
     # --- what this client asks ------------------------------------------------------------------------------
 
     def asked_now(self) -> list[str]:
-        """Those to ask in this iteration; of too many, those that were asked least often."""
+        """The peers to ask in this iteration; if there are too many, those that were asked least often."""
         ready = []
         for peer in self.posterior.targets():
             known = self.posterior.peer(peer)
-            known.rests = max(0, known.rests - 1)
-            if not (known.asking or known.rests):
+            known.pause_left = max(0, known.pause_left - 1)
+            if not (known.asking or known.pause_left):
                 ready.append(peer)
         limit = self.settings.consulted
         if limit is None:  # each of as many asks this client in turn
             limit = max(ASKED_LEAST, int(ASKED_SHARE * steps_of(self.client, self.settings) / self.cost))
         if not self.posterior.fixed and len(ready) > limit:
             mixed = [ready[k] for k in self.client.rng.permutation(len(ready)).tolist()]
-            ready = sorted(sorted(mixed, key=lambda peer: self.posterior.known[peer].asked)[:limit])
+            ready = sorted(sorted(mixed, key=lambda peer: self.posterior.known[peer].times_asked)[:limit])
         return ready
 
     def request(self, peer: str, model: Vector, number: int) -> EvaluationRequest:
-        """What to ask a peer, after the iteration that ends now, in round `number`."""
+        """The question to a peer after the iteration that ends now, in round `number`."""
         client, known = self.client, self.posterior.peer(peer)
-        known.asked += 1
-        if known.since is None:
-            known.since = client.iterations
+        known.times_asked += 1
+        if known.first_asked is None:
+            known.first_asked = client.iterations
         evaluated = None if self.posterior.fixed else model
         beliefs = self._beliefs(peer, self.published[-1])
         return EvaluationRequest(evaluated, beliefs, number, client.iterations + 1, client.now)
@@ -189,7 +189,7 @@ class PeerEvaluations(Component):
 
     @property
     def cost(self) -> float:
-        """What an evaluation costs, in gradients."""
+        """How long an evaluation takes, in units of a gradient's time."""
         batches = 1 if self.settings.judged_on == "batch" else self.client.compute.steps_per_epoch
         return LOSS_SHARE * batches + (self.settings.cross_gradients == "exact")
 

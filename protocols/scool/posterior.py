@@ -19,50 +19,50 @@ RENEWED = 0.1
 """Share of a client's mass that its present numbers replace in an iteration."""
 WORST = -1e6
 """log P(D_j | theta_i) of a model whose loss is no number."""
-RESTS_MAX = 16
+PAUSE_MAX = 16
 """Iterations at most for which a peer that has nothing new is not asked."""
 
 
 @dataclass
 class PeerState:
-    """One peer.
+    """What a client knows of one peer.
 
-    `loss`: of a model of this client on the peer's data, the last that it told. `evaluation`: its last
-    answer; `used`: the progress, and the iterations, of which this client has made use. `asking`: it is being
-    asked. `asked`: how often it was so far, the first time in iteration `since` of this client. `rests`: for
-    how many iterations it is not asked again, and `rest` how long the next rest is.
+    `loss`: of this client's model on the peer's data, as the peer told last. `evaluation`: its last answer.
+    `progress_used`: the progress and number of iterations that this client has made use of. `asking`: a
+    question to it is open. `times_asked`: how often it was asked, first in iteration `first_asked` of this
+    client. `pause_left`: iterations for which it is not asked; `next_pause`: length of the next such pause.
     """
 
     loss: float | Scalar | None = None
     gradient: Vector | None = None
     evaluation: PeerEvaluation | None = None
-    used: tuple[Vector, int] | None = None
+    progress_used: tuple[Vector, int] | None = None
     asking: bool = False
-    asked: int = 0
-    since: int | None = None
-    rests: int = 0
-    rest: int = 1
+    times_asked: int = 0
+    first_asked: int | None = None
+    pause_left: int = 0
+    next_pause: int = 1
 
     def answered(self, evaluation: PeerEvaluation) -> None:
-        """Take note of an answer; one that brings nothing new is followed by a rest, each twice as long."""
+        """Keep an answer. One that brings nothing new starts a pause, each twice as long as the last one."""
         news = self.evaluation is None or evaluation.iterations != self.evaluation.iterations
-        self.rest = 1 if news else min(2 * self.rest, RESTS_MAX)
-        self.rests = 0 if news else self.rest
+        self.next_pause = 1 if news else min(2 * self.next_pause, PAUSE_MAX)
+        self.pause_left = 0 if news else self.next_pause
         if self.evaluation is None or evaluation.time >= self.evaluation.time:
             self.evaluation = evaluation
         self.loss = self.loss if evaluation.loss is None else evaluation.loss
         self.gradient = evaluation.gradient
 
     def new_progress(self) -> Vector | None:
-        """How far the peer's own updates have gone since this was asked last; None for no news.
+        """The sum of the peer's own updates since the last call; None if there are none.
 
-        So each of them counts once, however many messages were lost. At first it is what it did per
-        iteration: a newcomer does not make up for all that the others did before.
+        So each of them counts once, however many messages were lost. The first time it is their mean per
+        iteration: a newcomer does not catch up with all that the others did before.
         """
         if self.evaluation is None or self.evaluation.progress is None:
             return None
         progress, iterations = self.evaluation.progress, self.evaluation.iterations
-        before, self.used = self.used, (progress, iterations)
+        before, self.progress_used = self.progress_used, (progress, iterations)
         if before is None or iterations < before[1]:  # it is new, or has begun anew
             return progress / iterations if iterations else None
         return progress - before[0] if iterations > before[1] else None
@@ -75,7 +75,7 @@ class Posterior(Component):
         super().__init__(client)
         self.settings = settings
         self.known: dict[str, PeerState] = {}
-        self.left: dict[str, float] = {}  # peers not kept, with what spoke for them
+        self.dropped: dict[str, float] = {}  # peers not kept, with the evidence for them
         self.row: Mapping[str, float] = {}
         """w_ij of the peers that count now."""
         self.signs: Vector
@@ -107,18 +107,18 @@ class Posterior(Component):
         return self.settings.cross_gradients == "exact" and not self.fixed
 
     def peer(self, name: str) -> PeerState:
-        """What is known of a peer."""
+        """The state of a peer, made at the first call."""
         return self.known.setdefault(name, PeerState())
 
     def targets(self) -> list[str]:
         """The peers that this client talks to: all, or those that it has kept and who are new."""
-        return [peer for peer in self.client.peers if peer not in self.left]
+        return [peer for peer in self.client.peers if peer not in self.dropped]
 
     def peer_changed(self, peer: str, up: bool) -> None:
         """One that is gone is forgotten and weighs nothing from now on; it is met anew if it comes back."""
         if not up:
             self.known.pop(peer, None)
-            self.left.pop(peer, None)
+            self.dropped.pop(peer, None)
             if self.prior is not None:
                 self.prior.forget(peer)
             self.row = {other: weight for other, weight in self.row.items() if other != peer}
@@ -149,36 +149,36 @@ class Posterior(Component):
                 likelihoods[peer] = self.likelihood(known.loss)
         evidence = self.prior.infer(likelihoods, own)
         self._choose(evidence)
-        self.row = {peer: self.prior.weights[peer] for peer in evidence if peer not in self.left}
+        self.row = {peer: self.prior.weights[peer] for peer in evidence if peer not in self.dropped}
 
     def likelihood(self, loss: float | Scalar) -> float:
-        """log P(D_j | theta_i) per sample, beside that of the null model."""
+        """log P(D_j | theta_i) per sample, minus that of the null model."""
         value = float(loss)
         chance = self.settings.null_model == "chance"
         against = math.log(max(1, self.client.compute.classes)) if chance else 0.0
         return max(WORST, against - value) if math.isfinite(value) else WORST
 
     def _choose(self, evidence: Mapping[str, float]) -> None:
-        """Keep those peers for which most speaks; take some back if there are too few.
+        """Keep the peers with the most evidence; take some back if there are too few.
 
-        Nothing speaks for one that was asked for as long, and has yet to evaluate this client's model.
+        A peer that was asked for `keep_after` iterations without evaluating this client's model has none.
         """
         share, after, iterations = self.settings.keep, self.settings.keep_after, self.client.iterations
-        asked = iterations + (self.settings.mode == "synchronous")  # so many times, if always all
+        asked = iterations + 1 if self.settings.mode == "synchronous" else iterations  # times, if always all
         if share is None or self.prior is None or asked < after:
             return
         for peer in self.targets():
-            since = self.peer(peer).since
-            if peer not in evidence and since is not None and iterations - since >= max(after, 1):
-                self.left[peer] = -math.inf
+            first_asked = self.peer(peer).first_asked
+            if peer not in evidence and first_asked is not None and iterations - first_asked >= max(after, 1):
+                self.dropped[peer] = -math.inf
         wanted = max(1, round(share * len(self.client.peers)))
         ranked = sorted(evidence, key=lambda peer: (-evidence[peer], peer))
         for peer in ranked[wanted:]:
-            self.left[peer] = evidence[peer]
-        back = sorted(self.left, key=lambda peer: (-self.left[peer], peer))
+            self.dropped[peer] = evidence[peer]
+        back = sorted(self.dropped, key=lambda peer: (-self.dropped[peer], peer))
         for peer in back[: max(0, wanted - len(self.targets()))]:
-            del self.left[peer]
-            self.known.pop(peer, None)  # what it did since it was left must not count as one step
+            del self.dropped[peer]
+            self.known.pop(peer, None)  # what it did since it was dropped must not count as one step
 
     # --- what all clients estimate together -----------------------------------------------------------------
 

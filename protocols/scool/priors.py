@@ -1,4 +1,4 @@
-"""What one client holds of the graph's posterior under each prior, and what it makes of others' parts."""
+"""One client's part of the graph's posterior under each prior, and how others' parts change it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -33,17 +33,17 @@ class Prior(ABC):
 
     @abstractmethod
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
-        """The E-step: new weights for these peers; what speaks for each edge (its logit, or log mass).
+        """The E-step: sets new weights of these peers; returns the evidence by peer (logit or log mass).
 
         likelihoods: log P(D_j | theta_i) by peer; own: of the client's own data.
         """
 
     def told(self, peer: str) -> Beliefs:
-        """What `peer` needs to know of this client's part."""
+        """This client's beliefs, as far as `peer` needs them."""
         return self.told_all([peer])[peer]
 
     def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
-        """What each of these needs to know."""
+        """This client's beliefs by peer, as far as each of them needs them."""
         return {peer: Beliefs(self.weights.get(peer)) for peer in peers}
 
     @abstractmethod

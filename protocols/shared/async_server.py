@@ -42,7 +42,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Report:
-    """What a client has made of the `Start` of that time; nothing, from one that has yet to be given one."""
+    """A client's work from the `Start` of that `time`; None from a client that has no `Start` yet."""
 
     work: object | None = None
     time: float | None = None
@@ -102,7 +102,7 @@ class AsyncClient(Client):
     server: ClassVar[type[AsyncServer]] = AsyncServer
     """The class of the server."""
     start: Start | None = None
-    """What it was given last."""
+    """The last message from the server to work from."""
 
     @classmethod
     def servers(
@@ -111,7 +111,7 @@ class AsyncClient(Client):
         return ServerPlan.one(cls.server, AsyncServer, clients)
 
     async def work(self, start: Vector) -> object:
-        """What the server is sent of this client's work from its model `start`: the trained model."""
+        """Work from the server's model `start`; returns what the server is sent, here the trained model."""
         return await self.trained(start)
 
     async def trained(self, start: Vector, proximal: Sequence[tuple[float | Scalar, Vector]] = ()) -> Vector:

@@ -89,7 +89,7 @@ def prototype_contrast(
 
 
 def uniformity(prototypes: Tensor, temperature: float = 1.0, variant: Variant = "paper") -> Tensor:
-    """What keeps the prototypes xi [K, d_p] of different classes apart, l_uni.
+    """The loss l_uni, which keeps the prototypes xi [K, d_p] of different classes apart.
 
     paper (MAPL, eq. 5): 1/K sum_k sum_{r != k} cos(xi^k, xi^r), between -1 (a regular simplex, or anything
     else whose directions add up to 0) and K - 1 (all the same); no temperature.

@@ -91,11 +91,11 @@ def _gradients(
 ) -> list[Tensor]:
     """The gradients by what each layer makes before it is activated, the last one first, and by inputs."""
     found = [gradient]
-    for place, (matrix, _) in reversed(list(enumerate(_layers(weights, widths)))):
+    for layer, (matrix, _) in reversed(list(enumerate(_layers(weights, widths)))):
         gradient = matrix.T @ gradient
-        if leak is not None and place > 0:
+        if leak is not None and layer > 0:
             # What the activation has made is above 0 where it was before.
-            gradient = gradient * torch.where(activations[place] > 0, 1.0, leak)
+            gradient = gradient * torch.where(activations[layer] > 0, 1.0, leak)
         found.append(gradient)
     return found
 

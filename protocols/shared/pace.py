@@ -12,22 +12,22 @@ from protocols.framework.client import Client
 from protocols.framework.component import Component
 
 LOSS_SHARE = 1 / 3
-"""Of the time of a gradient, that a loss takes on as many samples."""
+"""How long a loss takes, as a share of the time of a gradient on as many samples."""
 BURST = 2.0
-"""Gradients that a client can save up at least."""
+"""How many gradients a client can save up at least."""
 BEHIND = 0.5
 """A client is behind if it does fewer iterations per second than so many of its peers' (median)."""
 
 
 @dataclass
 class PeerPace:
-    """Of one peer: when it was first heard of, and last: (s), and after how many of its iterations."""
+    """One peer's progress when it was first and last heard of: pairs of the time (s) and its iterations."""
 
     first: tuple[float, int] | None = None
     last: tuple[float, int] | None = None
 
     def met(self, time_s: float, iterations: int) -> None:
-        """It had done so many iterations at that time; fewer than before if it has begun anew."""
+        """Note that it had done so many iterations at that time; fewer than before if it has begun anew."""
         if self.last is not None and time_s <= self.last[0]:
             return
         if self.first is None or (self.last is not None and iterations < self.last[1]):
@@ -36,7 +36,7 @@ class PeerPace:
 
     @property
     def rate(self) -> float:
-        """Its iterations per second since it was first heard of; 0 before it has done two more."""
+        """The peer's iterations per second since it was first heard of; 0 until it has done two more."""
         if self.first is None or self.last is None or self.last[1] < self.first[1] + 2:
             return 0.0
         return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
@@ -71,9 +71,9 @@ class TimeForPeers(Component):
 
     @property
     def own_pace(self) -> float | None:
-        """This client's iterations per second, with the one that ends now, beside the median of its peers'.
+        """This client's iterations per second, divided by the median of its peers'; None if none is known.
 
-        Since it began, in this life; None as long as none of theirs is known.
+        Counted since this life began, with the iteration that ends now.
         """
         rates = [self.paces[peer].rate for peer in self.client.peers if peer in self.paces]
         known = [rate for rate in rates if rate > 0]
@@ -106,11 +106,11 @@ class TimeForPeers(Component):
 
     @property
     def has_credit(self) -> bool:
-        """Whether a peer's request can be met on what will be earned."""
+        """Whether a peer's request can be answered with time that is earned later."""
         return self.left > -BURST
 
     def try_spend(self, gradients: float) -> bool:
-        """Whether there is time for so many, which are taken out then; the last ones may be on credit."""
+        """Spend so many gradients if there is time for one, the others on credit; whether they were spent."""
         if not self.suffices:
             return False
         self.spend(gradients)

@@ -26,10 +26,10 @@ class Account:
 
 
 @dataclass(frozen=True)
-class News:
-    """What an account means for the other end.
+class Correction:
+    """What one end has to do after it got the other's account.
 
-    `steps`: those to apply, in this order. `value`: None, or what the number is once they are.
+    `steps`: to be applied, in this order. `value`: what the number is afterwards; None: what they make of it.
     """
 
     steps: tuple[Scalar, ...] = ()
@@ -38,7 +38,7 @@ class News:
 
 @dataclass
 class Ledger:
-    """One end's books. `leads`: whether its name comes first, so that its number holds."""
+    """The steps that one end has made and taken. `leads`: its name comes first, so its number counts."""
 
     leads: bool
     made: int = 0
@@ -59,21 +59,21 @@ class Ledger:
         """What to tell the other end, when this one holds `value`."""
         return Account(self.made, self.taken, value, self.unconfirmed)
 
-    def settle(self, account: Account) -> News:
-        """Take note of the other end's account, and say what follows from it.
+    def merge(self, account: Account) -> Correction:
+        """Take over what the other end's account says; returns what to do.
 
-        An account that is older than what this end has taken means nothing: it was overtaken on its way, or
-        its sender has lost its books and takes these over when it hears of them.
+        An account that is older than what this end has taken changes nothing: it was overtaken on its way, or
+        its sender has lost its ledger and will take this one over with the next account.
         """
-        if account.taken > self.made:  # so has this end: the other has steps that it made before
+        if account.taken > self.made:  # this end has lost its ledger: the other has taken steps of it
             self.made, self.taken, self.unconfirmed = account.taken, account.made, ()
-            return News(value=account.value)
+            return Correction(value=account.value)
         if account.made < self.taken:
-            return News()
+            return Correction()
         confirmed = account.taken - (self.made - len(self.unconfirmed))
         self.unconfirmed = self.unconfirmed[max(0, confirmed) :]
         missed = account.made - self.taken
         steps = account.steps[-missed:] if missed else ()
         self.taken = account.made
         holds = account.taken == self.made and (not self.leads or missed > len(steps))
-        return News(steps, account.value if holds else None)
+        return Correction(steps, account.value if holds else None)

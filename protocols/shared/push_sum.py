@@ -34,11 +34,11 @@ class Mass:
 
     @property
     def half(self) -> Mass:
-        """What is kept, and what is sent."""
+        """Half of it: as much is kept as is sent."""
         return Mass(self.numbers / 2, self.weight / 2)
 
     def with_(self, other: Mass) -> Mass:
-        """Both together."""
+        """The sum of both."""
         return Mass(self.numbers + other.numbers, self.weight + other.weight)
 
     def renewed(self, numbers: Floats, share: float) -> Mass:

@@ -97,8 +97,8 @@ class RoundSettings(ProtocolSettings):
     """How long the server waits for a client's answer at most, and asks again whenever it is overdue; then
     the round goes on without it."""
     broadcast: Literal["sampled", "all"] = "sampled"
-    """Who gets what a round has brought: those that train next, as in the paper, or also all others after
-    each round. What is lost is not repeated: the next round's replaces it."""
+    """Who gets the result of a round: only the clients that train next, as in the paper, or all clients. A
+    lost one is not repeated: the next round's replaces it."""
     rounds: Count | None = None
     """Rounds of the server, after which the run ends, whatever each client has done by then."""
 
@@ -108,8 +108,8 @@ _TASK = "a frozen dataclass that derives from it, `class Task(RoundTask)`"
 
 def _of(method: Callable[..., object]) -> str:
     """A method of the user's own, with its line: "Mean.task() (mine.py:12)"."""
-    place = of_definition(method)
-    return f"{method.__qualname__}()" + (f" ({place})" if place else "")
+    line = of_definition(method)
+    return f"{method.__qualname__}()" + (f" ({line})" if line else "")
 
 
 def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
@@ -148,7 +148,7 @@ class RoundServer(Server):
         super().__init__(name, context, settings, initial)
 
     def task(self, client: str, number: int) -> RoundTask:
-        """What `client` has to do in round `number`."""
+        """The task of `client` in round `number`."""
         return Assignment(self.params, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
@@ -163,11 +163,11 @@ class RoundServer(Server):
         self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
-        """What `client` is told after a round, if all are: no `RoundTask`; None for nothing."""
+        """The message to `client` after a round, with `broadcast = "all"`: no `RoundTask`; None for none."""
         return GlobalModel(self.params)
 
     async def refine(self, number: int) -> None:
-        """What the server does itself after round `number`, before any news: train on its own data, say."""
+        """Called after round `number` and before any news, for the server's own work, such as training."""
 
     async def run(self) -> None:
         self.round_trips.initial_s = self.settings.patience  # of the first round some answers tell the rest
@@ -237,7 +237,7 @@ class RoundServer(Server):
         return [peers[int(index)] for index in self.rng.choice(len(peers), size=count, replace=False)]
 
     async def answer(self, client: str, number: int) -> Any:
-        """What one client answers; None if it does not in time."""
+        """One client's answer; None if it does not come in time."""
         task = self.task(client, number)
         if not isinstance(task, RoundTask):
             what = type(task).__name__

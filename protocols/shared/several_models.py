@@ -20,7 +20,7 @@ class SeveralModels(RoundTask):
 
 @dataclass(frozen=True)
 class LatestModels:
-    """What a round has made of the models, for clients that have nothing to do with them."""
+    """The models after a round, for clients that do not train in the next one."""
 
     models: tuple[Vector, ...]
 

@@ -18,7 +18,7 @@ from sim.cli import options
 from sim.cli.exit_codes import (
     FAILED,
     code_of,
-    endings,
+    exit_on_errors,
     notice,
     progress_of,
     say,
@@ -99,7 +99,7 @@ def run(
     scenario = _load(file, overrides, seed, unset, no_code)
     if scenario.sweep is not None:
         say(f"{file}: this is one run, without its [sweep]; coterie sweep runs that", err=True)
-    with endings(file):
+    with exit_on_errors(file):
         if tensorboard:
             require_packages("tensorboard", "--tensorboard", "tensorboard")
         from sim.run import running as runs
@@ -118,7 +118,7 @@ def run(
             )
     show(result)
     if result.directory is not None and not result.unwritten:
-        with endings(file):
+        with exit_on_errors(file):
             _write_exports(result.directory, trace, tensorboard)
     stop_if_cut_short(result)
     if verify:
@@ -140,7 +140,7 @@ def check(
     What it names of yours, such as protocol.name or model.name = "my_file.py:Class", is executed, unless
     --no-code refuses it.
     """
-    with endings(file):
+    with exit_on_errors(file):
         from sim.scenario.reading import find_scenario
         from sim.scenario.scenario import sweep_alone
         from sim.studies.cells import is_of_sweep
@@ -153,7 +153,7 @@ def check(
         if alone is None
         else _load(alone[0], [*alone[1].set, *of_runs[0]], seed, of_runs[1], no_code)
     )
-    with endings(file):
+    with exit_on_errors(file):
         from sim.cli.outline import outline
         from sim.run.setup.builder import check as check_parts
 
@@ -178,7 +178,7 @@ def report(
     tensorboard: options.TensorBoard = False,
 ) -> None:
     """Write report.html of a result directory anew."""
-    with endings():
+    with exit_on_errors():
         if tensorboard:
             require_packages("tensorboard", "--tensorboard", "tensorboard")
         from sim.results.report.page import write_report
@@ -200,7 +200,7 @@ def watch(
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8642,
 ) -> None:
     """Show runs and sweeps while they run, on a page for this machine alone; Ctrl-C ends it."""
-    with endings():
+    with exit_on_errors():
         require_packages("watch", "watch", "starlette", "uvicorn")
         from sim.cli.watch import bound, server_of
 
@@ -213,7 +213,7 @@ def watch(
 @app.command("list")
 def list_(what: Annotated[Listing, Argument(help="What to list.")]) -> None:
     """List what scenarios can name."""
-    with endings():
+    with exit_on_errors():
         listing = _listing(what)
     width = max(map(len, listing), default=0)
     for name, meaning in listing.items():
@@ -233,7 +233,7 @@ def schema(
     from sim.scenario.schema import scenario_schema
 
     users = () if scenario is None else _load(scenario, None, None, None, no_code).plugins
-    with endings():
+    with exit_on_errors():
         from sim.scenario.plugin_tables import own_tables
 
         known = {name: load_protocol(name).found.Settings for name in list_protocols()}
@@ -272,7 +272,7 @@ def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
 def _load(
     file: Path, overrides: list[str] | None, seed: int | None, unset: list[str] | None, no_code: bool
 ) -> "Scenario":
-    with endings(file):
+    with exit_on_errors(file):
         from sim.scenario.scenario import load_scenario
 
         scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)

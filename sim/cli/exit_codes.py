@@ -25,7 +25,7 @@ _LINE_MAX = 2_000  # characters
 
 
 @contextmanager
-def endings(file: Path | None = None) -> Iterator[None]:
+def exit_on_errors(file: Path | None = None) -> Iterator[None]:
     """Turn errors that the user can mend into a message without a traceback, and an exit code."""
     from sim.kernel.clock import Deadlock
 

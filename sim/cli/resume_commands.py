@@ -9,12 +9,20 @@ import typer
 from typer import Argument, Option
 
 from sim.cli import options
-from sim.cli.exit_codes import endings, notice, progress_of, say, show, stop_if_cut_short, stop_if_failed
+from sim.cli.exit_codes import (
+    exit_on_errors,
+    notice,
+    progress_of,
+    say,
+    show,
+    stop_if_cut_short,
+    stop_if_failed,
+)
 from sim.results.store.output_dir import forget, sync
 from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
-    from sim.run.resume.resuming import Earlier
+    from sim.run.resume.resuming import ResumableRun
     from sim.scenario.scenario import Scenario
 
 
@@ -39,10 +47,10 @@ def resume(
     The copy of your code that its results have is executed, unless --no-code refuses it.
     """
     end_s = None if until is None else options.duration(until)
-    with endings(), answering(raise_interrupted):
-        from sim.run.resume.resuming import Earlier
+    with exit_on_errors(), answering(raise_interrupted):
+        from sim.run.resume.resuming import ResumableRun
 
-        earlier = Earlier.find(directory)
+        earlier = ResumableRun.find(directory)
         if end_s is not None:
             earlier.require_prolongable()
             earlier.require_later(end_s)  # else a churn behind it is what would be complained about
@@ -77,10 +85,10 @@ def fork(
 
     The copy of your code that its results have is executed, unless --no-code refuses it.
     """
-    with endings(), answering(raise_interrupted):
-        from sim.run.resume.resuming import Earlier
+    with exit_on_errors(), answering(raise_interrupted):
+        from sim.run.resume.resuming import ResumableRun
 
-        earlier = Earlier.find(directory, at)
+        earlier = ResumableRun.find(directory, at)
         scenario = earlier.scenario(overrides or (), unset or (), from_toml, code=not no_code)
     if earlier.checkpoint is None:
         say(f"{directory} has no checkpoint until then: it is computed from the start", err=True)
@@ -101,7 +109,7 @@ def explain(
 
     The copy of your code that its results have is executed, unless --no-code refuses it.
     """
-    with endings(), answering(raise_interrupted):
+    with exit_on_errors(), answering(raise_interrupted):
         from sim.run.resume.explain import explained_client
 
         rows = explained_client(
@@ -112,11 +120,11 @@ def explain(
         typer.echo(f"{name:<{width}}  {what}")
 
 
-def _go_on(earlier: "Earlier", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
+def _go_on(earlier: "ResumableRun", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
     """Run the rest of a run, and show its results."""
     for line in earlier.damaged:
         say(f"not used: {line}", err=True)
-    with endings():
+    with exit_on_errors():
         from sim.run import running as runs
 
         with progress_of(quiet) as progress:

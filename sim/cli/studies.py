@@ -15,7 +15,7 @@ from typer import Argument, Option
 from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import FAILED, endings, say, stop
+from sim.cli.exit_codes import FAILED, exit_on_errors, say, stop
 from sim.errors import require_packages
 from sim.results import text
 from sim.results.measures import measure_called
@@ -100,7 +100,7 @@ def sweep(
 
     The same command goes on with one that was interrupted.
     """
-    with endings(file):
+    with exit_on_errors(file):
         from sim.studies import sweep as sweeps
         from sim.studies.cells import plan
 
@@ -173,7 +173,7 @@ def compare(
     out: Annotated[Path | None, Option(help="Folder to write to; by default within the sweep.")] = None,
 ) -> None:
     """Compare runs: tables and curves with 95 % intervals over seeds, as HTML, CSV, LaTeX, PNG and SVG."""
-    with endings():
+    with exit_on_errors():
         require_packages("compare", "compare", "matplotlib")
         from sim.studies.comparison import Comparison
         from sim.studies.index import INDEX
@@ -225,7 +225,7 @@ def runs(
     as_csv: Annotated[bool, Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """List the runs in a folder."""
-    with endings():
+    with exit_on_errors():
         from sim.studies.listing import COLUMNS, chosen, runs_in
 
         rows = chosen(runs_in(folder), where or (), sort)

@@ -129,25 +129,25 @@ def splitmix64_array(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> 
 class RandomStream:
     """Single random numbers from the stream named by (seed, names).
 
-    Every method takes exactly one number, whatever the distribution. `place` is the position, from 0, of the
-    next number. Set it to draw in any order, and set `key` as well to use one object for many streams.
+    Every method takes exactly one number, whatever the distribution. `position` is the position, from 0, of
+    the next number. Set it to draw in any order, and set `key` as well to use one object for many streams.
     """
 
-    __slots__ = ("key", "place")
+    __slots__ = ("key", "position")
 
     def __init__(self, seed: int, *names: str | int) -> None:
         self.key = key(seed, *names)
-        self.place = 0
+        self.position = 0
 
     def _next(self) -> int:
-        bits = splitmix64(self.key, self.place)
-        self.place += 1
+        bits = splitmix64(self.key, self.position)
+        self.position += 1
         return bits
 
     def uniform(self) -> float:
         """Uniform in [0, 1), a multiple of 2^-53."""
-        counter = self.place
-        self.place = counter + 1
+        counter = self.position
+        self.position = counter + 1
         return (splitmix64(self.key, counter) >> 11) * 2.0**-53
 
     def normal(self) -> float:
@@ -160,7 +160,7 @@ class RandomStream:
         return -math.log1p(-self.uniform())
 
     def __repr__(self) -> str:
-        return f"<RandomStream {self.key:016x}, {self.place} drawn>"
+        return f"<RandomStream {self.key:016x}, {self.position} drawn>"
 
 
 def shuffled_numbers(seed: int) -> Iterator[int]:

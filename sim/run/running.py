@@ -19,7 +19,7 @@ from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
-from sim.learning.engine.replay.replay_log import LoggedReads
+from sim.learning.engine.replay.replay_log import RecordedReadLog
 from sim.learning.engine.replay.snapshot import collect
 from sim.plugins.source_files import INSTALLED, PRODUCT
 from sim.results.outcome import why_failed
@@ -32,12 +32,12 @@ from sim.run.measure.local_baseline import record_ending, train_alone
 from sim.run.measure.summary import summarise
 from sim.run.process import quiet_collector, safe_path, spare, threads
 from sim.run.resume.checkpoint import Checkpointer
-from sim.run.resume.resuming import Earlier, fork_of, other_future
+from sim.run.resume.resuming import ResumableRun, fork_of, other_future
 from sim.run.save.progress import ALONE, WRITING, Progress, Show, Watcher
-from sim.run.save.progress_file import noted
+from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import Saved, create_directory, save
 from sim.run.setup.builder import build
-from sim.run.unawaited import noticed
+from sim.run.unawaited import unawaited_coroutines
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
 
@@ -73,7 +73,7 @@ def run_scenario(
     checkpoint_every_s: float | None = None,
     checkpoint_at_end: bool = True,
     checkpoints_s: Sequence[float] = (),
-    earlier: Earlier | None = None,
+    earlier: ResumableRun | None = None,
     anyway: bool = False,
 ) -> RunResult:
     """Run a scenario and write its result directory under `out`.
@@ -124,7 +124,9 @@ def run_scenario(
                 lambda: interrupts.number is not None,
             )
             directory.keep_events(simulation.trace)
-            watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)
+            watcher = _watch(
+                simulation, saving_progress(lambda: directory.path, progress), started, log, checkpoints
+            )
             _begin(simulation, directory, earlier, checkpoints, watcher)
             watched = nullcontext() if notice is None else Watchdog(simulation, notice)
             with watched, explained("an evaluation of all models", simulation.engine.device):
@@ -136,12 +138,12 @@ def run_scenario(
             directory.discard()  # no effect on results that are complete
             raise
         finally:
-            simulation.engine.reads.close()
+            simulation.engine.read_log.close()
     return replace(result, signal=interrupts.number)
 
 
 def _refuse_or_say(
-    earlier: Earlier, changed: list[str], anyway: bool, notice: Callable[[str], None] | None
+    earlier: ResumableRun, changed: list[str], anyway: bool, notice: Callable[[str], None] | None
 ) -> None:
     """UserError for a run that would not go on exactly, unless that is wanted."""
     if not anyway:
@@ -155,7 +157,7 @@ def _refuse_or_say(
 def _begin(
     simulation: Simulation,
     directory: RunDirectory,
-    earlier: Earlier | None,
+    earlier: ResumableRun | None,
     checkpoints: Checkpointer,
     watcher: Watcher,
 ) -> None:
@@ -163,16 +165,16 @@ def _begin(
     log = directory.path / READS
     if earlier is not None and earlier.checkpoint is not None:
         checkpoints.before_s = watcher.before_s = earlier.checkpoint.wall_s
-        earlier.walk(simulation, log)
+        earlier.replay(simulation, log)
     else:
-        simulation.engine.reads = LoggedReads(Journal(log))
+        simulation.engine.read_log = RecordedReadLog(Journal(log))
 
 
 def _unlogged(simulation: Simulation, checkpoints: Checkpointer) -> tuple[str, ...]:
     """What could not be kept of what a run could go on from."""
-    reads = simulation.engine.reads
-    assert isinstance(reads, LoggedReads)
-    failures = {READS: reads.failure, CHECKPOINT: checkpoints.failure}
+    read_log = simulation.engine.read_log
+    assert isinstance(read_log, RecordedReadLog)
+    failures = {READS: read_log.failure, CHECKPOINT: checkpoints.failure}
     return tuple([f"{name}: {error.strerror}" for name, error in failures.items() if error is not None])
 
 
@@ -219,7 +221,7 @@ def _run(
     fork, parent: of a fork, what is known of where it comes from.
     """
     error: Deadlock | UserError | None = None
-    with noticed() as unawaited:
+    with unawaited_coroutines() as unawaited:
         alone = None
         try:
             interrupts.run(simulation)
@@ -241,7 +243,7 @@ def _run(
         summary["ended_by"] = str(error)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.target))
-    simulation.engine.reads.settle()
+    simulation.engine.read_log.flush()
     saved = save(directory, simulation, summary, overwrite=replaces, parent=parent)
     if error is not None:
         _add_notes(error, unawaited, saved)
@@ -348,7 +350,7 @@ def _watch(
 
     def evaluated() -> None:
         collect(simulation.engine)
-        simulation.engine.reads.settle()
+        simulation.engine.read_log.flush()
         watcher.evaluated()
 
     simulation.on_log = log

@@ -21,8 +21,8 @@ _MACHINERY = (
 
 
 @contextmanager
-def noticed() -> Iterator[list[str]]:
-    """While entered, coroutines that were never awaited become lines of the list."""
+def unawaited_coroutines() -> Iterator[list[str]]:
+    """Collect a line for each coroutine that was never awaited while this context is open."""
     known: set[tuple[str, str, int]] = set()
     found: list[str] = []
 

@@ -45,14 +45,14 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _too_often(sections)
 
 
-def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
+def unmet(method: "type[Client]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
     """The requirements of a protocol that the other sections do not meet.
 
     Raises UserError for mistakes in the requirements themselves.
     """
-    yield from _rounds(learner, sections)
-    for need in requirements_of(learner, settings):
-        with blaming(learner, "requirements", f' (of "{need.key}")'):
+    yield from _rounds(method, sections)
+    for need in requirements_of(method, settings):
+        with blaming(method, "requirements", f' (of "{need.key}")'):
             value = attrgetter(need.key)(sections)
             suits = need.key in settings.unusual or need.suits(value)
         if not suits:
@@ -61,12 +61,14 @@ def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Section
             yield SettingError(need.key, value, problem)
 
 
-def _rounds(learner: "type[Client]", sections: Sections) -> Iterator[SettingError]:
+def _rounds(method: "type[Client]", sections: Sections) -> Iterator[SettingError]:
     """A schedule by rounds needs a server that has some."""
-    from protocols.shared.server_rounds import RoundClient  # imports torch, as whoever has a learner has done
+    from protocols.shared.server_rounds import (
+        RoundClient,
+    )  # imports torch, which whoever has a method has imported
 
     schedule = sections.training.schedule
-    if schedule is not None and schedule.unit == "round" and not issubclass(learner, RoundClient):
+    if schedule is not None and schedule.unit == "round" and not issubclass(method, RoundClient):
         name = sections.protocol.name
         problem = f'protocol.name = "{name}" has no rounds of a server; must be steps, or durations'
         for key, value in schedule.spans.items():

@@ -57,26 +57,24 @@ def overlap(first: str, second: str) -> bool:
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
-def fit_to(
-    learner: "type[Client]", raw: dict[str, Any], network: Network, stated: Iterable[str]
-) -> list[str]:
-    """Remove the keys of a file that belong to its own protocol and mean nothing to `learner`, run instead.
+def fit_to(method: "type[Client]", raw: dict[str, Any], network: Network, stated: Iterable[str]) -> list[str]:
+    """Remove the keys of a file that belong to its own protocol and mean nothing to `method`, run instead.
 
     network: the section of the file. Keys that --set stated stay, to be refused. Returns the removed keys.
     """
-    known = ("name", *keys_of([learner.Settings]))
+    known = ("name", *keys_of([method.Settings]))
     gone = [f"protocol.{key}" for key in raw["protocol"] if key not in known]
-    if not _has_servers(learner):
+    if not _has_servers(method):
         gone += [*network.only_for_servers(), *(["server"] if "server" in raw else [])]
     gone = [key for key in gone if not any(overlap(key, other) for other in stated)]
     _take_away(raw, [(tuple(key.split(".")), "") for key in gone])
     return gone
 
 
-def _has_servers(learner: "type[Client]") -> bool:
-    from protocols.framework.client import Client  # imports torch, as whoever has a class of it has done
+def _has_servers(method: "type[Client]") -> bool:
+    from protocols.framework.client import Client  # imports torch, which whoever has a method has imported
 
-    return getattr(learner.servers, "__func__", None) is not getattr(Client.servers, "__func__", None)
+    return getattr(method.servers, "__func__", None) is not getattr(Client.servers, "__func__", None)
 
 
 def _key(text: str, option: str, form: str) -> Key:

@@ -71,7 +71,7 @@ class Protocol:
     """The protocol of a scenario: its name in the file, its class, and its validated settings."""
 
     name: str
-    learner: "type[Client]"
+    method: "type[Client]"
     settings: ProtocolSettings
 
     @property
@@ -202,16 +202,16 @@ def _parts(
     plugins, contents = with_plugins(raw, folder, validated, code=code)
     sections = validated(Sections, contents)
     own = load_protocol(sections.protocol.name, folder, code=code)
-    learner: type[Client] = own.found
-    if typed != named and (gone := fit_to(learner, raw, sections.network, stated)):
+    method: type[Client] = own.found
+    if typed != named and (gone := fit_to(method, raw, sections.network, stated)):
         plugins, contents = with_plugins(raw, folder, validated, code=code)
         sections = validated(Sections, contents)
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
     stated_of = {key: value for key, value in raw["protocol"].items() if key != "name"}
-    with blaming(learner, "Settings"):
-        settings = validated(learner.Settings, stated_of, "protocol")
-    _require_fitting(raw, sections, learner, settings, stated)
-    protocol = Protocol(sections.protocol.name, learner, settings)
+    with blaming(method, "Settings"):
+        settings = validated(method.Settings, stated_of, "protocol")
+    _require_fitting(raw, sections, method, settings, stated)
+    protocol = Protocol(sections.protocol.name, method, settings)
     plugins = (own, *plugins) if own.sources is not None else plugins
     more = {"protocol": protocol, "plugins": plugins, "sweep": sweep, "notices": tuple(notices)}
     return dict(sections) | more
@@ -220,18 +220,18 @@ def _parts(
 def _require_fitting(
     raw: dict[str, Any],
     sections: Sections,
-    learner: "type[Client]",
+    method: "type[Client]",
     settings: ProtocolSettings,
     stated: Mapping[str, str],
 ) -> None:
     """Refuse sections that do not fit each other, or the protocol."""
-    wrong = [*misfits(sections), *unmet(learner, settings, sections)]
+    wrong = [*misfits(sections), *unmet(method, settings, sections)]
     try:
         changed_settings(settings, sections.change)
     except SettingError as error:
         wrong.append(error)
     except ValidationError as error:
-        raise _invalid(learner.Settings, error, {}, ("change", "protocol"), stated) from None
+        raise _invalid(method.Settings, error, {}, ("change", "protocol"), stated) from None
     # One without a value is about what is missing, or about all of a section.
     if wrong := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
         raise _refusal(wrong, stated)

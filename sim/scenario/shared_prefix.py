@@ -86,7 +86,7 @@ def timed_changes(
 
 def changing_of(scenario: Scenario) -> tuple[str, ...]:
     """The keys that a `[[change]]` can change while this scenario runs."""
-    return (*_CHANGING, *[f"protocol.{key}" for key in scenario.protocol.learner.Settings.changing])
+    return (*_CHANGING, *[f"protocol.{key}" for key in scenario.protocol.method.Settings.changing])
 
 
 def _up_to(scenario: Scenario, time_s: float) -> Scenario:

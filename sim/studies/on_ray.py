@@ -116,7 +116,7 @@ def _brought(ray: Any, done: Any, out: Path) -> Ran:
         try:
             with tarfile.open(fileobj=io.BytesIO(archive)) as file:
                 file.extractall(folder.path, filter="data")
-            return replace(ran, directory=folder.settle(replace=True).name)
+            return replace(ran, directory=folder.move_to_target(replace=True).name)
         finally:
             folder.clear()
     except ray.exceptions.RayError as error:

@@ -102,13 +102,13 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
 
 def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunResult | None:
     """Run a fork from a checkpoint of its parent; None if that is not possible: run it from the start."""
-    from sim.run.resume.resuming import Earlier
+    from sim.run.resume.resuming import ResumableRun
     from sim.run.running import run_scenario
 
     if task.parent is None:
         return None
     try:
-        earlier = Earlier.find(task.out / task.parent, task.cell.fork_s)
+        earlier = ResumableRun.find(task.out / task.parent, task.cell.fork_s)
         return run_scenario(scenario, earlier=earlier, **settings)
     except UserError:
         return None

@@ -63,7 +63,7 @@ class Message:
         self.network._arrive(self if self.together is None else self.together.pop(0))
 
 
-class Chances:
+class RandomStreams:
     """The random streams of one connection beside that of its latency; None for what is not random.
 
     duplicate_key: the key of the stream of the duplicates' latencies.
@@ -86,7 +86,7 @@ class Chances:
         So a message's random numbers do not depend on the fates of those before it.
         """
         for draws in self._all:
-            draws.place = pair_index
+            draws.position = pair_index
 
 
 class Connection:
@@ -94,7 +94,6 @@ class Connection:
 
     __slots__ = (
         "arrival_s",
-        "chances",
         "head_bytes",
         "last",
         "latency_key",
@@ -102,6 +101,7 @@ class Connection:
         "pair",
         "path",
         "queue",
+        "random_streams",
         "sent",
         "transfer",
     )
@@ -110,7 +110,7 @@ class Connection:
         self.pair = pair
         self.model = model
         self.latency_key = model.latency_key(seed, "latency", pair)
-        self.chances = Chances(pair, model, seed) if model.chancy else None
+        self.random_streams = RandomStreams(pair, model, seed) if model.has_randomness else None
         self.head_bytes = head_size(*pair)
         self.sent = 0  # messages so far: the `pair_index` of the next one
         self.path: tuple[Link, ...] = ()  # the links that its transfers pass, once there was one
@@ -125,8 +125,8 @@ class Connection:
         """Follow another model from now on."""
         self.model = model
         self.latency_key = model.latency_key(seed, "latency", self.pair)
-        self.chances = Chances(self.pair, model, seed) if model.chancy else None
+        self.random_streams = RandomStreams(self.pair, model, seed) if model.has_randomness else None
 
     def is_idle(self) -> bool:
         """Whether it has no state, so that a new one would do as well."""
-        return self.latency_key is self.chances is self.queue is self.last is None
+        return self.latency_key is self.random_streams is self.queue is self.last is None

@@ -33,9 +33,9 @@ from sim.errors import UserError
 from sim.kernel.random import RandomStream
 from sim.kernel.task import Bell, sleep
 from sim.world.connection import Connection, Message
-from sim.world.cuts import Cuts
 from sim.world.fair_sharing import Link, SharedLinks, Transfer
 from sim.world.network_model import NetworkModel
+from sim.world.partitions import ScheduledPartitions
 
 if TYPE_CHECKING:
     from sim.kernel.clock import VirtualLoop
@@ -80,7 +80,7 @@ class SimulatedNetwork(Transport):
         self._loop = loop
         self._seed = seed
         self._model = model
-        self._cuts = Cuts(model.cuts) if model.cuts else None
+        self._partitions = ScheduledPartitions(model.partitions) if model.partitions else None
         self._deliver: dict[str, Callable[[Envelope], None]] = {}
         self._known: dict[str, None] = {}  # every name that was attached so far
         self._expected: dict[str, None] | None = None  # every name that the run will have, if stated
@@ -133,7 +133,7 @@ class SimulatedNetwork(Transport):
             self._shared.set_capacity(link, _capacity_bps(bps))
 
     def change(self, model: NetworkModel) -> None:
-        """Replace the model from now on, also for running transfers. Cuts stay as they are."""
+        """Replace the model from now on, also for running transfers. Partitions stay as they are."""
         before, self._model = self._model, model
         for connection in self._connections.values():
             connection.set_model(model.model_of(connection.pair), self._seed)
@@ -175,7 +175,7 @@ class SimulatedNetwork(Transport):
         connection.sent += 1
         self.bytes_sent[pair[0]] += size_bytes
         self._count_sent(message)
-        if self._cuts is not None and self._cuts.separate(*pair, self._loop.now_s):
+        if self._partitions is not None and self._partitions.separate(*pair, self._loop.now_s):
             self._end(message, "lost", "partition")  # without a transfer
         elif self._limited:
             self._enqueue(connection, message)
@@ -186,25 +186,26 @@ class SimulatedNetwork(Transport):
         """Decide what becomes of a message that departs now, the pair's number `pair_index` (from 0).
 
         Returns its latency (seconds), whether it is lost, and the latency of its duplicate, if there is one.
-        `_arrive` decides the rest: whether the receiver is up then, and whether a cut separates the pair.
+        `_arrive` decides the rest: whether the receiver is up then and no partition separates the pair.
         """
-        model, chances, now_s, draws = connection.model, connection.chances, self._loop.now_s, self._latencies
+        model, streams = connection.model, connection.random_streams
+        now_s, draws = self._loop.now_s, self._latencies
         if connection.latency_key is not None:
-            draws.key, draws.place = connection.latency_key, pair_index
+            draws.key, draws.position = connection.latency_key, pair_index
         delay_s, lost, copy_delay_s = model.latency_s(connection.pair, now_s, draws), False, None
-        if chances is None:
+        if streams is None:
             return delay_s, lost, copy_delay_s
-        chances.seek(pair_index)
-        if chances.loss is not None:
+        streams.seek(pair_index)
+        if streams.loss is not None:
             if model.reliable:
-                delay_s += model.rto_s * chances.loss.repetitions(now_s, model.rto_s)
+                delay_s += model.rto_s * streams.loss.repetitions(now_s, model.rto_s)
             else:
-                lost = chances.loss.lost(now_s)
-        if chances.reorders is not None and chances.reorders.uniform() < model.reorder:
+                lost = streams.loss.lost(now_s)
+        if streams.reorders is not None and streams.reorders.uniform() < model.reorder:
             delay_s += model.reorder_s
-        if chances.duplicates is not None and chances.duplicates.uniform() < model.duplicate:
-            if chances.duplicate_key is not None:
-                draws.key, draws.place = chances.duplicate_key, pair_index
+        if streams.duplicates is not None and streams.duplicates.uniform() < model.duplicate:
+            if streams.duplicate_key is not None:
+                draws.key, draws.position = streams.duplicate_key, pair_index
             copy_delay_s = model.latency_s(connection.pair, now_s, draws)
         return delay_s, lost, copy_delay_s
 
@@ -313,7 +314,7 @@ class SimulatedNetwork(Transport):
             message.connection.last = None
         envelope = message.envelope
         deliver = self._deliver.get(envelope.receiver)
-        if self._cuts is not None and self._cuts.separate(
+        if self._partitions is not None and self._partitions.separate(
             envelope.sender, envelope.receiver, self._loop.now_s
         ):
             self._end(message, "lost", "partition")

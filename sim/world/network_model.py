@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sim.kernel.random import RandomStream, pair_key
-from sim.world.cuts import Cut
 from sim.world.distributions import Constant, Distribution
 from sim.world.latency import LatencyModel
 from sim.world.loss import NO_LOSS, LossModel
+from sim.world.partitions import ScheduledPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ConnectionModel:
     reorder_s: float = 0.0
     bandwidth_bps: float | None = None
     constant_s: float | None = field(init=False, repr=False)  # the latency, if all are the same
-    chancy: bool = field(init=False, repr=False)  # whether anything but the latency is random
+    has_randomness: bool = field(init=False, repr=False)  # whether anything but the latency is random
     by_node: bool = field(init=False, repr=False)  # whether latencies depend on who sends to whom
     _random_latency: bool = field(init=False, repr=False)
 
@@ -48,7 +48,7 @@ class ConnectionModel:
         constant_s = latency.value if isinstance(latency, Constant) else None
         random = constant_s is None if isinstance(latency, Distribution) else latency.jitter > 0
         object.__setattr__(self, "constant_s", constant_s)
-        object.__setattr__(self, "chancy", any((self.loss.rate, self.duplicate, self.reorder)))
+        object.__setattr__(self, "has_randomness", any((self.loss.rate, self.duplicate, self.reorder)))
         object.__setattr__(self, "by_node", by_node)
         object.__setattr__(self, "_random_latency", random)
 
@@ -94,7 +94,7 @@ class NetworkModel:
     classes: the first one that holds for a connection decides.
     uplink_bps, downlink_bps: each actor's bandwidth.
     bandwidths: up- and downlink of the actors that differ.
-    cuts: times at which some names are cut off from others. Messages that are sent or would arrive
+    partitions: times at which some names are cut off from others. Messages that are sent or would arrive
         across a cut are lost.
     backlog: how many messages of one pair may wait for a transfer. More are dropped.
     uplink_queue_bytes: size of each actor's uplink queue, running transfers included. A message that does not
@@ -106,7 +106,7 @@ class NetworkModel:
     uplink_bps: float | None = None
     downlink_bps: float | None = None
     bandwidths: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    cuts: tuple[Cut, ...] = ()
+    partitions: tuple[ScheduledPartition, ...] = ()
     backlog: int = 10_000
     uplink_queue_bytes: int | None = None
 

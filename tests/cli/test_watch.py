@@ -28,7 +28,7 @@ from sim.results.report.page import write_report
 from sim.results.store.manifest import Manifest
 from sim.run.running import run_scenario
 from sim.run.save.progress import WRITING, Progress
-from sim.run.save.progress_file import noted
+from sim.run.save.progress_file import saving_progress
 from tests.results.report.test_browser import BROWSER
 from tests.results.synthetic import write_run
 from tests.simulation.worlds import DIGITS, load
@@ -271,7 +271,7 @@ def test_a_run_can_be_watched_while_it_runs_and_leaves_no_note(tmp_path: Path) -
 
 def test_what_diverges_is_noted_without_its_numbers(tmp_path: Path) -> None:
     progress = Progress(WRITING, 1.0, math.inf, 2.0, None, None, None, None, math.nan, 1, 1, 1, 1.0)
-    noted(lambda: tmp_path, None)(progress)
+    saving_progress(lambda: tmp_path, None)(progress)
     found = json.loads((tmp_path / "progress.json").read_text(), parse_constant=pytest.fail)
     assert (found["accuracy"], found["remaining_s"], found["curve"]) == (None, None, [])
 

@@ -152,6 +152,6 @@ def test_one_object_serves_many_streams() -> None:
     drawn = []
     for place in (0, 1):
         for name in ("one", "other"):
-            both.key, both.place = RandomStream(1, name).key, place
+            both.key, both.position = RandomStream(1, name).key, place
             drawn.append(both.uniform())
     assert drawn == expected

@@ -79,7 +79,7 @@ def latencies(section: object, clients: int, pairs: list[tuple[int, int, int]]) 
     model = section.build(LATENCY, everybody)  # type: ignore[attr-defined]
     draws, found = RandomStream(1, "any"), []
     for sender, receiver, number in pairs:
-        draws.key, draws.place = 1000 * sender + receiver, number
+        draws.key, draws.position = 1000 * sender + receiver, number
         found.append(model.sample((client_name(sender), client_name(receiver)), 0.0, draws))
     return found
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from protocols.learn_to_collaborate.equilibrium import (
     Benefits,
+    affected_by_arrival,
+    affected_by_departure,
     benefit_graph,
     equilibrium,
     equilibrium_at_once,
     is_stable,
-    kept,
-    left_by,
-    reached_by,
     stable_coalitions,
+    without_coalitions_of,
 )
 
 Client = int
@@ -203,8 +203,8 @@ def test_after_a_departure_only_those_whom_it_affects_are_settled_anew(
     count, table = drawn
     benefits, gone = by_table(table), data.draw(st.integers(0, count - 1))
     stages = equilibrium(benefits, range(count))
-    pool = left_by(stages, gone)
-    found = flat(kept(stages, [gone, *pool])) + flat(equilibrium(benefits, pool))
+    pool = affected_by_departure(stages, gone)
+    found = flat(without_coalitions_of(stages, [gone, *pool])) + flat(equilibrium(benefits, pool))
     scratch = flat(equilibrium(benefits, [i for i in range(count) if i != gone]))
     assert set(found) == set(scratch) and len(found) == len(scratch)
 
@@ -222,8 +222,8 @@ def test_after_an_arrival_only_those_whom_it_affects_are_settled_anew(
         there = rest | {new}
         wanting += [i for c in stage for i in c if new in benefits.collaborators(i, there)]
         rest = rest.difference(*stage)
-    pool = reached_by(stages, wanting)
-    found = flat(kept(stages, pool)) + flat(equilibrium(benefits, [*pool, new]))
+    pool = affected_by_arrival(stages, wanting)
+    found = flat(without_coalitions_of(stages, pool)) + flat(equilibrium(benefits, [*pool, new]))
     scratch = flat(equilibrium(benefits, range(count)))
     assert set(found) == set(scratch) and len(found) == len(scratch)
 
@@ -288,4 +288,4 @@ def test_indifference_in_a_ring_leaves_no_component_stable() -> None:
 def test_nobody_and_strangers() -> None:
     benefits = KnownUtilities(lambda client, clients: 0.0)
     assert equilibrium(benefits, []) == [] and not is_stable(benefits, [], [1])
-    assert left_by([[(1, 2)]], 3) == [] and reached_by([[(1, 2)]], []) == []
+    assert affected_by_departure([[(1, 2)]], 3) == [] and affected_by_arrival([[(1, 2)]], []) == []

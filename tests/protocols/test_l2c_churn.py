@@ -47,7 +47,7 @@ def partition(simulation: Simulation) -> set[frozenset[int]]:
     """The coalitions of those that stay to the end."""
     found = set()
     for client in STAYING:
-        place = learner(simulation, client).place
+        place = learner(simulation, client).settled
         assert place is not None
         found.add(frozenset([int(name.removeprefix("client-")) for name in place.members]))
     return found

@@ -92,7 +92,7 @@ def learner(simulation: Simulation, client: int) -> LearnToCollaborate:
 def coalitions(simulation: Simulation) -> list[tuple[str, ...]]:
     """Of those that are up, which all of their members agree on."""
     up = [client for client in simulation.clients if client.up]
-    places = {client.name: learner(simulation, client.index).place for client in up}
+    places = {client.name: learner(simulation, client.index).settled for client in up}
     found = {place.members for place in places.values() if place is not None}
     for members in found:
         for member in members:
@@ -258,7 +258,7 @@ def test_alone_nobody_negotiates(tmp_path: Path) -> None:
         tmp_path, "protocol.alone=true", "run.duration=5 s", "run.evaluate_every=5 s"
     ) as simulation:
         assert simulation.network.counts.sent == 0
-        assert [learner(simulation, client).place for client in range(4)] == [None] * 4
+        assert [learner(simulation, client).settled for client in range(4)] == [None] * 4
         assert all(learner(simulation, client).iterations == 50 for client in range(4))
 
 
@@ -267,7 +267,7 @@ def test_members_may_keep_the_best_model_of_their_front(tmp_path: Path) -> None:
         assert "PartnerModel" not in simulation.network.counts.by_type
         for client in range(4):
             found = learner(simulation, client)
-            assert found.place is not None and found.params is found.place.pareto
+            assert found.settled is not None and found.params is found.settled.pareto
 
 
 def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:

@@ -35,12 +35,12 @@ class End:
         other.inbox.append(self.ledger.account(self.value))
 
     def receive(self, account: Account) -> None:
-        news = self.ledger.settle(account)
-        if news.value is not None:
-            assert isinstance(news.value, float)
-            self.value = news.value
+        correction = self.ledger.merge(account)
+        if correction.value is not None:
+            assert isinstance(correction.value, float)
+            self.value = correction.value
         else:
-            for step in news.steps:
+            for step in correction.steps:
                 self.move(step)
 
 
@@ -113,8 +113,8 @@ def test_only_what_is_not_confirmed_travels() -> None:
     for step in (1.0, 2.0, 3.0):
         first.note(step)  # type: ignore[arg-type]
     assert first.account(6.0).steps == (1.0, 2.0, 3.0)
-    assert second.settle(first.account(6.0)).steps == (1.0, 2.0, 3.0)
-    first.settle(second.account(6.0))
+    assert second.merge(first.account(6.0)).steps == (1.0, 2.0, 3.0)
+    first.merge(second.account(6.0))
     assert first.account(6.0).steps == ()
     first.note(4.0)  # type: ignore[arg-type]
-    assert second.settle(first.account(10.0)).steps == (4.0,)
+    assert second.merge(first.account(10.0)).steps == (4.0,)

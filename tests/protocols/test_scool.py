@@ -124,7 +124,7 @@ def test_only_those_kept_are_talked_to() -> None:
         asked = Counter((sender, peer) for _, sender, peer, _ in messages(world, "EvaluationRequest"))
         for client in world.clients:
             of = scool(world, client.index)
-            assert len(of.weights() or {}) == 2 and len(of.posterior.left) == 3
+            assert len(of.weights() or {}) == 2 and len(of.posterior.dropped) == 3
             for peer in of.peers:  # in three rounds, and those that are kept in all
                 assert asked[client.name, peer] == (6 if peer in of.posterior.row else 3)
 
@@ -151,10 +151,10 @@ def test_who_has_nothing_new_is_asked_more_and_more_rarely() -> None:
     peer, rests = PeerState(), []
     for number in range(8):
         peer.answered(evaluation(1.0, 1, float(number)))
-        rests.append(peer.rests)
+        rests.append(peer.pause_left)
     assert rests == [0, 2, 4, 8, 16, 16, 16, 16]
     peer.answered(evaluation(2.0, 2, 9.0))
-    assert peer.rests == 0
+    assert peer.pause_left == 0
 
 
 def test_questions_say_how_many_iterations_have_ended() -> None:
@@ -236,7 +236,7 @@ def test_an_e_step_costs_a_twentieth_of_the_training(mode: str, monkeypatch: pyt
         for client in world.clients:
             of = scool(world, client.index)
             assert 9 * of.evaluations.cost <= 0.05 * 60 < 10 * of.evaluations.cost
-            asked = [of.posterior.peer(peer).asked for peer in of.peers]
+            asked = [of.posterior.peer(peer).times_asked for peer in of.peers]
             assert sum(asked) <= 3 * 9 and min(asked) >= 1, "in turn all are asked"
 
 

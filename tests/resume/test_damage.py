@@ -10,7 +10,7 @@ from sim.errors import UserError
 from sim.results.store.output_dir import CHECKPOINT
 from sim.run.resume import checkpoint
 from sim.run.resume.checkpoint import Checkpoint
-from sim.run.resume.resuming import Earlier
+from sim.run.resume.resuming import ResumableRun
 from tests.resume.test_resume import coterie
 from tests.simulation.worlds import QUADRATIC, write
 
@@ -63,7 +63,7 @@ def test_another_one_that_is_intact_is_used(results: Path, how: str) -> None:
         flip(file)
     else:
         file.write_bytes(file.read_bytes()[:1000])
-    earlier = Earlier.find(results)
+    earlier = ResumableRun.find(results)
     assert earlier.time_s == 2
     [line] = earlier.damaged
     assert line.startswith(f"{file} is damaged (")
@@ -76,7 +76,7 @@ def test_one_of_another_version_is_not_called_damaged(results: Path, monkeypatch
     monkeypatch.setattr(checkpoint, "_FORM", 3)
     (results / "checkpoint-2.pt").unlink()
     with pytest.raises(UserError, match=f"{CHECKPOINT} was written by another version of coterie; delete it"):
-        Earlier.find(results)
+        ResumableRun.find(results)
 
 
 FORK = ("fork", "--at", "3 s", "--set", "network.loss=0.5", *QUIET)

@@ -14,7 +14,7 @@ from sim.results.store.output_dir import CHECKPOINT, HIDDEN, MARK, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.resume import checkpoint
 from sim.run.resume.checkpoint import Checkpoint
-from sim.run.resume.resuming import Earlier
+from sim.run.resume.resuming import ResumableRun
 from tests.results.synthetic import as_if_written
 from tests.resume.same import require_same
 from tests.resume.test_resume import coterie, interrupted, went_on
@@ -67,10 +67,10 @@ def test_a_run_goes_on_from_the_furthest_of_what_was_left(tmp_path: Path) -> Non
     place = far.with_name(far.name[1:].rpartition(".")[0])
     early = left(Path(shutil.copytree(far, place)), "00000003", checkpoint=False)
     os.utime(far, (0, 0))
-    earlier = Earlier.find(place)
+    earlier = ResumableRun.find(place)
     assert earlier.path == far and earlier.time_s >= 3
     assert earlier.attempts == (far, near, early)
-    fork = Earlier.find(place, 2.0)
+    fork = ResumableRun.find(place, 2.0)
     assert fork.path == near and 1 <= fork.time_s <= 2
 
 
@@ -79,8 +79,8 @@ def test_results_that_were_cut_short_go_on_from_what_a_killed_resume_left(
 ) -> None:
     far = left(interrupted(tmp_path, QUADRATIC, 3.0, *SHORT), "00000001")
     place = interrupted(tmp_path, QUADRATIC, 1.0, *SHORT)
-    assert Earlier.find(place).path == far
-    assert Earlier.find(place, 2.0).path == place  # as they are, to fork
+    assert ResumableRun.find(place).path == far
+    assert ResumableRun.find(place, 2.0).path == place  # as they are, to fork
     assert went_on(place) == place
     require_same(whole, place)
     assert [path for path in tmp_path.iterdir() if path.name.startswith(("world-", "."))] == [place]

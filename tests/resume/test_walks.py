@@ -10,11 +10,11 @@ import tomli_w
 
 from sim.files.journal import Journal, frames
 from sim.learning.engine.graph.operations import Mix, Operation
-from sim.learning.engine.replay.replay_log import WalkedReads
+from sim.learning.engine.replay.replay_log import ReplayedReadLog
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.measure.local_baseline import record_ending
-from sim.run.resume.replay import walking
+from sim.run.resume.replay import replaying
 from sim.run.running import RunResult, run_scenario
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short
@@ -42,13 +42,13 @@ def require_same_walk(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Non
         if "run" in vars(kind):
             monkeypatch.setattr(kind, "run", computes)
     scenario = load_scenario(result.directory / "scenario.toml")
-    with walking(scenario, directory, device="cpu") as simulation:
+    with replaying(scenario, directory, device="cpu") as simulation:
         simulation.run()
         record_ending(simulation, None)
         assert simulation.trace.hash() == result.summary["trace_hash"]
         assert same(simulation.observer.metrics.to_table(), directory, "metrics")
         assert same(simulation.observer.metrics.graph_table(), directory, "graph")
-        assert isinstance(simulation.engine.reads, WalkedReads) and simulation.engine.reads.ended
+        assert isinstance(simulation.engine.read_log, ReplayedReadLog) and simulation.engine.read_log.ended
         assert {pool.data.device.type for pool in simulation.engine.pools.values()} == {"meta"}
     monkeypatch.undo()
 

@@ -28,7 +28,7 @@ def test_a_scenario_is_plain_numbers(small: Path) -> None:
     assert scenario.network.uplink == ConstantBandwidth(value="10 Mbit/s")
     assert scenario.network.downlink.value is None  # type: ignore[union-attr]
     assert scenario.protocol.name == "gossip"
-    assert scenario.protocol.learner.__name__ == "Gossip"
+    assert scenario.protocol.method.__name__ == "Gossip"
     assert scenario.protocol.settings.period == 0.5  # type: ignore[attr-defined]
     assert scenario.churn == ()
 

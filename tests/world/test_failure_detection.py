@@ -18,8 +18,8 @@ from protocols.membership.swim import (
 )
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream
-from sim.world.cuts import Cut
 from sim.world.network_model import ConnectionModel, NetworkModel
+from sim.world.partitions import ScheduledPartition
 from tests.world.members import Members
 from tests.world.quantities import constant, independent
 from tests.world.swim_reference import Reference
@@ -228,8 +228,8 @@ def test_a_suspect_is_told_until_its_refutation_arrives() -> None:
 
 
 def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
-    cut = Cut(10.0, 40.0, groups=(tuple(NAMES[:15]), tuple(NAMES[15:])))
-    members = group(model=NetworkModel(ConnectionModel(constant(0.01)), cuts=(cut,)), reconnect_s=5.0)
+    cut = ScheduledPartition(10.0, 40.0, groups=(tuple(NAMES[:15]), tuple(NAMES[15:])))
+    members = group(model=NetworkModel(ConnectionModel(constant(0.01)), partitions=(cut,)), reconnect_s=5.0)
     members.start()
     members.run(40.0)
     assert all(len(member.peers) == 14 for member in members.members.values())
@@ -240,8 +240,8 @@ def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
 @pytest.mark.parametrize("how", ["leave", "crash"])
 def test_who_comes_back_unheard_is_found_by_its_pings(how: str) -> None:
     others = tuple(name for name in NAMES if name != "m03")
-    cut = Cut(19.0, 22.0, groups=(("m03",), others))  # its hellos are lost
-    members = group(model=NetworkModel(ConnectionModel(constant(0.01)), cuts=(cut,)))
+    cut = ScheduledPartition(19.0, 22.0, groups=(("m03",), others))  # its hellos are lost
+    members = group(model=NetworkModel(ConnectionModel(constant(0.01)), partitions=(cut,)))
     members.start()
     members.run(10.0)
     getattr(members, how)("m03")
@@ -269,8 +269,8 @@ def test_who_comes_back_newer_than_others_know_is_believed_without_a_storm() -> 
 
 
 def test_a_member_answers_for_another_that_the_pinger_cannot_reach() -> None:
-    one_way = Cut(0.0, 1e6, sources=("m00",), targets=("m01",))
-    members = group(NAMES[:5], model=NetworkModel(ConnectionModel(constant(0.01)), cuts=(one_way,)))
+    one_way = ScheduledPartition(0.0, 1e6, sources=("m00",), targets=("m01",))
+    members = group(NAMES[:5], model=NetworkModel(ConnectionModel(constant(0.01)), partitions=(one_way,)))
     members.start()
     members.run(100.0)
     assert members.network.counts.by_type["SwimPingRequest"][0] > 30

@@ -8,8 +8,8 @@ import pytest
 from actors.codec import size
 from actors.message import Envelope
 from sim.kernel.clock import VirtualLoop
-from sim.world.cuts import Cut
 from sim.world.network import SimulatedNetwork
+from sim.world.partitions import ScheduledPartition
 from tests.world.networks import UNIT_BYTES, Note, World, network_model, scripted
 from tests.world.quantities import constant, independent, lognormal, uniform
 
@@ -175,8 +175,8 @@ def test_latencies_of_a_pair_do_not_depend_on_other_traffic_and_on_losses() -> N
     alone = arrivals("")
     assert len(set(alone)) == 20
     assert arrivals("cdef") == alone
-    cut = Cut(3500.0, 5500.0, groups=(("a",), ("b",)))
-    assert arrivals("", cuts=(cut,)) == alone[:4] + alone[6:]
+    cut = ScheduledPartition(3500.0, 5500.0, groups=(("a",), ("b",)))
+    assert arrivals("", partitions=(cut,)) == alone[:4] + alone[6:]
     survivors = arrivals("c", reliable=False, loss=independent(0.5))
     assert 0 < len(survivors) < 20
     assert set(survivors) < set(alone)
@@ -191,7 +191,7 @@ def test_other_seeds_give_other_latencies() -> None:
     assert arrival(1) == arrival(1) != arrival(2)
 
 
-# -- Cuts
+# -- Partitions
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_other_seeds_give_other_latencies() -> None:
 def test_a_cut_loses_what_is_sent_or_arrives_across_it(
     sent_s: float, end: tuple[float, str, int, str]
 ) -> None:
-    world = World(cuts=(Cut(1.0, 2.0, groups=(("a", "c"), ("b",))),))
+    world = World(partitions=(ScheduledPartition(1.0, 2.0, groups=(("a", "c"), ("b",))),))
     world.send(sent_s, "ab", 1)
     assert world.run().ends() == [end]
 
@@ -352,7 +352,7 @@ def test_what_cannot_be_encoded_leaves_no_trace() -> None:
 
 
 def test_a_quiet_network_keeps_nothing_of_past_pairs(unit: float) -> None:
-    world = World(uplink_bps=unit, cuts=(Cut(5.0, 6.0, groups=(("a",), ("b", "c"))),))
+    world = World(uplink_bps=unit, partitions=(ScheduledPartition(5.0, 6.0, groups=(("a",), ("b", "c"))),))
     for number, pair in enumerate(["ab", "ab", "bc", "cd", "az"]):
         world.send(0.0, pair, number)
         world.send(5.0, pair, number)

@@ -278,19 +278,19 @@ CUT = f'latency = "1 s"\n{LINKS}\n[[network.partition]]\nstart = "1 s"\nend = "9
 
 def test_a_cut_may_name_the_servers_and_flap(tmp_path: Path) -> None:
     section = CUT + 'groups = [[0, "servers"], [1, 2]]\nflapping = { period = "4 s", share = 0.25 }\n'
-    (cut,) = network(tmp_path, section, servers=["server"]).cuts
+    (cut,) = network(tmp_path, section, servers=["server"]).partitions
     assert cut.groups == (("client-0", "server"), ("client-1", "client-2"))
-    assert (cut.start_s, cut.end_s, cut.period_s, cut.cut_share) == (1.0, 9.0, 4.0, 0.25)
+    assert (cut.start_s, cut.end_s, cut.period_s, cut.active_share) == (1.0, 9.0, 4.0, 0.25)
 
 
 def test_a_one_way_cut_from_the_servers(tmp_path: Path) -> None:
     section = CUT + 'from = ["servers"]\nto = [3]\n'
-    (cut,) = network(tmp_path, section, servers=["server"]).cuts
+    (cut,) = network(tmp_path, section, servers=["server"]).partitions
     assert (cut.sources, cut.targets) == ({"server"}, {"client-3"})
 
 
 def test_true_clusters_are_cut_from_each_other(tmp_path: Path) -> None:
-    (cut,) = network(tmp_path, CUT + 'groups = "clusters"\n', clusters=[1, 0, 1, 0]).cuts
+    (cut,) = network(tmp_path, CUT + 'groups = "clusters"\n', clusters=[1, 0, 1, 0]).partitions
     assert cut.groups == (("client-1", "client-3"), ("client-0", "client-2"))
     with pytest.raises(UserError, match=r'network\.partition\.0\.groups = "clusters": this data has no true'):
         network(tmp_path, CUT + 'groups = "clusters"\n')
@@ -298,8 +298,8 @@ def test_true_clusters_are_cut_from_each_other(tmp_path: Path) -> None:
 
 def test_each_client_has_a_coin_of_its_own(tmp_path: Path) -> None:
     section = CUT + "share = 0.25\n"
-    (few,) = network(tmp_path, section, clients=40).cuts
-    (many,) = network(tmp_path, section, clients=400, servers=["server"]).cuts
+    (few,) = network(tmp_path, section, clients=40).partitions
+    (many,) = network(tmp_path, section, clients=400, servers=["server"]).partitions
     assert [set(group) <= set(wider) for group, wider in zip(few.groups, many.groups, strict=True)] == [
         True
     ] * 2
@@ -382,7 +382,7 @@ def test_what_is_said_about_servers_needs_a_protocol_that_has_some(tmp_path: Pat
 
 def test_servers_beside_clients_are_nobody_without_servers(tmp_path: Path) -> None:
     section = CUT + 'groups = [[0, "servers"], [1]]\n'
-    (cut,) = network(tmp_path, section).cuts
+    (cut,) = network(tmp_path, section).partitions
     assert cut.groups == (("client-0",), ("client-1",))
     scenario = load_scenario(write(tmp_path, changed(SMALL, f'latency = "20 ms"\n{LINKS}', section)))
     build(scenario, device="cpu")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.world.cuts import Cut
 from sim.world.latency.nodes import NodeLatency
 from sim.world.network_model import ConnectionClass, ConnectionModel
+from sim.world.partitions import ScheduledPartition
 from tests.world.networks import UNIT_BYTES, World, network_model, scripted
 from tests.world.quantities import bursty, constant, independent, lognormal
 
@@ -55,8 +55,8 @@ def test_the_end_of_a_datagram_leaves_the_next_transfer_of_its_pair_alone() -> N
 
 
 def test_what_becomes_of_a_copy_is_its_own_affair() -> None:
-    cut = Cut(2.0, 4.0, groups=(("a",), ("b",)))
-    world = World(latency=scripted([1.0, 3.0]), reliable=False, duplicate=1.0, cuts=(cut,))
+    cut = ScheduledPartition(2.0, 4.0, groups=(("a",), ("b",)))
+    world = World(latency=scripted([1.0, 3.0]), reliable=False, duplicate=1.0, partitions=(cut,))
     world.send(0.0, "ab", 1)
     world.run()
     assert world.ends() == [(1.0, "delivered", 1, ""), (3.0, "lost", 1, "partition")]

@@ -17,9 +17,9 @@ from actors.actor import Actor
 from actors.message import Envelope, PeerUnavailable
 from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
-from sim.world.cuts import Cut
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
+from sim.world.partitions import ScheduledPartition
 from tests.draws import examples
 from tests.world.networks import network_model
 from tests.world.quantities import bursty, constant, independent, lognormal, uniform
@@ -74,18 +74,18 @@ class Node(Actor):
         return None
 
 
-def partitions() -> st.SearchStrategy[Cut]:
+def partitions() -> st.SearchStrategy[ScheduledPartition]:
     """Cuts within the first twenty seconds, in both directions or in one; some of them flap."""
     sides = st.integers(1, len(NAMES) - 1).map(lambda k: (NAMES[:k], NAMES[k:]))
     times = st.tuples(st.integers(0, 80), st.integers(1, 40)).map(lambda t: (t[0] / 4, (t[0] + t[1]) / 4))
     return st.builds(
-        lambda side, time, both, flapping: Cut(
+        lambda side, time, both, flapping: ScheduledPartition(
             *time, **({"groups": side} if both else {"sources": side[0], "targets": side[1]}), **flapping
         ),
         sides,
         times,
         st.booleans(),
-        st.sampled_from([{}, {"period_s": 2.0, "cut_share": 0.25}]),
+        st.sampled_from([{}, {"period_s": 2.0, "active_share": 0.25}]),
     )
 
 
@@ -99,7 +99,7 @@ def models() -> st.SearchStrategy[NetworkModel]:
         downlink_bps=st.sampled_from([None, 4_000.0]),
         bandwidth_bps=st.sampled_from([None, 2_000.0]),
         loss=st.sampled_from([independent(), independent(0.4), bursty(3.0, 1.0)]),
-        cuts=st.lists(partitions(), max_size=2).map(tuple),
+        partitions=st.lists(partitions(), max_size=2).map(tuple),
         backlog=st.sampled_from([1, 10_000]),
         uplink_queue_bytes=st.sampled_from([None, 2_100]),
     )
@@ -202,9 +202,9 @@ class World(RuleBasedStateMachine):
         return (getattr(latency, shortest_s) if shortest_s else 0.0) + self.transfer_s(size_bytes)
 
     def cut(self, sender: str, receiver: str, time_s: float) -> bool:
-        for cut in self.model.cuts:
+        for cut in self.model.partitions:
             into_s = (time_s - cut.start_s) % cut.period_s
-            if cut.start_s <= time_s < cut.end_s and into_s < cut.period_s * cut.cut_share:
+            if cut.start_s <= time_s < cut.end_s and into_s < cut.period_s * cut.active_share:
                 sides = [[name in group for group in cut.groups] for name in (sender, receiver)]
                 if any(sides[0]) and any(sides[1]) and sides[0] != sides[1]:
                     return True

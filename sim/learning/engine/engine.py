@@ -24,7 +24,7 @@ from sim.learning.engine.graph.user_functions import Function, Functions
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.memory import explained
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.engine.replay.replay_log import META, Arrays, Reads
+from sim.learning.engine.replay.replay_log import META, Arrays, ReadLog
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.objectives import Objective
 
@@ -69,7 +69,7 @@ class Engine:
         self.deferred = deferred
         self.pending_limit_bytes = pending_limit_bytes
         self.statistics = EngineStatistics()
-        self.reads = Reads()
+        self.read_log = ReadLog()
         self.flushes = 0
         self.pools: dict[int, VectorPool] = {}
         self._levels: defaultdict[int, list[ref[GraphNode]]] = defaultdict(list)
@@ -237,18 +237,18 @@ class Engine:
 
     def read(self, slot: Slot) -> Tensor:
         """The numbers of a slot, a new tensor [width]; computes everything pending if it is pending."""
-        self.reads.arrive(self.flushes)
+        self.read_log.arrive(self.flushes)
         if slot.node is not None:
             self.flush()
-        return self.reads.row(lambda: slot.pool.data[slot.row].clone(), self.device)
+        return self.read_log.row(lambda: slot.pool.data[slot.row].clone(), self.device)
 
-    def found(self, find: Callable[[], Arrays]) -> Arrays:
-        """What is computed from `rows`: numbers leave the device by `read` and here, and nowhere else."""
-        return self.reads.arrays(find)
+    def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
+        """What `measure` computes from `rows`. Numbers leave the device only by `read` and here."""
+        return self.read_log.arrays(measure)
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
         """The numbers of one or more vectors of equal width, [len(vectors), width]."""
-        self.reads.arrive(self.flushes)
+        self.read_log.arrive(self.flushes)
         slots = [self._input(vector, vectors[0].width) for vector in vectors]
         if any(slot.node is not None for slot in slots):
             self.flush()
@@ -260,14 +260,14 @@ class Engine:
             raise UserError(str(self._failure)) from self._failure
         if self._failure is not None:
             raise RuntimeError("nothing more is computed: an earlier batch failed") from self._failure
-        self.reads.arrive(self.flushes)
+        self.read_log.arrive(self.flushes)
         self.flushes += 1
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
         levels, self._levels, self._pending_bytes = self._levels, defaultdict(list), 0
         try:
             with explained("what a batch of jobs results in", self.device):
                 for level in sorted(levels):
-                    self._execution.run(levels[level], self.reads)
+                    self._execution.run(levels[level], self.read_log)
         except BaseException as failure:
             self._failure = failure  # what was pending is lost: better no numbers than rows of somebody else
             raise
@@ -306,7 +306,7 @@ class Engine:
         """Where vectors of `width` numbers are stored."""
         pool = self.pools.get(width)
         if pool is None:
-            pool = self.pools[width] = VectorPool(width, META if self.reads.walking else self.device)
+            pool = self.pools[width] = VectorPool(width, META if self.read_log.is_replay else self.device)
         return pool
 
     def _zeros(self, width: int) -> Slot:

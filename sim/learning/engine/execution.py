@@ -11,7 +11,7 @@ from torch import Tensor
 from sim.learning.engine.graph.nodes import GraphNode
 from sim.learning.engine.graph.operations import Operation, Rows
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.replay.replay_log import Reads, WalkedReads
+from sim.learning.engine.replay.replay_log import ReadLog, ReplayedReadLog
 from sim.learning.engine.vector_pool import index_tensor
 
 
@@ -45,7 +45,7 @@ class Execution:
         self._device = device
         self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
 
-    def run(self, references: Iterable[ref[GraphNode]], reads: Reads) -> None:
+    def run(self, references: Iterable[ref[GraphNode]], read_log: ReadLog) -> None:
         """Compute those that somebody still holds. No node may depend on another one of them."""
         groups: defaultdict[int, list[GraphNode]] = defaultdict(list)
         for reference in references:
@@ -54,9 +54,9 @@ class Execution:
                 groups[id(node.group)].append(node)
         node = None
         while groups:  # a group is let go before the next one runs, and with it the rows that only it read
-            self._run_group(groups.pop(next(iter(groups))), reads)
+            self._run_group(groups.pop(next(iter(groups))), read_log)
 
-    def _run_group(self, nodes: list[GraphNode], reads: Reads) -> None:
+    def _run_group(self, nodes: list[GraphNode], read_log: ReadLog) -> None:
         operation: Operation = nodes[0].group
         limit = operation.rows_at_once()
         if self._fitting:
@@ -64,16 +64,16 @@ class Execution:
         first = 0
         while first < len(nodes):
             part = nodes[first : first + limit]
-            if self._run_part(operation, part, reads):
+            if self._run_part(operation, part, read_log):
                 first += len(part)
             else:
                 limit = self._fitting[operation] = len(part) // 2
 
-    def _run_part(self, operation: Operation, nodes: list[GraphNode], reads: Reads) -> bool:
+    def _run_part(self, operation: Operation, nodes: list[GraphNode], read_log: ReadLog) -> bool:
         """Compute these in one call; False, and nothing has changed, if that takes too much memory."""
-        results = self._results(operation, nodes, reads)
+        results = self._results(operation, nodes, read_log)
         if results is None:
-            reads.cut(self._statistics.batches)
+            read_log.note_split(self._statistics.batches)
             return False
         for node in nodes:  # rows that nobody else holds are free for the results
             node.inputs = ()
@@ -84,11 +84,11 @@ class Execution:
         return True
 
     def _results(
-        self, operation: Operation, nodes: list[GraphNode], reads: Reads
+        self, operation: Operation, nodes: list[GraphNode], read_log: ReadLog
     ) -> tuple[Tensor | Rows | None, ...] | None:
         """What the operation returns; None if memory was missing, and fewer nodes might do with less."""
-        if isinstance(reads, WalkedReads):
-            return None if reads.was_cut(self._statistics.batches) else operation.walk(nodes)
+        if isinstance(read_log, ReplayedReadLog):
+            return None if read_log.was_split(self._statistics.batches) else operation.take_rows(nodes)
         try:
             return operation.run(nodes)
         except RuntimeError as error:

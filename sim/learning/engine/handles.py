@@ -49,7 +49,7 @@ class Vector:
 
     @classmethod
     def of_slot(cls, engine: Engine, width: int, slot: Slot) -> Self:
-        """An slot on its own; its terms are made when somebody asks for them."""
+        """A handle on one slot; its terms are made when somebody asks for them."""
         vector = _new(cls)
         vector.engine = engine
         vector.width = width
@@ -363,7 +363,7 @@ def _number(value: Any) -> float | None:
 def _accumulate(terms: dict[Slot, Factor], addends: Terms, factor: float) -> bool:
     """Adds `factor` times the combination `addends` to `terms`; False if that is no combination of slots.
 
-    Atoms that cancel are dropped: this is what makes `params + (trained - params)` exact.
+    Slots whose factors cancel are dropped: this is what makes `params + (trained - params)` exact.
     """
     for slot, added in addends.items():
         addend = added * factor if type(added) is float else _scale(added, factor)

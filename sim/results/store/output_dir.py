@@ -44,7 +44,7 @@ class HiddenFolder:
         self.target = target
         self.path, self._lock = _new_hidden(target)
 
-    def settle(self, replace: bool) -> Path:
+    def move_to_target(self, replace: bool) -> Path:
         """Rename the folder to its target, or if that exists to `<target>-2`, ...; its new path. OSError.
 
         With `replace` it takes the place of results that are there. What the user put into the old folder is

@@ -192,7 +192,7 @@ class RunDirectory:
         if self._hidden is not None:
             (self.path / PROGRESS).unlink(missing_ok=True)
             Manifest.of(self.path, [*TEXTS, *_files_of(TABLES | SPECIAL_TABLES), READS]).write()
-            self.path = self._hidden.settle(replace)
+            self.path = self._hidden.move_to_target(replace)
             self._hidden = None
         return self.path
 

@@ -72,7 +72,7 @@ class Observer:
         self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
         self.converged_s: float | None = None
         protocol, rule = scenario.protocol, scenario.run.converged
-        objective = objective_of(protocol.learner, protocol.settings)
+        objective = objective_of(protocol.method, protocol.settings)
         metrics = metrics_of(scenario.data.task, scenario.run.metrics or (), objective)
         self.evaluated = [metric.name for metric in metrics]
         self.measure = measure_called(self.evaluated[0])
@@ -181,7 +181,7 @@ class Observer:
         """Look at the models of all, and measure those of the `chosen`. again: all were looked at by now."""
         for clients in with_same_model(up):
             rows = self._engine.rows([client.params for client in clients])
-            looked = self._engine.found(partial(_looked_at, rows))
+            looked = self._engine.read_measurement(partial(_looked_at, rows))
             finite = looked["finite"]
             if not again:
                 for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
@@ -231,7 +231,9 @@ class Observer:
         numbers = [client.index for client in clients]
         task, kernel = self._scenario.data.task, clients[0].compute.kernel
         test, names = self._engine.data.test, self.evaluated
-        return self._engine.found(lambda: measure_models(task, kernel, rows, test, numbers, shares, names))
+        return self._engine.read_measurement(
+            lambda: measure_models(task, kernel, rows, test, numbers, shares, names)
+        )
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up if defines(up, "weights") else ():

@@ -1,4 +1,4 @@
-"""Checkpoints: what a run held at one moment, with which a walk to that moment can go on computing."""
+"""Checkpoints: what a run held at one moment, so that a replay up to there can go on computing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from sim.errors import UserError
-from sim.learning.engine.replay.replay_log import LoggedReads
+from sim.learning.engine.replay.replay_log import RecordedReadLog
 from sim.learning.engine.replay.snapshot import Stored, stored
 from sim.results.store.output_dir import CHECKPOINT, checkpoints, sync
 from sim.run.live.simulation import Simulation
@@ -31,7 +31,7 @@ class Checkpoint:
     """A moment of a run, after all that happened at `time_s`.
 
     reads, flushes, log_bytes: how far the log and the engine were. trace_hash: of all until then. wall_s:
-    real time until then. scenario: what `prefix_digest` says of it. made_by: what numbers hang on beside it.
+    real time until then. scenario: what `prefix_digest` says of it. made_by: what else numbers depend on.
     """
 
     time_s: float
@@ -47,13 +47,13 @@ class Checkpoint:
     @classmethod
     def of(cls, simulation: Simulation, wall_s: float) -> Checkpoint:
         """Where a simulation is now. Raises OSError where its log cannot be written."""
-        reads = simulation.engine.reads
-        assert isinstance(reads, LoggedReads)
+        read_log = simulation.engine.read_log
+        assert isinstance(read_log, RecordedReadLog)
         return cls(
             simulation.loop.time(),
-            reads.count,
+            read_log.count,
             simulation.engine.flushes,
-            reads.synced(),
+            read_log.synced(),
             simulation.trace.hash(),
             wall_s,
             prefix_digest(simulation.scenario, simulation.loop.time()),

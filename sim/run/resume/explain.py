@@ -10,12 +10,12 @@ import torch
 
 from protocols.framework.client import Client
 from sim.errors import UserError
-from sim.learning.engine.replay.replay_log import WalkError
+from sim.learning.engine.replay.replay_log import ReplayError
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.live.lives import ClientLife
 from sim.run.live.simulation import Simulation
-from sim.run.resume.replay import walking
+from sim.run.resume.replay import replaying
 from sim.run.resume.resuming import Provenance, changed, folders_of
 from sim.run.save.provenance import made_by
 from sim.scenario.scenario import Scenario, load_scenario
@@ -37,8 +37,8 @@ def explained_client(
 ) -> list[tuple[str, str]]:
     """Name and value of what there is to say of a client, after everything that happens at `time_s`.
 
-    Walks to that moment by the log of the run, also of one that was killed; `notice` is told what code is
-    another one than it was. UserError without such a client, or where the log ends before.
+    Replays the log of the run up to that moment, also of one that was killed; `notice` is told which code
+    has changed since. UserError without such a client, or where the log ends before.
     """
     folder = max(folders_of(path), key=lambda each: ((each / READS).stat().st_size, each.name))
     directory = RunDirectory.found(folder)
@@ -53,24 +53,24 @@ def explained_client(
     if notice is not None and other:
         notice(f"this may not be what {path} did: {'; '.join(other)}")
     device = said.machine.device
-    with walking(scenario, directory, device=device, data_dir=data_dir) as simulation:
+    with replaying(scenario, directory, device=device, data_dir=data_dir) as simulation:
         simulation.begin()
         ended = f"{path}: the run ended"
         try:
             reached = simulation.loop.run_until(time_s)
-        except WalkError:
+        except ReplayError:
             reached, ended = False, f"{path}: its log ends"
-        failure = getattr(simulation.engine.reads, "failure", None)
+        failure = getattr(simulation.engine.read_log, "failure", None)
         now_s = simulation.loop.time()
         if failure is not None:
-            raise UserError(f"{path}: cannot be walked through to {time_s:g} s: {failure}")
+            raise UserError(f"{path}: cannot be replayed to {time_s:g} s: {failure}")
         if not reached:
             raise UserError(f"{ended} at {now_s:g} s, before --at {time_s:g} s")
         return list(_described(simulation, simulation.clients[number]))
 
 
 def _other_code(said: Provenance, scenario: Scenario) -> list[str]:
-    """What code is another one than it was; a walk hangs on no library, and on no device."""
+    """Which code has changed since the run; a replay depends on no library, and on no device."""
     now = made_by(scenario, torch.device("cpu"))
     return changed(said.made_by, {name: what for name, what in now.items() if "code" in name})
 

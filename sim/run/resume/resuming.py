@@ -1,5 +1,4 @@
-"""A run that goes on: found by its results, or by what a process that died left of them, and walked to where
-its checkpoint is."""
+"""A run that goes on: found by its results or what a killed process left, and replayed to its checkpoint."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from pydantic import BaseModel, ValidationError
 from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.files.journal import Journal, frames
-from sim.learning.engine.replay.replay_log import LoggedReads, WalkedReads, WalkError
-from sim.learning.engine.replay.snapshot import compute_from, walk
+from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog, ReplayError
+from sim.learning.engine.replay.snapshot import compute_from, start_replay
 from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
 from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
@@ -37,7 +36,7 @@ _NEEDED = ("scenario.toml", READS)
 
 
 @dataclass(frozen=True)
-class Earlier:
+class ResumableRun:
     """A run that is to go on: the folder of its results, complete or not, and where it can go on from."""
 
     path: Path
@@ -54,7 +53,7 @@ class Earlier:
     """Its results until it was interrupted, which are replaced."""
 
     @classmethod
-    def find(cls, path: Path, fork_s: float | None = None) -> Earlier:
+    def find(cls, path: Path, fork_s: float | None = None) -> ResumableRun:
         """That of a results directory, also of one that a killed process left hidden. UserError."""
         folders = folders_of(path)
         # Who was killed while it wrote its results has not finished, whatever its summary says.
@@ -102,7 +101,7 @@ class Earlier:
         added: dict[str, Any] = {} if more is None else contents_of(more)
         if self.fork_s is not None:
             parent = load_scenario(file, code=code)
-            can = parent.protocol.learner.Settings.changing
+            can = parent.protocol.method.Settings.changing
             changes, timed = timed_changes(changes, self.fork_s, can)
             add(added, timed)
         scenario = load_scenario(file, changes, unset=unset, more=added, code=code)
@@ -183,7 +182,7 @@ class Earlier:
         """What was known of it from its start."""
         return Provenance.of(self.path)
 
-    def walk(self, simulation: Simulation, log: Path) -> None:
+    def replay(self, simulation: Simulation, log: Path) -> None:
         """Take a simulation at virtual time 0 to the checkpoint, and have it write `log` on from there.
 
         UserError where that is not the run that the checkpoint is of.
@@ -193,27 +192,29 @@ class Earlier:
         if prefix_digest(simulation.scenario, at.time_s) != at.scenario:
             raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: its scenario is another one now")
 
-        def arrive(walked: WalkedReads) -> None:
-            if simulation.trace.hash() != at.trace_hash or not walked.ended:
-                walked.failure = WalkError("other things happened than in the run")
-                raise walked.failure
+        def arrive(replayed: ReplayedReadLog) -> None:
+            if simulation.trace.hash() != at.trace_hash or not replayed.ended:
+                replayed.failure = ReplayError("other things happened than in the run")
+                raise replayed.failure
             journal = Journal.continued(log, self.path / READS, at.log_bytes)
-            compute_from(simulation.engine, at.rows, LoggedReads(journal, walked.recent, walked.count))
+            compute_from(
+                simulation.engine, at.rows, RecordedReadLog(journal, replayed.recent, replayed.count)
+            )
 
         before = frames(self.path / READS, at.log_bytes)
-        reads = WalkedReads(before, flushes=at.flushes, arrive=arrive)
-        walk(simulation.engine, reads)
+        read_log = ReplayedReadLog(before, flushes=at.flushes, arrive=arrive)
+        start_replay(simulation.engine, read_log)
         simulation.begin()
         try:
             while not simulation.loop.run_until(at.time_s):
-                if not simulation.loop.paused:  # for a checkpoint that is due: there is none of a walk
-                    raise WalkError("it ended earlier than the run")
-            if reads.failure is not None:
-                raise reads.failure
-            if simulation.engine.reads is reads:
-                arrive(reads)
+                if not simulation.loop.paused:  # for a checkpoint that is due: a replay writes none
+                    raise ReplayError("it ended earlier than the run")
+            if read_log.failure is not None:
+                raise read_log.failure
+            if simulation.engine.read_log is read_log:
+                arrive(read_log)
         except Exception as error:  # of whatever came of numbers that are another run's
-            why = error if isinstance(error, WalkError) else "other things happened than in the run"
+            why = error if isinstance(error, ReplayError) else "other things happened than in the run"
             raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: {why}") from error
 
 
@@ -283,7 +284,7 @@ def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[st
     ]
 
 
-def fork_of(earlier: Earlier | None) -> dict[str, Any] | None:
+def fork_of(earlier: ResumableRun | None) -> dict[str, Any] | None:
     """What a summary says of a fork, also of one that goes on: which run it is one of, and since when."""
     if earlier is None:
         return None
@@ -293,7 +294,7 @@ def fork_of(earlier: Earlier | None) -> dict[str, Any] | None:
     return {"of": earlier.name, "at": earlier.fork_s}
 
 
-def other_future(earlier: Earlier | None) -> pa.Table | None:
+def other_future(earlier: ResumableRun | None) -> pa.Table | None:
     """What the clients of a fork's parent are judged by, later than the fork; None where it is not known."""
     if earlier is None:
         return None

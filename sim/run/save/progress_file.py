@@ -59,8 +59,8 @@ class Note(BaseModel):
         new.replace(folder / PROGRESS)
 
 
-def noted(folder: Callable[[], Path], show: Show | None) -> Show:
-    """A `show` that notes progress in a folder, about once a second, and then does what `show` does."""
+def saving_progress(folder: Callable[[], Path], show: Show | None) -> Show:
+    """A `show` that writes progress into a folder, about once a second, and then calls the given `show`."""
     curve: list[tuple[float, float]] = []
     written_s = 0.0
 

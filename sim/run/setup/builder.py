@@ -226,7 +226,7 @@ class _Builder:
 
         def fresh() -> Client:
             compute.forget()
-            kind = form_of(protocol.learner, simulation.settings)
+            kind = form_of(protocol.method, simulation.settings)
             return made(kind, name, context, compute, simulation.settings)
 
         returns = self.rejoins.get(index, [])

@@ -69,7 +69,7 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
     plans: tuple[ServerPlan, ...] = ()
     if not scenario.protocol.alone:
         names, protocol = [client_name(index) for index in range(count)], scenario.protocol
-        plans = servers_of(protocol.learner, protocol.settings, names, partition.clusters)
+        plans = servers_of(protocol.method, protocol.settings, names, partition.clusters)
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
     _try_single_samples(scenario, dataset, settings, own.train)
     data = ClientData(
@@ -115,7 +115,7 @@ def _try_single_samples(
 def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple[LearningSettings, ...]:
     """How each client trains; those with the same model share one object."""
     model, shape = scenario.model, dataset.input_shape
-    parts = scenario.protocol.learner.parts
+    parts = scenario.protocol.method.parts
     each, options = ["common"] * scenario.clients.count, {"common": dict[str, Any]()}
     if isinstance(model, Decoupled):
         each = _backbones(scenario, model, folder)
@@ -145,7 +145,7 @@ def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -
     """How the clients with models of this architecture train."""
     training, protocol = scenario.training, scenario.protocol
     augmentation = _augmentation(scenario, dataset)
-    objective = objective_of(protocol.learner, protocol.settings)
+    objective = objective_of(protocol.method, protocol.settings)
     for problem in unfit(scenario.data.task, scenario.run.metrics or (), dataset.test_y.numpy(), objective):
         raise UserError(f"run.metrics: {problem}")
     if objective is None:
@@ -190,7 +190,7 @@ def _require_classes(scenario: Scenario, dataset: Dataset) -> None:
 def _require_heterogeneous(scenario: Scenario, model: Decoupled) -> None:
     """UserError unless models of different architectures can take part."""
     backbones, newcomers = list(model.backbones), scenario.clients.newcomers
-    if not scenario.protocol.learner.heterogeneous:
+    if not scenario.protocol.method.heterogeneous:
         raise UserError(
             f'model.backbones = {backbones}: protocol.name = "{scenario.protocol.name}" mixes whole '
             "models, so that all clients need the same backbone; name one"

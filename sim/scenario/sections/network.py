@@ -9,13 +9,13 @@ from actors.settings.base import SettingError, Settings, at_least_one, default
 from actors.settings.members import Groups, Members, is_one_client
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
 from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
-from sim.world.cuts import NetworkPartition
 from sim.world.latency import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
 from sim.world.loss import NO_LOSS, Loss
 from sim.world.membership.kinds import Membership
 from sim.world.network_model import ConnectionClass, ConnectionModel, NetworkModel
 from sim.world.participants import Participants
+from sim.world.partitions import NetworkPartition
 
 
 class ServerLinks(Settings):
@@ -184,7 +184,7 @@ class Network(Settings):
 
     def build(self, participants: Participants) -> NetworkModel:
         """The network between these clients and servers. UserError."""
-        cuts = [cut.build(number, participants) for number, cut in enumerate(self.partition)]
+        partitions = [each.build(number, participants) for number, each in enumerate(self.partition)]
         uplink_bps = bandwidth_of_each("uplink", self.uplink, participants)
         downlink_bps = bandwidth_of_each("downlink", self.downlink, participants)
         drawn = participants.names if self.server is None else participants.clients
@@ -196,7 +196,7 @@ class Network(Settings):
             self._link(None, participants),
             classes=tuple([self._class(number, participants) for number in range(len(self.classes))]),
             bandwidths=bandwidths,
-            cuts=tuple([cut for cut in cuts if cut is not None]),
+            partitions=tuple([each for each in partitions if each is not None]),
             backlog=self.queue_limit,
             uplink_queue_bytes=self.uplink_queue,
         )

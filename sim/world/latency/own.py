@@ -51,7 +51,7 @@ class OwnLatencies:
         about = partial(self.about, pair, time_s)
         value = self._section.asked(
             about,
-            rng=self._generator.at(draws.key, draws.place),
+            rng=self._generator.at(draws.key, draws.position),
             sender=self._numbers[pair[0]],
             receiver=self._numbers[pair[1]],
             time=time_s,

@@ -1,4 +1,4 @@
-"""The pending graph: computations that nobody has needed yet, and what they will put into rows of pools."""
+"""The graph of pending computations: those whose results nobody has needed yet."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 LEVELS_PER_PHASE = 1 << 16
-"""More than arithmetic between two jobs can be deep."""
+"""Levels from one job to the next: more than the longest chain of arithmetic between two jobs has."""
 
 
 class GraphNode:
     """A computation that nobody has needed yet.
 
-    It is held by its output slots only and knows them weakly: when the last handle goes, the node goes, and
-    work that nobody can read is never done.
+    Only its output slots hold a reference to it, and it holds weak ones to them. So when the last handle on
+    its outputs goes, it goes as well: work that nobody can read is never done.
     """
 
     __slots__ = ("__weakref__", "group", "inputs", "level", "outputs", "payload")
@@ -27,8 +27,8 @@ class GraphNode:
         self.group = group
         self.inputs = inputs
         self.payload = payload
-        # Behind the deepest input that is still pending: nodes of a level do not depend on each other. A job
-        # begins a phase, so that jobs meet in one call whatever arithmetic lies before each of them.
+        # One more than that of the deepest pending input: nodes of a level do not need each other. That of
+        # jobs is rounded up to the next phase: so they share a call, whatever arithmetic comes before each.
         level: int = 0
         for slot in inputs:
             node = slot.node
@@ -62,7 +62,7 @@ class Slot:
 
 
 class Coefficient:
-    """A factor whose value is itself a pending scalar: `number` times the scalar slot `scalar`."""
+    """A factor that is a scalar which may be pending: `number` times that of the slot `scalar`."""
 
     __slots__ = ("number", "scalar")
 

@@ -52,8 +52,8 @@ class Operation(ABC):
         all must be as it was: they are tried again, fewer at a time.
         """
 
-    def walk(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
-        """What `run` does to rows, without computing: the rows that it takes, None for each other output."""
+    def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
+        """Take the rows that `run` would, without computing: returns them, and None for each other output."""
         return (None,) * len(nodes[0].outputs)
 
     @property
@@ -233,9 +233,9 @@ class Train(Operation):
         self._train(jobs, [jobs[0].steps], params, state, pull, weights)
         return (Rows(self.pool, [row]),) if state is None else (Rows(self.pool, [row]), state)
 
-    def walk(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
+    def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
         if len(nodes) > 1:
-            return super().walk(nodes)
+            return super().take_rows(nodes)
         nodes[0].inputs = ()
         taken = Rows(self.pool, self.pool.take(1))
         return (taken, None) if self.optimizer.slots else (taken,)

@@ -323,8 +323,8 @@ def _prepared(
             engine.flush()
 
         first = GraphNode(operation, inputs, numbers)
-        engine.reads.arrive(engine.flushes)
-        found, is_tuple = engine.reads.plain(lambda: operation.trial(operation.inputs([first])))
+        engine.read_log.arrive(engine.flushes)
+        found, is_tuple = engine.read_log.plain(lambda: operation.trial(operation.inputs([first])))
         results = tuple([Shape(*shape) for shape in found])
     if not results:
         raise ValueError(f"{function} returns nothing; {_ALLOWED}")

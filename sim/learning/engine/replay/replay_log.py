@@ -1,7 +1,7 @@
 """The one door through which numbers leave the device, and the log of all that went through it.
 
 What a run does depends on computed numbers only where something reads one. With the log of these reads it can
-be walked through again: the same code runs, takes and gives back the same rows, and computes nothing.
+be replayed: the same code runs, takes and gives back the same rows, and computes nothing.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Arrays = dict[str, np.ndarray]
 _INLINE_BYTES = 16  # of one read; what is longer stands once in the log, and then by its digest
 _RECENT_BYTES = 64 << 20  # of longer ones that may be referred to
 _FRAME_BYTES = 1 << 16
-_DIGEST, _CUT = 1, 2  # codes of records
+_DIGEST, _SPLIT = 1, 2  # codes of records
 META = torch.device("meta")  # of tensors that have a shape and no numbers
 
 
-class WalkError(RuntimeError):
-    """A walk does not fit the log of the run that it walks through."""
+class ReplayError(RuntimeError):
+    """A replay does not fit the log of the run that it repeats."""
 
 
-class Reads:
+class ReadLog:
     """Computes what is read, and keeps no log."""
 
-    walking = False
+    is_replay = False
 
     def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
         """The float32 numbers of a row, on `device`."""
@@ -45,23 +45,23 @@ class Reads:
         return find()
 
     def plain(self, find: Callable[[], Any]) -> Any:
-        """A text, a number, or lists of such, that is found on the device; or the ValueError that comes."""
+        """A text, a number, or lists of these, found on the device. Raises the ValueError of `find`."""
         return find()
 
-    def cut(self, batches: int) -> None:
-        """A call had not memory enough, after so many that had."""
+    def note_split(self, batches: int) -> None:
+        """After so many calls, one ran out of memory and was split."""
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Have all that was read so far outlive the process."""
 
     def arrive(self, flushes: int) -> None:
-        """Something is about to be computed, after so many flushes: a walk may have come to its end."""
+        """Something is about to be computed, after so many flushes: a replay may have come to its end."""
 
     def close(self) -> None:
         """Nothing is read any more."""
 
 
-class LoggedReads(Reads):
+class RecordedReadLog(ReadLog):
     """Writes down what is computed. When that fails, the run goes on without a log: `failure` says why."""
 
     def __init__(self, journal: Journal, recent: _Recent | None = None, count: int = 0) -> None:
@@ -99,16 +99,16 @@ class LoggedReads(Reads):
         self._write([found, True])
         return found
 
-    def cut(self, batches: int) -> None:
-        self._write(msgpack.ExtType(_CUT, batches.to_bytes(8, "little")))
+    def note_split(self, batches: int) -> None:
+        self._write(msgpack.ExtType(_SPLIT, batches.to_bytes(8, "little")))
 
     def _write(self, record: Any) -> None:
         self.count += 1
         self._buffer += msgpack.packb(record)
         if len(self._buffer) >= _FRAME_BYTES:
-            self.settle()
+            self.flush()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         if self._buffer and self.failure is None:
             try:
                 self._journal.append(bytes(self._buffer))
@@ -118,32 +118,32 @@ class LoggedReads(Reads):
 
     def synced(self) -> int:
         """Have it all outlive a power cut; returns the bytes of the log. Raises OSError."""
-        self.settle()
+        self.flush()
         if self.failure is not None:
             raise self.failure
         self._journal.sync()
         return self._journal.size
 
     def close(self) -> None:
-        self.settle()
+        self.flush()
         self._journal.close()
 
 
-class WalkedReads(Reads):
-    """Gives what the log of a run says, and computes nothing. WalkError where another thing is asked for."""
+class ReplayedReadLog(ReadLog):
+    """Returns what the log of a run says, and computes nothing. ReplayError if something else is read."""
 
-    walking = True
+    is_replay = True
 
     def __init__(
         self,
         frames: Iterable[bytes],
         *,
         flushes: int | None = None,
-        arrive: Callable[[WalkedReads], None] | None = None,
+        arrive: Callable[[ReplayedReadLog], None] | None = None,
     ) -> None:
         """`arrive` is called where anything is computed after the last record and so many `flushes`."""
         self.count = 0  # of records that were asked for
-        self.failure: WalkError | None = None
+        self.failure: ReplayError | None = None
         self._flushes = flushes
         self._on_arrival = arrive
         self.recent = _Recent()
@@ -184,9 +184,9 @@ class WalkedReads(Reads):
             raise ValueError(found)
         return found
 
-    def was_cut(self, batches: int) -> bool:
-        """Whether the call after so many had not memory enough."""
-        if self._next != msgpack.ExtType(_CUT, batches.to_bytes(8, "little")):
+    def was_split(self, batches: int) -> bool:
+        """Whether the call after so many ran out of memory and was split."""
+        if self._next != msgpack.ExtType(_SPLIT, batches.to_bytes(8, "little")):
             return False
         self._take()
         return True
@@ -199,12 +199,12 @@ class WalkedReads(Reads):
         self._next = next(self._records, _END)
         return record
 
-    def _unfit(self, wanted: str) -> WalkError:
+    def _unfit(self, wanted: str) -> ReplayError:
         return self._failed(f"read number {self.count:,} of the log is not {wanted}, which is asked for")
 
-    def _failed(self, problem: str) -> WalkError:
+    def _failed(self, problem: str) -> ReplayError:
         """Who asked may be an actor, whose errors end nobody else."""
-        self.failure = self.failure or WalkError(problem)
+        self.failure = self.failure or ReplayError(problem)
         return self.failure
 
 
@@ -212,7 +212,7 @@ _END = object()
 
 
 class _Recent:
-    """The longer rows that were read last, by digest; a walk knows the same ones as the run did."""
+    """The longer rows that were read last, by digest; a replay keeps the same ones as the run did."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[bytes, bytes] = OrderedDict()

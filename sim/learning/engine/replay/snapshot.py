@@ -1,4 +1,4 @@
-"""The rows that an engine holds: let go of for a walk through a run, kept, and put back to go on from."""
+"""The rows that an engine holds: saved, dropped for a replay, and put back to compute again."""
 
 import gc
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.engine import Engine
-from sim.learning.engine.replay.replay_log import META, Reads, WalkedReads, WalkError
+from sim.learning.engine.replay.replay_log import META, ReadLog, ReplayedReadLog, ReplayError
 from sim.learning.engine.vector_pool import index_tensor
 
 
@@ -31,9 +31,9 @@ def collect(engine: Engine) -> None:
         engine.pools[width].order_free(count)
 
 
-def walk(engine: Engine, reads: WalkedReads) -> None:
-    """Have an engine compute nothing from now on: what is read is what the log of an earlier run says."""
-    engine.reads = reads
+def start_replay(engine: Engine, read_log: ReplayedReadLog) -> None:
+    """Compute nothing from now on: every read returns what the log of an earlier run says."""
+    engine.read_log = read_log
     for pool in engine.pools.values():
         pool.move_to(META)
 
@@ -46,14 +46,14 @@ def stored(engine: Engine) -> dict[int, Stored]:
     }
 
 
-def compute_from(engine: Engine, there: Mapping[int, Stored], reads: Reads) -> None:
-    """After a walk: compute from now on, from these rows. WalkError where the run held other ones."""
-    if engine.pools.keys() != there.keys():
-        raise WalkError("other vectors are held than in the run")
+def compute_from(engine: Engine, rows: Mapping[int, Stored], read_log: ReadLog) -> None:
+    """After a replay: compute from now on, from these rows. ReplayError where the run held other ones."""
+    if engine.pools.keys() != rows.keys():
+        raise ReplayError("other vectors are held than in the run")
     for width, pool in engine.pools.items():
-        if not np.array_equal(pool.free, there[width].free.numpy()):
-            raise WalkError(f"other vectors of {width:,} numbers are held than in the run")
+        if not np.array_equal(pool.free, rows[width].free.numpy()):
+            raise ReplayError(f"other vectors of {width:,} numbers are held than in the run")
     for width, pool in engine.pools.items():
         pool.move_to(engine.device)
-        pool.data[index_tensor(pool.held, engine.device)] = there[width].rows.to(engine.device)
-    engine.reads = reads
+        pool.data[index_tensor(pool.held, engine.device)] = rows[width].rows.to(engine.device)
+    engine.read_log = read_log

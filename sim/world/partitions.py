@@ -15,12 +15,12 @@ from sim.world.participants import Participants
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A cut of the network during `start_s <= time < end_s` (seconds of virtual time), in one of two forms.
+class ScheduledPartition:
+    """A partition of the network, in one of two forms, during `start_s <= time < end_s` (virtual seconds).
 
     groups: names of different groups cannot reach each other. Names in no group reach everybody.
     sources, targets: messages from a source to a target are lost. The other direction stays open.
-    period_s, cut_share: a flapping cut holds for the first `cut_share` of each period from the start on.
+    period_s, active_share: a flapping one holds for the first `active_share` of each period from the start.
     """
 
     start_s: float
@@ -29,7 +29,7 @@ class Cut:
     sources: frozenset[str] = frozenset()
     targets: frozenset[str] = frozenset()
     period_s: float = math.inf
-    cut_share: float = 1.0
+    active_share: float = 1.0
 
     @cached_property
     def _group_of(self) -> dict[str, int]:
@@ -39,7 +39,7 @@ class Cut:
         """Whether it holds at this time."""
         if not self.start_s <= time_s < self.end_s:
             return False
-        return (time_s - self.start_s) % self.period_s < self.period_s * self.cut_share
+        return (time_s - self.start_s) % self.period_s < self.period_s * self.active_share
 
     def separates(self, sender: str, receiver: str) -> bool:
         """Whether nothing from `sender` reaches `receiver` while it holds."""
@@ -92,8 +92,8 @@ class NetworkPartition(Settings):
             raise SettingError("to", self.to, "cuts a client off from itself; must name another one")
         return self
 
-    def build(self, number: int, participants: Participants) -> Cut | None:
-        """Entry `number` as a cut. None if one side of it is empty. UserError."""
+    def build(self, number: int, participants: Participants) -> ScheduledPartition | None:
+        """The partition of entry `number`. None if one side of it is empty. UserError."""
         groups: tuple[tuple[str, ...], ...] = ()
         if self.groups is not None:
             groups = participants.groups(self.groups, f"network.partition.{number}.groups")
@@ -106,7 +106,9 @@ class NetworkPartition(Settings):
         period_s, share = (
             (math.inf, 1.0) if self.flapping is None else (self.flapping.period, self.flapping.share)
         )
-        return Cut(self.start, self.end, groups, frozenset(sources), frozenset(targets), period_s, share)
+        return ScheduledPartition(
+            self.start, self.end, groups, frozenset(sources), frozenset(targets), period_s, share
+        )
 
     def _drawn(self, share: float, number: int, participants: Participants) -> tuple[tuple[str, ...], ...]:
         """The names that are cut off, and all others."""
@@ -119,17 +121,17 @@ class NetworkPartition(Settings):
         return away, tuple([name for name in participants.names if coins.get(name, 1.0) >= share])
 
 
-class Cuts:
-    """All cuts of a run."""
+class ScheduledPartitions:
+    """All partitions of a run."""
 
-    def __init__(self, cuts: Sequence[Cut] = ()) -> None:
-        self._cuts = cuts
-        self._first_start_s = min((cut.start_s for cut in cuts), default=math.inf)
-        self._last_end_s = max((cut.end_s for cut in cuts), default=-math.inf)
+    def __init__(self, partitions: Sequence[ScheduledPartition] = ()) -> None:
+        self._partitions = partitions
+        self._first_start_s = min((each.start_s for each in partitions), default=math.inf)
+        self._last_end_s = max((each.end_s for each in partitions), default=-math.inf)
 
     def separate(self, sender: str, receiver: str, time_s: float) -> bool:
         """Whether nothing from `sender` can reach `receiver` at `time_s`."""
-        # Mostly there is no cut at all; the network asks twice for every message.
+        # Mostly there is no partition at all; the network asks twice for every message.
         if not self._first_start_s <= time_s < self._last_end_s:
             return False
-        return any(cut.is_on(time_s) and cut.separates(sender, receiver) for cut in self._cuts)
+        return any(each.is_on(time_s) and each.separates(sender, receiver) for each in self._partitions)
