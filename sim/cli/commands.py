@@ -6,6 +6,7 @@ Modules that import torch are imported inside the commands that need them, so th
 """
 
 import json
+import warnings
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -207,6 +208,8 @@ def watch(
         with bound(directory, port) as place, answering(raise_interrupted), suppress(KeyboardInterrupt):
             host, number = place.getsockname()
             typer.echo(f"http://{host}:{number}/")
+            # Ctrl-C may come before it is.
+            warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")
             server_of(directory).run(sockets=[place])
 
 
