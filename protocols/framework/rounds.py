@@ -69,7 +69,6 @@ class Rounds(Component, RoundMessages):
         self._not_waiting: frozenset[str] = frozenset()
         # Who was told a model of a later round, in which this client said that it waits for nobody.
         self._left_out: dict[str, int] = {}
-        client._rounds = self
 
     def announce(self) -> None:
         """Tell all neighbours this client's model for the present round."""

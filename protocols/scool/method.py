@@ -29,7 +29,7 @@ class SCooL(Client):
 
     def begin(self) -> None:
         self.weights_are_shares = self.settings.prior == "attention"
-        self.rounds = self._rounds = RoundMessages(self)
+        self.rounds = RoundMessages(self)
         self.posterior = Posterior(self, self.settings)
         self.evaluations = PeerEvaluations(self, self.settings, self.posterior)
         self.descent = Descent(self, self.settings, self.evaluations)
