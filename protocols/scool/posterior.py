@@ -69,11 +69,15 @@ class PeerState:
 
 
 class Posterior(Component):
-    """The weights w_ij of one client's peers, and what it knows of these peers."""
+    """The weights w_ij of one client's peers, and what it knows of these peers.
 
-    def __init__(self, client: Client, settings: SCooLSettings) -> None:
+    waits: whether an iteration ends with the answers to its own questions.
+    """
+
+    def __init__(self, client: Client, settings: SCooLSettings, *, waits: bool) -> None:
         super().__init__(client)
         self.settings = settings
+        self.waits = waits
         self.known: dict[str, PeerState] = {}
         self.left: dict[str, float] = {}  # peers not kept, with what spoke for them
         self.row: Mapping[str, float] = {}
@@ -164,7 +168,7 @@ class Posterior(Component):
         Nothing speaks for one that was asked for as long, and has yet to evaluate this client's model.
         """
         share, after, iterations = self.settings.keep, self.settings.keep_after, self.client.iterations
-        asked = iterations + (self.settings.mode == "synchronous")  # so many times, if always all
+        asked = iterations + self.waits  # so many times, if always all
         if share is None or self.prior is None or asked < after:
             return
         for peer in self.targets():
