@@ -191,13 +191,9 @@ class MAPL(MaplClient):
 
     def begin(self) -> None:
         super().begin()
+        near, patience_s, told = self.neighbours, self.settings.patience, self.round_knowledge
         self.rounds = Rounds(
-            self,
-            self.settings.patience,
-            announced=self.round_knowledge,
-            neighbours=self.neighbours.names,
-            missed=self.neighbours.give_up,
-            refuses=self.neighbours.refuses,
+            self, patience_s, announced=told, neighbours=near.names, missed=near.give_up, refuses=near.refuses
         )
 
     async def step(self) -> None:
