@@ -1,7 +1,8 @@
 """An actor: a name, a mailbox, handlers that run one at a time, and behaviour of its own beside them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -209,6 +210,13 @@ class Actor:
     def status(self) -> ActorStatus:
         """The actor's state for observers, in words and numbers."""
         return ActorStatus(self)
+
+    @contextmanager
+    def _borrowed_rounds(self) -> Iterator[RoundMessages]:
+        """What it tells for rounds; an actor that knows none is lent some until this ends."""
+        before = self._rounds
+        yield before or RoundMessages(self)
+        self._rounds = before
 
     def _progress(self) -> str | None:
         """How far `run` is, in words."""

@@ -36,7 +36,7 @@ def mark_of(envelope: Envelope) -> RoundMark:
 
 
 class RoundMessages:
-    """The messages of one actor's rounds: those that it tells, and those that it gets.
+    """The messages of one actor's rounds: those that it tells, and those that it gets; the latest made counts.
 
     number: of the present round. awaited: peers that this actor waits for in this round, or has heard.
     delayed_s: for how long lost messages have kept it waiting in this round, or in the one before until
@@ -63,6 +63,7 @@ class RoundMessages:
         self._handled: dict[tuple[str, str], tuple[int, ...]] = {}  # by class and sender: the last two rounds
         # By class and sender: the round of which its question was told again.
         self._handled_late: dict[tuple[str, str], int] = {}
+        actor._rounds = self
 
     def begin_round(self, number: int) -> None:
         """Go on to round `number`. What each peer was told is kept for the round before, and no longer."""

@@ -7,16 +7,26 @@ long as its iteration takes, and in bad weather that costs more than collaborati
 """
 
 from collections.abc import Sequence
+from typing import final
 
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
-from protocols.mapl import MAPL
+from protocols.mapl.method import MAPL, MAPLAsynchronous
 
 
+@final
+class MaplPlusAsynchronous(MAPLAsynchronous):
+    """MAPL+ without rounds."""
+
+    mixed = ("prototypes", "backbone")
+
+
+@final
 class MaplPlus(MAPL):
-    """xi_i and theta_i <- w_ii (own) + sum_j w_ij (j's)."""
+    """MAPL+ in rounds: xi_i and theta_i <- w_ii (own) + sum_j w_ij (j's)."""
 
     heterogeneous = False
-    mixed = ("prototypes", "backbone")
+    mixed = MaplPlusAsynchronous.mixed
+    asynchronous = MaplPlusAsynchronous
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:

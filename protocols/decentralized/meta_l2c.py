@@ -26,7 +26,7 @@ small however large the model is. Its steps have the length r. Whoever is not mi
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, final
 
 import numpy as np
 import torch
@@ -122,8 +122,8 @@ def joined(update: Tensor, phi: Tensor) -> Tensor:
     return torch.cat([update, phi])
 
 
-class MetaL2C(Client):
-    """meta-L2C in rounds; `MetaL2CAsynchronous` is its form without."""
+class WeighedUpdates(Client):
+    """What both forms of meta-L2C share."""
 
     Settings = MetaL2CSettings
     settings: MetaL2CSettings
@@ -151,15 +151,6 @@ class MetaL2C(Client):
         self.worth: dict[str, list[Scalar]] = {}  # weights until `sparse_after`
         self.dropped: dict[str, float] = {}  # who is not mixed with any more, with its mean weight
         self.round_trips.wait_at_first(self.settings.patience)
-        self._begin_rounds()
-
-    def _begin_rounds(self) -> None:
-        """Set up the rounds."""
-        self.rounds = Rounds(self, self.settings.patience, announced=self._announced)
-
-    def _announced(self) -> RoundModel:
-        """The message to the neighbours in a round."""
-        return RoundModel(self.told(), len(self.peers), self.now)
 
     def told(self) -> Vector:
         """The last update, or none from one that trains no more, and the encoder."""
@@ -173,12 +164,6 @@ class MetaL2C(Client):
         steps = settings.local_steps or settings.local_epochs * self.compute.steps_per_epoch
         return await self.train(steps, fresh_optimizer=True)
 
-    async def step(self) -> None:
-        self.update = await self.local_update()
-        self.rounds.announce()
-        models = await self.rounds.gather()
-        await self.aggregate({peer: model.params for peer, model in models.items()})
-
     async def aggregate(self, received: Mapping[str, Vector]) -> None:
         """Mix the updates by their weights, and improve the encoder."""
         [width] = self.params.shape
@@ -188,8 +173,8 @@ class MetaL2C(Client):
         self.params = self.params + mix(list(zip(weights, updates, strict=True)))
         latest = dict(zip(mixed, weights[1:], strict=True))
         self.choose(latest)
-        kept = self._kept_shares()
-        self.shares = {peer: share for peer, share in (kept | latest).items() if peer not in self.dropped}
+        known = self.shares | latest
+        self.shares = {peer: share for peer, share in known.items() if peer not in self.dropped}
         if mixed and self.settings.encoder_rate and not self.finished:
             gradient = await self.gradient(self.params, on="validation")
             slope = self.apply(encoder_slope, self.phi, self.signs, gradient, *updates, **self.encoder)
@@ -224,10 +209,6 @@ class MetaL2C(Client):
         """With how many of so many neighbours this client mixes."""
         return max(1, round(self.settings.kept * count))
 
-    def _kept_shares(self) -> dict[str, Scalar]:
-        """Weights of before that hold on beside those of a round: none."""
-        return {}
-
     def peer_changed(self, peer: str, up: bool) -> None:
         super().peer_changed(peer, up)
         if up:
@@ -243,10 +224,12 @@ class MetaL2C(Client):
         return dict(self.shares)
 
 
-class MetaL2CAsynchronous(MetaL2C):
+@final
+class MetaL2CAsynchronous(WeighedUpdates):
     """meta-L2C without rounds: updates are mixed as they arrive."""
 
-    def _begin_rounds(self) -> None:
+    def begin(self) -> None:
+        super().begin()
         self.arrived: dict[str, LatestUpdate] = {}
 
     async def run(self) -> None:
@@ -261,9 +244,6 @@ class MetaL2CAsynchronous(MetaL2C):
         arrived, self.arrived = self.arrived, {}
         await self.aggregate({peer: arrived[peer].params for peer in sorted(arrived)})
 
-    def _kept_shares(self) -> dict[str, Scalar]:
-        return self.shares  # each arrives at its own pace
-
     async def on_message(self, message: object, sender: str) -> None:
         match message:
             case LatestUpdate(_, time):
@@ -276,10 +256,30 @@ class MetaL2CAsynchronous(MetaL2C):
             self.arrived.pop(peer, None)
 
 
+@final
+class MetaL2C(WeighedUpdates):
+    """meta-L2C in rounds."""
+
+    collected = (RoundModel,)
+    asynchronous = MetaL2CAsynchronous
+
+    def begin(self) -> None:
+        super().begin()
+        self.rounds = Rounds(self, self.settings.patience, announced=self._announced)
+
+    def _announced(self) -> RoundModel:
+        """What the neighbours are told in a round."""
+        return RoundModel(self.told(), len(self.peers), self.now)
+
+    async def step(self) -> None:
+        self.update = await self.local_update()
+        self.rounds.announce()
+        models = await self.rounds.gather()
+        self.shares = {}  # weights are of one round; without rounds each holds until the peer's next update
+        await self.aggregate({peer: model.params for peer, model in models.items()})
+
+
 def common_rng(seed: int) -> np.random.Generator:
     """A generator from which all clients draw the same numbers, without a message."""
     digest = hashlib.blake2b(f"meta-l2c {seed}".encode(), digest_size=8).digest()
     return np.random.Generator(np.random.Philox(int.from_bytes(digest, "little")))
-
-
-MetaL2C.asynchronous = MetaL2CAsynchronous  # which has to come after the class that it extends

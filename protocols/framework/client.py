@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
-from actors.delivery.round_messages import RoundMessages
 from protocols.framework.coalition import Coalition
 from protocols.framework.compute import Compute
 from protocols.framework.context import ClientContext
@@ -71,28 +70,26 @@ class Client(Node):
         wanted = self.context.newcomers
         if not wanted.peers:
             return
-        rounds = self._rounds
-        messages = self._rounds = rounds or RoundMessages(self)  # by which lost models are asked for again
         models: list[Vector] = []
         newcomers: set[str] = set()
         attempts = 0
-        while not models and attempts < _ATTEMPTS_TO_START:
-            others = [peer for peer in self.senders if peer not in newcomers]
-            chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)
-            asked = [others[int(index)] for index in chosen]
-            for peer in asked:
-                self.tell(peer, ModelWanted())
-            found = await messages.collect(CurrentModel, asked, wanted.patience, where=lambda mark: True)
-            answers = {peer: cast(CurrentModel, envelope.message) for peer, envelope in found.items()}
-            models = [answer.params for answer in answers.values() if answer.params is not None]
-            newcomers |= answers.keys()
-            if not answers:
-                attempts += 1
-                if newcomers and not asked:  # by then some of them have started
-                    await self.sleep(wanted.patience)
-                newcomers.clear()
-        self._rounds = rounds
-        self._mailbox.discard(CurrentModel)
+        with self._borrowed_rounds() as messages:  # by which lost models are asked for again
+            while not models and attempts < _ATTEMPTS_TO_START:
+                others = [peer for peer in self.senders if peer not in newcomers]
+                chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)
+                asked = [others[int(index)] for index in chosen]
+                for peer in asked:
+                    self.tell(peer, ModelWanted())
+                found = await messages.collect(CurrentModel, asked, wanted.patience, where=lambda mark: True)
+                answers = {peer: cast(CurrentModel, envelope.message) for peer, envelope in found.items()}
+                models = [answer.params for answer in answers.values() if answer.params is not None]
+                newcomers |= answers.keys()
+                if not answers:
+                    attempts += 1
+                    if newcomers and not asked:  # by then some of them have started
+                        await self.sleep(wanted.patience)
+                    newcomers.clear()
+        self.discard(CurrentModel)
         if models:
             self.params = mix([(1 / len(models), model) for model in models])
         self.observe("models_at_start", len(models))

@@ -69,7 +69,6 @@ class Rounds(Component, RoundMessages):
         self._not_waiting: frozenset[str] = frozenset()
         # Peers, by the later round for which they were told a model, with the mark that nobody is waited for.
         self._left_out: dict[str, int] = {}
-        client._rounds = self
 
     def announce(self) -> None:
         """Tell all neighbours this client's model for the present round."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import final
 
 from protocols.framework.client import Client
 from protocols.framework.coalition import Coalition
@@ -21,8 +22,8 @@ from protocols.learn_to_collaborate.messages import (
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 
-class LearnToCollaborate(Client):
-    """Learning to Collaborate; its coordinator waits for all clients (synchronous) or for nobody."""
+class CoalitionMember(Client):
+    """What both forms of Learning to Collaborate share: only their coordinators differ."""
 
     Settings = LearnToCollaborateSettings
     settings: LearnToCollaborateSettings
@@ -150,3 +151,19 @@ class LearnToCollaborate(Client):
 
     def evaluated(self) -> Mapping[str, Vector]:
         return {"coalition": self.params, **self.front_models}
+
+
+@final
+class LearnToCollaborateAsynchronous(CoalitionMember):
+    """Learning to Collaborate with a coordinator that goes on without gradients that are late."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.coordinator.search.limit_s = self.settings.time_limit
+
+
+@final
+class LearnToCollaborate(CoalitionMember):
+    """Learning to Collaborate with a coordinator that waits for all gradients of a round."""
+
+    asynchronous = LearnToCollaborateAsynchronous

@@ -35,6 +35,8 @@ class ParetoSearch(Component):
     """The front of one coordinator, which it learns from all clients' gradients, and searches."""
 
     front: ParetoFront
+    limit_s: float | None = None
+    """How long the gradients of a round are waited for; None: until all have come."""
 
     def __init__(
         self,
@@ -104,10 +106,9 @@ class ParetoSearch(Component):
 
     async def wait_for_gradients(self) -> None:
         """Until all that are under way have come, or time is up."""
-        limit_s = None if self.settings.mode == "synchronous" else self.settings.time_limit
         under_way = [task for task in self.at_work.values() if not task.done()]
         if under_way:
-            await asyncio.wait(under_way, timeout=limit_s)
+            await asyncio.wait(under_way, timeout=self.limit_s)
 
     async def contribute(self, client: str, shares: Shares, model: Vector) -> None:
         """One client's gradient of a round."""

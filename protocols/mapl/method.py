@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from functools import reduce
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -20,12 +20,11 @@ from protocols.shared.local_losses import PersonalizedModelLoss
 K = TypeVar("K", bound=Knowledge)
 
 
-class MAPL(Client):
-    """MAPL, synchronous and asynchronous."""
+class MaplClient(Client):
+    """What both forms of MAPL share."""
 
     Settings = MaplSettings
     settings: MaplSettings
-    collected = (RoundKnowledge,)
     parts = ("projection", "prototypes")
     heterogeneous = True
     two_way = True
@@ -49,21 +48,13 @@ class MAPL(Client):
     def begin(self) -> None:
         self.passes = 0
         self.neighbours = Neighbours(self)
-        if self.settings.mode == "synchronous":
-            self.rounds = Rounds(
-                self,
-                self.settings.patience,
-                announced=self.round_knowledge,
-                neighbours=self.neighbours.names,
-                missed=self.neighbours.give_up,
-                refuses=self.neighbours.refuses,
-            )
 
     async def on_start(self) -> None:
         self.neighbours.come_back()
         await super().on_start()
 
-    async def step(self) -> None:
+    async def train_alone(self) -> None:
+        """PML: a pass of this client's own."""
         if not self.neighbours.begun:
             self.neighbours.begin()
         update = await self.train(
@@ -72,13 +63,9 @@ class MAPL(Client):
         )
         self.params = self.params + update
         self.passes += 1
-        if self.settings.mode == "synchronous":
-            self.rounds.announce()
-            self.neighbours.take_round(await self.rounds.gather())
-        else:
-            knowledge = self.knowledge(Knowledge)
-            for peer in self.neighbours.shares:
-                self.tell(peer, knowledge)
+
+    def collaborate(self) -> None:
+        """CGL if there are new heads enough, and mixing."""
         if self.warm and len(self.neighbours.new_heads) >= self.heads_wanted:
             self.update_weights()
         self.mix()
@@ -94,10 +81,6 @@ class MAPL(Client):
         parts = {name: self.part(self.params, name) for name in self.mixed}
         head = self.part(self.params, "head") if self.warm else None
         return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.passes, self.now)
-
-    def round_knowledge(self) -> RoundKnowledge:
-        """The message to the neighbours in a round."""
-        return self.knowledge(RoundKnowledge)
 
     def heard(self, message: object, sender: str) -> bool:
         """Take peers' knowledge at once when it arrives, even while this client trains."""
@@ -187,3 +170,38 @@ class MAPL(Client):
 
     def weights(self) -> Mapping[str, float]:
         return self.neighbours.shares
+
+
+class MAPLAsynchronous(MaplClient):
+    """MAPL without rounds: what a client knows is told when it knows it."""
+
+    async def step(self) -> None:
+        await self.train_alone()
+        knowledge = self.knowledge(Knowledge)
+        for peer in self.neighbours.shares:
+            self.tell(peer, knowledge)
+        self.collaborate()
+
+
+class MAPL(MaplClient):
+    """MAPL in rounds: algorithm 3."""
+
+    collected = (RoundKnowledge,)
+    asynchronous: ClassVar[type[Client] | None] = MAPLAsynchronous
+
+    def begin(self) -> None:
+        super().begin()
+        near, patience_s, told = self.neighbours, self.settings.patience, self.round_knowledge
+        self.rounds = Rounds(
+            self, patience_s, announced=told, neighbours=near.names, missed=near.give_up, refuses=near.refuses
+        )
+
+    async def step(self) -> None:
+        await self.train_alone()
+        self.rounds.announce()
+        self.neighbours.take_round(await self.rounds.gather())
+        self.collaborate()
+
+    def round_knowledge(self) -> RoundKnowledge:
+        """What the neighbours are told in a round."""
+        return self.knowledge(RoundKnowledge)

@@ -11,15 +11,15 @@ from protocols.mapl.graph_learning import Neighbourhood, admit
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted
 
 if TYPE_CHECKING:
-    from protocols.mapl.method import MAPL
+    from protocols.mapl.method import MaplClient
 
 
 class Neighbours(Component):
     """The peers to which a client gives weights, and what all peers sent last."""
 
-    def __init__(self, client: MAPL) -> None:
+    def __init__(self, client: MaplClient) -> None:
         super().__init__(client)
-        self.client: MAPL
+        self.client: MaplClient
         self.settings = client.settings
         self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
         self.known: dict[str, Knowledge] = {}  # the latest of every peer that sent some

@@ -1,6 +1,7 @@
 """SCooL's clients without rounds: nobody waits for anybody."""
 
 from collections.abc import Mapping
+from typing import final
 
 from protocols.framework.client import Client
 from protocols.scool.descent import Descent
@@ -10,6 +11,7 @@ from protocols.scool.posterior import Posterior
 from protocols.scool.settings import SCooLSettings
 
 
+@final
 class SCooLAsynchronous(Client):
     """SCooL with any of its priors, without rounds."""
 
@@ -18,7 +20,7 @@ class SCooLAsynchronous(Client):
 
     def begin(self) -> None:
         self.weights_are_shares = self.settings.prior == "attention"
-        self.posterior = Posterior(self, self.settings)
+        self.posterior = Posterior(self, self.settings, waits=False)
         self.evaluations = PeerEvaluations(self, self.settings, self.posterior)
         self.descent = Descent(self, self.settings, self.evaluations)
 

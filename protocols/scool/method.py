@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import final
 
 from actors.delivery.round_messages import RoundMessages
 from protocols.framework.client import Client
@@ -15,6 +16,7 @@ from protocols.scool.posterior import Posterior
 from protocols.scool.settings import SCooLSettings
 
 
+@final
 class SCooL(Client):
     """SCooL with any of its priors, in rounds; `SCooLAsynchronous` is its form without."""
 
@@ -29,8 +31,8 @@ class SCooL(Client):
 
     def begin(self) -> None:
         self.weights_are_shares = self.settings.prior == "attention"
-        self.rounds = self._rounds = RoundMessages(self)
-        self.posterior = Posterior(self, self.settings)
+        self.rounds = RoundMessages(self)
+        self.posterior = Posterior(self, self.settings, waits=True)
         self.evaluations = PeerEvaluations(self, self.settings, self.posterior)
         self.descent = Descent(self, self.settings, self.evaluations)
 

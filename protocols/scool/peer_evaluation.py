@@ -47,7 +47,6 @@ class PeerEvaluations(Component):
         super().__init__(client)
         self.settings = settings
         self.posterior = posterior
-        self.in_rounds = settings.mode == "synchronous"
         self.peer_time = TimeForPeers(client)
         self.silence = Silence(client, settings.patience)
         client.round_trips.wait_at_first(settings.patience)
@@ -89,7 +88,7 @@ class PeerEvaluations(Component):
                 sketch, client.trainable(change), self.posterior.signs, width=self.settings.sketch
             )
         told: dict[str, Beliefs] = {}
-        if self.in_rounds and prior is not None:
+        if self.posterior.waits and prior is not None:
             told = prior.told_all(client.peers)  # what is learned after this belongs to the next round
         latest = Publication(self.progress, iterations, number, client.now, len(client.peers), drawn, told)
         self.published = (*self.published[-1:], latest)
@@ -106,7 +105,7 @@ class PeerEvaluations(Component):
             if client.finished:  # with what has come since
                 latest = replace(latest, progress=self.progress)
         loss = gradient = None
-        has_time = self.in_rounds or self.peer_time.suffices or client.finished  # in rounds all wait anyway
+        has_time = self.posterior.waits or self.peer_time.suffices or client.finished  # those wait anyway
         if request.params is not None and has_time:
             self.peer_time.spend(self.cost)
             loss = await client.loss(request.params, on=self.settings.judged_on)

@@ -69,11 +69,15 @@ class PeerState:
 
 
 class Posterior(Component):
-    """The weights w_ij of one client's peers, and what it knows of these peers."""
+    """The weights w_ij of one client's peers, and what it knows of these peers.
 
-    def __init__(self, client: Client, settings: SCooLSettings) -> None:
+    waits: whether an iteration ends with the answers to its own questions.
+    """
+
+    def __init__(self, client: Client, settings: SCooLSettings, *, waits: bool) -> None:
         super().__init__(client)
         self.settings = settings
+        self.waits = waits
         self.known: dict[str, PeerState] = {}
         self.dropped: dict[str, float] = {}  # peers not kept, with the evidence for them
         self.row: Mapping[str, float] = {}
@@ -164,7 +168,7 @@ class Posterior(Component):
         A peer that was asked for `keep_after` iterations without evaluating this client's model has none.
         """
         share, after, iterations = self.settings.keep, self.settings.keep_after, self.client.iterations
-        asked = iterations + 1 if self.settings.mode == "synchronous" else iterations  # times, if always all
+        asked = iterations + 1 if self.waits else iterations  # times, if always all
         if share is None or self.prior is None or asked < after:
             return
         for peer in self.targets():

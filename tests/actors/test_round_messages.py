@@ -50,7 +50,7 @@ class Both(Actor):
     """How long each round's work takes."""
 
     def begin(self) -> None:
-        self.rounds = self._rounds = RoundMessages(self)
+        self.rounds = RoundMessages(self)
         self.models: list[int] = []
         self.replies: list[int] = []
         self.handled: list[int] = []
@@ -175,7 +175,7 @@ def test_a_mark_says_who_is_waited_for_and_what_was_told_again() -> None:
         transport = Lossy()
         supervisor = Supervisor(transport)
         one, two = Silent("one", transport), Silent("two", transport)
-        rounds, one._rounds, two._rounds = RoundMessages(one), RoundMessages(one), Noting(two)
+        rounds, _ = RoundMessages(one), Noting(two)
         supervisor.start(one)
         supervisor.start(two)
         await asyncio.sleep(1.0)

@@ -7,8 +7,8 @@ import pytest
 
 from protocols.decentralized.mapl_plus import MaplPlus
 from protocols.framework.vectors import Vector
-from protocols.mapl import MAPL
 from protocols.mapl.graph_learning import AUTHORS_CODE, GraphLearning, Neighbourhood, learn_weights
+from protocols.mapl.method import MAPL, MAPLAsynchronous, MaplClient
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import (
@@ -37,7 +37,7 @@ PLUS = ("protocol.name=mapl-plus", 'model.initialisation="shared-backbone"')
 CODE = ("protocol.similarity=per-class", "protocol.degree_gradient=false", "protocol.graph_step=sign")
 
 
-class Still(MAPL):
+class Idle(MaplClient):
     """Two clusters by construction: nobody learns anything, heads and prototypes stay what they are made."""
 
     async def train(self, *args: object, **options: object) -> Vector:
@@ -45,7 +45,17 @@ class Still(MAPL):
         return self.params - self.params
 
 
-class Slow(Still):
+class StillAsynchronous(Idle, MAPLAsynchronous):
+    """Without rounds."""
+
+
+class Still(Idle, MAPL):
+    """In rounds."""
+
+    asynchronous = StillAsynchronous
+
+
+class Slow(MaplClient):
     """As `Still`, but client 0 takes twenty times as long."""
 
     async def train(self, *args: object, **options: object) -> Vector:
@@ -53,16 +63,20 @@ class Slow(Still):
         return self.params - self.params
 
 
-class Blind(Still):
+class Straggler(Slow, MAPLAsynchronous):
+    """Without rounds."""
+
+
+class Blind(StillAsynchronous):
     """Nobody is in its view, though they are there."""
 
     def is_peer(self, name: str) -> bool:
         return False
 
 
-def mapl(world: Simulation, index: int) -> MAPL:
+def mapl(world: Simulation, index: int) -> MaplClient:
     found = learner(world, index)
-    assert isinstance(found, MAPL)
+    assert isinstance(found, MaplClient)
     return found
 
 
@@ -277,7 +291,7 @@ def test_a_few_neighbours_at_first_become_the_cluster_by_exploring() -> None:
 def test_a_straggler_holds_up_nobody() -> None:
     """Asynchronous: the others do as much as without it, and it does its own."""
     done = {}
-    for name in ("Still", "Slow"):
+    for name in ("Still", "Straggler"):
         with ran(
             WORLD[0].replace("iterations = 6", 'duration = "60.5 s"'),
             f"protocol.name={__name__}:{name}",
@@ -288,7 +302,7 @@ def test_a_straggler_holds_up_nobody() -> None:
             done[name] = [learner(world, i).iterations for i in range(6)]
             alike = shares(world)[np.ix_([1, 3, 5], [1, 3, 5])]
             np.testing.assert_allclose(alike, 1 / 3, atol=1e-9)
-    assert done == {"Still": [60] * 6, "Slow": [3] + [60] * 5}
+    assert done == {"Still": [60] * 6, "Straggler": [3] + [60] * 5}
 
 
 def test_an_answer_is_not_answered() -> None:
@@ -387,8 +401,10 @@ def test_a_neighbour_that_nobody_declares_dead_loses_its_weight() -> None:
         np.testing.assert_allclose(shares(world)[np.ix_([0, 4], [0, 2, 4])], [[0.5, 0, 0.5]] * 2, atol=1e-9)
 
 
-class Ringed(Slow):
+class Ringed(Slow, MAPL):
     """Neighbours as in a ring only, and a slow client: those that it does not meet are ahead by rounds."""
+
+    asynchronous = None
 
     def begin(self) -> None:
         super().begin()
@@ -463,7 +479,7 @@ def test_a_straggler_is_judged_by_its_own_head_only() -> None:
     with ran(
         WORLD[0].replace("iterations = 6", 'duration = "15 s"'),
         WORLD[1],
-        f"protocol.name={__name__}:Slow",
+        f"protocol.name={__name__}:Straggler",
         "protocol.warm_up=2",
         "protocol.new_heads=0.4",
         *CODE,

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.decentralized.meta_l2c import MetaL2C, attention, encoder_slope, sketched
+from protocols.decentralized.meta_l2c import (
+    MetaL2CAsynchronous,
+    WeighedUpdates,
+    attention,
+    encoder_slope,
+    sketched,
+)
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
 from sim.errors import UserError
@@ -78,9 +84,9 @@ def test_sketches_keep_inner_products_on_average() -> None:
     assert torch.equal(sketched(torch.zeros(50), torch.ones(50), 16), torch.zeros(16))
 
 
-def client(world: Simulation, index: int) -> MetaL2C:
+def client(world: Simulation, index: int) -> WeighedUpdates:
     found = learner(world, index)
-    assert isinstance(found, MetaL2C)
+    assert isinstance(found, WeighedUpdates)
     return found
 
 
@@ -88,14 +94,14 @@ def client(world: Simulation, index: int) -> MetaL2C:
 def test_an_iteration_mixes_updates_by_these_weights(mode: str) -> None:
     seen: list[tuple[np.ndarray, ...]] = []
 
-    async def aggregate(self: MetaL2C, received: Mapping[str, Vector]) -> None:
+    async def aggregate(self: WeighedUpdates, received: Mapping[str, Vector]) -> None:
         before, phi, signs, own = (each.numpy() for each in (self.params, self.phi, self.signs, self.update))
         others = [each.numpy() for each in received.values()]
         await real(self, received)
         seen.append((before, self.params.numpy(), phi, signs, self.phi.numpy(), own, *others))
 
-    real, monkey = MetaL2C.aggregate, pytest.MonkeyPatch()
-    monkey.setattr(MetaL2C, "aggregate", aggregate)
+    real, monkey = WeighedUpdates.aggregate, pytest.MonkeyPatch()
+    monkey.setattr(WeighedUpdates, "aggregate", aggregate)
     options = ("protocol.encoder_rate=0", f"protocol.mode={mode}", "protocol.sketch=6", "protocol.hidden=4")
     try:
         with ran(DIGITS, *L2C, *options, "protocol.codes=3", "protocol.temperature=0.5", "run.iterations=3"):
@@ -181,7 +187,7 @@ def test_all_begin_with_the_same_encoder() -> None:
     world = make(DIGITS, *L2C)
     try:
         made = [one.fresh() for one in world.clients[:2]]
-        assert isinstance(made[0], MetaL2C) and isinstance(made[1], MetaL2C)
+        assert isinstance(made[0], WeighedUpdates) and isinstance(made[1], WeighedUpdates)
         np.testing.assert_array_equal(made[0].phi.numpy(), made[1].phi.numpy())
         np.testing.assert_array_equal(np.abs(made[0].signs.numpy()), 1.0)
     finally:
@@ -198,7 +204,7 @@ def test_what_arrived_in_a_life_before_is_forgotten() -> None:
 
     def noted(fresh: Callable[[], Client]) -> Client:
         made = fresh()
-        assert isinstance(made, MetaL2C)
+        assert isinstance(made, MetaL2CAsynchronous)
         aggregate, train = made.aggregate, made.train
         arrived: dict[str, float] = {}
 
