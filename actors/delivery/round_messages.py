@@ -36,7 +36,7 @@ def mark_of(envelope: Envelope) -> RoundMark:
 
 
 class RoundMessages:
-    """The messages of one actor's rounds: those that it tells, and those that it gets; the latest made counts.
+    """The messages of one actor's rounds: those that it tells and those that it gets; the latest made counts.
 
     number: of the present round. awaited: peers that this actor waits for in this round, or has heard.
     delayed_s: for how long lost messages have kept it waiting in this round, or in the one before until
