@@ -22,7 +22,7 @@ from protocols.learn_to_collaborate.messages import (
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 
-class CoalitionMember(Client):
+class CollaboratingClient(Client):
     """What both forms of Learning to Collaborate share: only their coordinators differ."""
 
     Settings = LearnToCollaborateSettings
@@ -154,7 +154,7 @@ class CoalitionMember(Client):
 
 
 @final
-class LearnToCollaborateAsynchronous(CoalitionMember):
+class LearnToCollaborateAsynchronous(CollaboratingClient):
     """Learning to Collaborate with a coordinator that goes on without gradients that are late."""
 
     def begin(self) -> None:
@@ -163,7 +163,7 @@ class LearnToCollaborateAsynchronous(CoalitionMember):
 
 
 @final
-class LearnToCollaborate(CoalitionMember):
+class LearnToCollaborate(CollaboratingClient):
     """Learning to Collaborate with a coordinator that waits for all gradients of a round."""
 
     asynchronous = LearnToCollaborateAsynchronous

@@ -6,7 +6,7 @@ import pytest
 from protocols.framework.vectors import Vector
 from protocols.learn_to_collaborate.local_gradients import LocalGradients
 from protocols.learn_to_collaborate.messages import GradientFound, GradientWanted, HeadStepWanted
-from protocols.learn_to_collaborate.method import CoalitionMember
+from protocols.learn_to_collaborate.method import CollaboratingClient
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import columns, initial, model, trained
@@ -28,9 +28,9 @@ OWN = ('protocol.heads="own"', "protocol.search_steps=5")
 QUICK = (*OWN, "protocol.rounds=3", "run.duration=4 s", "run.evaluate_every=4 s")
 
 
-def client(simulation: Simulation, number: int) -> CoalitionMember:
+def client(simulation: Simulation, number: int) -> CollaboratingClient:
     found = learner(simulation, number)
-    assert isinstance(found, CoalitionMember)
+    assert isinstance(found, CollaboratingClient)
     return found
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.message import Envelope
-from protocols.learn_to_collaborate.method import CoalitionMember
+from protocols.learn_to_collaborate.method import CollaboratingClient
 from protocols.learn_to_collaborate.pareto_search import ParetoSearch
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
@@ -83,9 +83,9 @@ def finished(tmp_path: Path, *overrides: str, world: str = WORLD) -> Iterator[Si
         yield simulation
 
 
-def learner(simulation: Simulation, client: int) -> CoalitionMember:
+def learner(simulation: Simulation, client: int) -> CollaboratingClient:
     found = simulation.clients[client].actor
-    assert isinstance(found, CoalitionMember)
+    assert isinstance(found, CollaboratingClient)
     return found
 
 
