@@ -22,7 +22,7 @@ from pydantic import Field
 
 from actors.settings.quantities import Count
 from protocols.framework.mathematics import epsilon_greedy
-from protocols.framework.requirements import ProtocolSettings, Requirement
+from protocols.framework.requirements import ProtocolSettings, Requirement, held_back
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
 
@@ -109,10 +109,7 @@ class FedFomo(RoundClient):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         assert isinstance(settings, FedFomoSettings)
-        held_back = "compares models on samples that are held back; must be more than 0"
-        if settings.losses_on == "train" or settings.alone:
-            return ()
-        return (Requirement("data.validation_share", bool, held_back),)
+        return () if settings.alone else held_back(settings.losses_on)
 
     async def work(self, task: OthersModels) -> MixedAndTrained:
         weights: dict[str, float] = {}

@@ -8,6 +8,7 @@ from protocols.federico.local_work import evaluated_models, loss_of, train_by_we
 from protocols.federico.messages import RoundUpdate
 from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, held_back
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Vector
 
@@ -21,6 +22,11 @@ class FedeRiCo(Client):
     two_way = True
     asynchronous = FedericoAsynchronous
     weights_are_shares = True
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        assert isinstance(settings, FedericoSettings)
+        return (*super().requirements(settings), *held_back(settings.losses_on))
 
     def begin(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)

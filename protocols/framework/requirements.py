@@ -50,6 +50,12 @@ def plain_sgd(method: str) -> tuple[Requirement, ...]:
     )
 
 
+def held_back(on: str) -> tuple[Requirement, ...]:
+    """The need of methods that compare models by losses on held-back samples; none with other samples."""
+    problem = "compares models on samples that are held back; must be more than 0"
+    return (Requirement("data.validation_share", bool, problem),) if on == "validation" else ()
+
+
 def two_way_links(settings: ProtocolSettings) -> tuple[Requirement, ...]:
     """The need of methods in which both ends of a link hear of each other."""
     if settings.alone:

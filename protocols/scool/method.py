@@ -6,7 +6,7 @@ from typing import final
 
 from actors.delivery.round_messages import RoundMessages
 from protocols.framework.client import Client
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, held_back
 from protocols.framework.vectors import Vector
 from protocols.scool.asynchronous import SCooLAsynchronous
 from protocols.scool.descent import Descent
@@ -27,7 +27,8 @@ class SCooL(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return (common_start("shared"),)
+        assert isinstance(settings, SCooLSettings)
+        return (common_start("shared"), *held_back(settings.judged_on))
 
     def begin(self) -> None:
         self.weights_are_shares = self.settings.prior == "attention"
