@@ -213,10 +213,12 @@ class Actor:
 
     @contextmanager
     def _borrowed_rounds(self) -> Iterator[RoundMessages]:
-        """What it tells for rounds; an actor that knows none is lent some until this ends."""
+        """The messages of its rounds; an actor without rounds has some until this ends."""
         before = self._rounds
-        yield before or RoundMessages(self)
-        self._rounds = before
+        try:
+            yield before or RoundMessages(self)
+        finally:
+            self._rounds = before
 
     def _progress(self) -> str | None:
         """How far `run` is, in words."""

@@ -93,7 +93,9 @@ class OpenQuestions:
         repeatable = isinstance(answer_to, Question)
         number = answer_to.number if repeatable else answer_to  # type: ignore[union-attr]
         if type(envelope.message) is InProgress:
-            return self._is_at_it(self._open.get(number), answer_to.attempt)  # type: ignore[arg-type, union-attr]
+            if number in self._open:
+                self._is_at_it(self._open[number], answer_to.attempt)  # type: ignore[union-attr]
+            return True  # no answer is late by it
         question = self._open.pop(number, None) or self._given_up.pop(number, None)  # type: ignore[arg-type]
         if question is None:
             return False
@@ -111,17 +113,14 @@ class OpenQuestions:
         question.arrival.set_result(envelope)
         return True
 
-    def _is_at_it(self, question: OpenQuestion | None, attempt: int) -> bool:
-        """A peer says that it is busy with a question; False if nobody waits for it."""
-        if question is None:
-            return False
+    def _is_at_it(self, question: OpenQuestion, attempt: int) -> None:
+        """The peer says that it is busy with a question: leave it in peace for as long as the work takes."""
         now = asyncio.get_running_loop().time()
         self._round_trips.of(question.peer, InProgress).measured(now - question.sent_s[attempt])
         question.unheard = 0
         limit_s = self._round_trips.limit_s(question.peer, question.kind)
         self._wake(question, now + doubled_s(limit_s, question.seen_busy))
         question.seen_busy += 1
-        return True
 
     def give_up_on(self, peer: str) -> None:
         """End all questions to `peer`."""

@@ -51,7 +51,7 @@ def plain_sgd(method: str) -> tuple[Requirement, ...]:
 
 
 def held_back(on: str) -> tuple[Requirement, ...]:
-    """The need of methods that compare models by losses on held-back samples; none with other samples."""
+    """The need of methods that compare models by losses on held-back samples, if `on` names these."""
     problem = "compares models on samples that are held back; must be more than 0"
     return (Requirement("data.validation_share", bool, problem),) if on == "validation" else ()
 

@@ -13,6 +13,7 @@ from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
 from sim.results.measures import MEASURES
 from sim.scenario.protocol_errors import blaming, requirements_of
+from sim.scenario.protocol_methods import defined
 from sim.scenario.sections import Sections
 from sim.world.churn.processes import PoissonChurn
 from sim.world.loss import BurstyLoss
@@ -51,6 +52,7 @@ def unmet(method: "type[Client]", settings: ProtocolSettings, sections: Sections
     Raises UserError for mistakes in the requirements themselves.
     """
     yield from _rounds(method, sections)
+    yield from _form(method, settings)
     for need in requirements_of(method, settings):
         with blaming(method, "requirements", f' (of "{need.key}")'):
             value = attrgetter(need.key)(sections)
@@ -61,11 +63,22 @@ def unmet(method: "type[Client]", settings: ProtocolSettings, sections: Sections
             yield SettingError(need.key, value, problem)
 
 
+def _form(method: "type[Client]", settings: ProtocolSettings) -> Iterator[SettingError]:
+    """The form without rounds that a class inherits knows nothing of what the class changes."""
+    from protocols.framework.client import form_of  # imports torch, as whoever has a method has done
+
+    form = form_of(method, settings)
+    if form is not method and "asynchronous" not in vars(method):
+        problem = (
+            f"would run {form.__name__}, without what {method.__name__} changes ({defined(method)}); state "
+            f"`asynchronous` in it, a subclass of {form.__name__} with the same changes, or use rounds"
+        )
+        yield SettingError("protocol.mode", getattr(settings, "mode", None), problem)
+
+
 def _rounds(method: "type[Client]", sections: Sections) -> Iterator[SettingError]:
     """A schedule by rounds needs a server that has some."""
-    from protocols.shared.server_rounds import (
-        RoundClient,
-    )  # imports torch, which whoever has a method has imported
+    from protocols.shared.server_rounds import RoundClient  # imports torch, too
 
     schedule = sections.training.schedule
     if schedule is not None and schedule.unit == "round" and not issubclass(method, RoundClient):

@@ -151,9 +151,6 @@ def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
 def _unsound(kind: "type[Client]") -> Iterator[str]:
     yield from _unsound_settings(kind)
     yield from unsound_methods(kind)
-    if (form := kind.asynchronous) is not None and "asynchronous" not in vars(kind):
-        must = f"must state `asynchronous`: a subclass of {form.__name__} with the same changes, or None"
-        yield f"{defined(kind)}: {kind.__name__}, which would be left out without rounds, {must}"
 
 
 def _unsound_settings(kind: "type[Client]") -> Iterator[str]:

@@ -148,7 +148,7 @@ def test_nobody_settles_where_nobody_comes(ran: Callable[..., Any]) -> None:
 
 
 FEDAVG = "from protocols.federated.fedavg import FedAvg\n\nclass Own(FedAvg):\n    pass\n"
-DPSGD = "from protocols.decentralized.dpsgd import DPSGD\n\nclass Own(DPSGD):\n    asynchronous = None\n"
+DPSGD = "from protocols.decentralized.dpsgd import DPSGD\n\nclass Own(DPSGD):\n    pass\n"
 
 
 @pytest.mark.parametrize(

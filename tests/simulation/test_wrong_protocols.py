@@ -318,19 +318,22 @@ async def helper():
 
 
 @pytest.mark.parametrize(
-    ("asynchronous", "is_refused"),
-    [("", True), ("    asynchronous = None\n", False)],
-    ids=["left out", "stated"],
+    ("mode", "asynchronous", "is_refused"),
+    [
+        ("asynchronous", "", True),
+        ("synchronous", "", False),
+        ("asynchronous", "    asynchronous = None\n", False),
+    ],
+    ids=["left out", "in rounds", "stated"],
 )
-def test_a_change_of_a_method_with_two_forms_says_what_becomes_of_the_other(
-    tmp_path: Path, asynchronous: str, is_refused: bool
+def test_a_change_of_a_method_with_two_forms_is_not_left_out_in_silence(
+    tmp_path: Path, mode: str, asynchronous: str, is_refused: bool
 ) -> None:
     """Without rounds, the class that it inherits as that form would run, without the change."""
     body = "    pass\n\n\nfrom protocols.cobo import CoBo\n\n\n"
     body += f"class Changed(CoBo):  # here\n{asynchronous}{STEP}"
-    result = command("check", tmp_path, body, "--set", "protocol.name=own.py:Changed")
-    told = (
-        f"{place(tmp_path, body)}: Changed, which would be left out without rounds, must state `asynchronous`"
-    )
-    assert (told in " ".join(result.output.split())) == is_refused
+    options = ("--set", "protocol.name=own.py:Changed", "--set", f"protocol.mode={mode}")
+    result = command("check", tmp_path, body, *options)
+    told = f"would run CoBoAsynchronous, without what Changed changes ({place(tmp_path, body)})"
+    assert (told in " ".join(result.output.split())) == is_refused, result.output
     assert result.exit_code == 2 * is_refused, result.output
