@@ -24,7 +24,7 @@ from actors.settings.quantities import Count, PositiveWeight
 from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.hypernetwork import begun, generated, pulled_back
+from protocols.shared.hypernetwork import begun, generated, pulled_back, size
 from protocols.shared.hypernetwork import initial as first
 from protocols.shared.server_rounds import (
     Assignment,
@@ -46,6 +46,10 @@ class PFedHNSettings(RoundSettings):
     """Widths of the hypernetwork's hidden layers; the last one times the model's parameters is its size."""
     outer_rate: PositiveWeight = 0.01
     """alpha: the learning rate of hypernetwork and embeddings."""
+
+    def own_numbers(self, model: int, clients: int) -> int:
+        """The hypernetwork and the embeddings."""
+        return size((self.embedding, *self.hidden, model)) + clients * self.embedding
 
 
 class PFedHNServer(RoundServer):

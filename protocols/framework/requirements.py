@@ -19,6 +19,13 @@ class ProtocolSettings(Settings):
     """Keys outside this section whose values the method was not made for (`["training.momentum"]`), and are
     meant all the same; without, they are refused."""
 
+    def own_numbers(self, model: int, clients: int) -> int:
+        """How many numbers the method keeps besides its clients' models, for so many clients.
+
+        model: the numbers of one model. By this a check tells how much memory a run takes.
+        """
+        return 0
+
 
 @dataclass(frozen=True)
 class Requirement:

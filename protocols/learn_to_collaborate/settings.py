@@ -7,6 +7,7 @@ from pydantic import Field
 from actors.settings.base import default
 from actors.settings.quantities import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight
 from protocols.framework.requirements import ProtocolSettings
+from protocols.shared.hypernetwork import size
 
 
 class LearnToCollaborateSettings(ProtocolSettings):
@@ -74,3 +75,7 @@ class LearnToCollaborateSettings(ProtocolSettings):
     on their Pareto front that suits it best."""
     local_steps: Count = 10
     """Training steps between two pushes to a partner."""
+
+    def own_numbers(self, model: int, clients: int) -> int:
+        """The hypernetwork, and the velocity of its optimizer."""
+        return 2 * size((clients, *self.hidden, model))

@@ -31,6 +31,10 @@ class SeveralModelsSettings(RoundSettings):
     models: Count = 2
     """Number of models (K in IFCA, M in FedEM)."""
 
+    def own_numbers(self, model: int, clients: int) -> int:
+        """The server's models."""
+        return self.models * model
+
 
 def with_signs(initial: Tensor, signs: Tensor) -> Tensor:
     """Initial numbers [P] times `signs` [P], but for those that were not drawn: they equal one beside them.

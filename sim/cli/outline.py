@@ -9,10 +9,10 @@ from sim.learning.engine.graph.samples import Subset
 from sim.results import text
 from sim.run.live.lives import ClientLife
 from sim.run.live.simulation import Simulation
+from sim.run.setup.memory import NUMBER_BYTES, models_bytes, own_bytes
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.run import ClientBudget
 
-_NUMBER_BYTES = 4  # of a float32
 _MESSAGE_BYTES = 30  # of the trace: of times that are all different; others take fewer
 
 
@@ -69,7 +69,7 @@ def _models(scenario: Scenario, simulation: Simulation) -> str:
         model = client.compute.settings.architecture
         numbers[model.key] = (model.numel, numbers.get(model.key, (0, 0))[1] + 1)
     sizes = [
-        f"{numel:,} parameters ({text.size(numel * _NUMBER_BYTES)})"
+        f"{numel:,} parameters ({text.size(numel * NUMBER_BYTES)})"
         + (f" at {count:,} clients" if len(numbers) > 1 else "")
         for numel, count in numbers.values()
     ]
@@ -184,7 +184,7 @@ def _memory(scenario: Scenario, simulation: Simulation) -> str:
     data = simulation.engine.data
     samples = sum(part.x.nbytes + part.y.nbytes for part in (data.train, data.test))
     settings = [client.compute.settings for client in simulation.clients]
-    models = sum(_NUMBER_BYTES * own.architecture.numel * (1 + own.optimizer.slots) for own in settings)
+    models = models_bytes(settings) + own_bytes(scenario, settings)
     models += sum(architecture.constant_bytes for architecture in simulation.architectures)
     pending = f"up to {text.size(scenario.engine.pending_limit)} of results not computed yet"
     parts = [f"{text.size(models)} of models and optimizers", f"{text.size(samples)} of samples"]

@@ -43,6 +43,24 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("protocol", "numbers"),
+    [
+        ('name = "pfedhn"\nembedding = 3\nhidden = [5]', 5 * (3 + 1) + 610 * (5 + 1) + 4 * 3),
+        (
+            'name = "learn-to-collaborate"\nunusual = ["data.validation_share"]\nhidden = [5]',
+            2 * (5 * (4 + 1) + 610 * (5 + 1)),
+        ),
+        ('name = "ifca"\nmodels = 3', 3 * 610),
+        ('name = "fedavg"', 0),
+    ],
+)
+def test_what_a_method_keeps_besides_the_models(tmp_path: Path, protocol: str, numbers: int) -> None:
+    text = changed(SHORT, 'name = "gossip"\nperiod = "500 ms"', protocol)
+    kilobytes = 4 * (4 * 610 + numbers) / 1000
+    assert rows(tmp_path, text)["memory"].startswith(f"{kilobytes:.3g} kB of models")
+
+
 def test_who_comes_and_goes(tmp_path: Path) -> None:
     said = rows(tmp_path, SHORT + JOIN + CRASH, "engine.threads=2", 'training.optimizer="adam"')
     assert said["clients"] == "4, 3 of them from the start, 1 join, 2 crashes"

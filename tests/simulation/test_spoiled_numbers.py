@@ -113,6 +113,11 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
         ),
         (SMALL, ["training.batch_size=1000000", "engine.threads=1"], "a training step takes 0.3 GB at least"),
         (
+            SMALL,
+            ['protocol={name="pfedhn", hidden=[1000000, 1000000]}'],
+            "besides its clients' models the method keeps 4,002.5 GB",
+        ),
+        (
             QUADRATIC,
             ["clients.count=20000"],
             'topology.kind = "complete": has 199,990,000 links',

@@ -11,11 +11,12 @@ from sim.run.setup import machine
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DevicesOfClients
 
-_NUMBER_BYTES = 4  # of a float32
+NUMBER_BYTES = 4
+"""Of a float32."""
 
 
 def require_room(scenario: Scenario, each: Sequence[LearningSettings], device: torch.device) -> None:
-    """UserError if the clients' models, or a training step of one, would take more memory than there is.
+    """UserError if the models, or a training step of one, would take more memory than there is.
 
     Nothing is allocated for it. What fits here may still be too much: copies and activations come on top.
     """
@@ -30,7 +31,13 @@ def require_room(scenario: Scenario, each: Sequence[LearningSettings], device: t
         )
     # With a server, only a share of the clients has a model of its own at a time.
     share = getattr(scenario.protocol.settings, "fraction", 1.0)
-    held = share * sum(_held_bytes(learning) for learning in each)
+    held, own = share * models_bytes(each), own_bytes(scenario, each)
+    if own > there:
+        raise UserError(
+            f'protocol.name = "{scenario.protocol.name}": besides its clients\' models the method keeps '
+            f"{_gb(own)} of its own, where a model has {largest.architecture.numel:,} numbers, and {device} "
+            f"has {_gb(there)}; use a smaller model, or smaller settings of the protocol"
+        )
     if held > there:
         raise UserError(
             f"clients.count = {len(each)}: the models of {len(each):,} clients and their optimizers take "
@@ -56,6 +63,17 @@ def require_room_on_device(devices: DevicesOfClients, client: int, learning: Lea
         )
 
 
+def models_bytes(each: Sequence[LearningSettings]) -> int:
+    """What the clients' models and their optimizers take."""
+    return sum(_held_bytes(learning) for learning in each)
+
+
+def own_bytes(scenario: Scenario, each: Sequence[LearningSettings]) -> int:
+    """What the method keeps besides its clients' models, such as a server's."""
+    largest = max(learning.architecture.numel for learning in each)
+    return NUMBER_BYTES * scenario.protocol.settings.own_numbers(largest, len(each))
+
+
 def _memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
@@ -64,13 +82,13 @@ def _memory_bytes(device: torch.device) -> int:
 
 def _held_bytes(learning: LearningSettings) -> int:
     """What a client keeps between its training steps."""
-    return _NUMBER_BYTES * learning.architecture.numel * (1 + learning.optimizer.slots)
+    return NUMBER_BYTES * learning.architecture.numel * (1 + learning.optimizer.slots)
 
 
 def _step_bytes(learning: LearningSettings) -> int:
     """What a client needs in a training step, without activations."""
     batch = learning.views * learning.batch_size * math.prod(learning.architecture.input_shape)
-    return _held_bytes(learning) + _NUMBER_BYTES * (learning.architecture.numel + batch)
+    return _held_bytes(learning) + NUMBER_BYTES * (learning.architecture.numel + batch)
 
 
 def _gb(size_bytes: float) -> str:
