@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from protocols.framework.compute import Batch as Batch
     from protocols.framework.context import ClientContext as ClientContext
     from protocols.framework.objectives import Objective as Objective
+    from protocols.framework.per_peer import PerPeer as PerPeer
     from protocols.framework.requirements import Requirement as Requirement
     from protocols.framework.rounds import RoundModel as RoundModel
     from protocols.framework.rounds import Rounds as Rounds
@@ -56,6 +57,7 @@ MODULES = {
     "ServerPlan": "protocols.framework.server",
     "ClientContext": "protocols.framework.context",
     "Objective": "protocols.framework.objectives",
+    "PerPeer": "protocols.framework.per_peer",
     "Count": "actors.settings.quantities",
     "CountOrZero": "actors.settings.quantities",
     "Duration": "actors.settings.quantities",

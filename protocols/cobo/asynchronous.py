@@ -1,13 +1,14 @@
 """CoBo's clients without rounds: nobody waits. A missed update of a pair's weight is owed and made later."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.cobo.messages import LatestModel, PairAnswer, PairRequest, PairResult
 from protocols.cobo.pairs import PairWeights
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.framework.client import Client
+from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.pace import TimeForPeers
 from protocols.shared.pair_ledger import Account, Ledger
@@ -31,13 +32,20 @@ class PairState:
     have computed gradients. `asking`: an update is in progress.
     """
 
-    ledger: Ledger
+    ledger: Ledger = field(default_factory=Ledger)
     latest: LatestModel | None = None
     pulled: int = 0
     owed: int = 0
     offered: int = 0
     meetings: int = 0
     asking: bool = False
+
+
+def without_model(peer: str, pair: PairState | None) -> PairState | None:
+    """What stays of a peer that leaves: all but its model, which would be too old if it came back."""
+    if pair is not None:
+        pair.latest = None
+    return pair
 
 
 class CoBoAsynchronous(Client):
@@ -49,15 +57,9 @@ class CoBoAsynchronous(Client):
     def begin(self) -> None:
         self.weights_are_shares = self.settings.domain == "simplex"
         self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
-        self.known = {peer: PairState(Ledger(self.name < peer)) for peer in self.peers}
+        self.known = PerPeer(self, PairState, left=without_model)
         self.peer_time = TimeForPeers(self)
         self.silence = Silence(self, self.settings.patience)
-
-    def pair_with(self, peer: str) -> PairState:
-        """The state of a peer and of the pair's weight, made at the first call."""
-        if peer not in self.known:
-            self.known[peer] = PairState(Ledger(self.name < peer))
-        return self.known[peer]
 
     async def step(self) -> None:
         """Train near the models last received, send the own one, and start updates of some pairs."""
@@ -77,7 +79,7 @@ class CoBoAsynchronous(Client):
         self.forget_strangers()
         proximal = []
         for peer in self.peers:
-            pair = self.pair_with(peer)
+            pair = self.known[peer]
             if pair.latest is not None:
                 self.observe("staleness", self.now - pair.latest.time)
                 pair.pulled += 1
@@ -90,7 +92,7 @@ class CoBoAsynchronous(Client):
 
         By the iterations of the slower end, since a newcomer or a slow client cannot have made more.
         """
-        pair = self.pair_with(peer)
+        pair = self.known[peer]
         if not self.settings.evidence or pair.latest is None:
             return 1.0
         iterations = min(self.iterations, pair.latest.iterations)
@@ -98,17 +100,12 @@ class CoBoAsynchronous(Client):
         return min(1.0, pair.ledger.steps_in_all / wanted, pair.meetings / MEETINGS) if wanted > 1 else 1.0
 
     def forget_strangers(self) -> None:
-        """Drop the models of those that are no peers: they would be too old if these came back."""
+        """Drop the models of those that have left a sampled view, which does not report them."""
         peers = set(self.peers)
         for peer, pair in self.known.items():
             if peer not in peers:
-                pair.latest = None
+                without_model(peer, pair)
         self.pairs.take_back_shares()
-
-    def peer_changed(self, peer: str, up: bool) -> None:
-        super().peer_changed(peer, up)
-        if not up:
-            self.forget_strangers()
 
     # --- updates of pairs -----------------------------------------------------------------------------------
 
@@ -117,10 +114,10 @@ class CoBoAsynchronous(Client):
         probability = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
         for peer in self.peers:
             if self.rng.random() < probability / 2:
-                pair = self.pair_with(peer)
+                pair = self.known[peer]
                 pair.owed = min(pair.owed + 1, OWED_MAX)
         for peer in self.pairs_to_update():
-            pair = self.pair_with(peer)
+            pair = self.known[peer]
             if self.peer_time.suffices and not pair.asking:
                 pair.asking = True
                 self.peer_time.spend()
@@ -133,13 +130,13 @@ class CoBoAsynchronous(Client):
         of weight 0 could come last; but to read weights would make a run depend on their rounding.)
         """
         if self.peer_time.is_behind:
-            return sorted(self.peers, key=lambda peer: self.pair_with(peer).meetings)
-        owed = [peer for peer in self.peers if self.pair_with(peer).owed and self.takes_requests(peer)]
-        return sorted(owed, key=lambda peer: -self.pair_with(peer).owed)
+            return sorted(self.peers, key=lambda peer: self.known[peer].meetings)
+        owed = [peer for peer in self.peers if self.known[peer].owed and self.takes_requests(peer)]
+        return sorted(owed, key=lambda peer: -self.known[peer].owed)
 
     def takes_requests(self, peer: str) -> bool:
         """Whether a peer answers requests. One that has sent no model yet is slow, or not there."""
-        latest = self.pair_with(peer).latest
+        latest = self.known[peer].latest
         if latest is None:
             return self.settings.exchange == "sampled" or self.silence.is_silent(peer)
         return latest.takes_requests
@@ -183,7 +180,7 @@ class CoBoAsynchronous(Client):
 
     def account(self, peer: str) -> Account:
         """This end's account of a pair's weight, see `pair_ledger`."""
-        return self.pair_with(peer).ledger.account(self.pairs.weight(peer))
+        return self.known[peer].ledger.account(self.pairs.weight(peer))
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
@@ -196,7 +193,7 @@ class CoBoAsynchronous(Client):
     async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer:
         """Gradient at the midpoint with the asker, and how many updates this end owes."""
         self.peer_time.spend()
-        pair, sent, time, iterations = self.pair_with(sender), self.params, self.now, self.iterations
+        pair, sent, time, iterations = self.known[sender], self.params, self.now, self.iterations
         gradient = await self.gradient((sent + request.params) / 2)
         pair.offered = 0 if pair.asking else pair.owed
         return PairAnswer(
@@ -214,7 +211,7 @@ class CoBoAsynchronous(Client):
         done = super().heard(message, sender)
         if not self.is_peer(sender):
             return done
-        pair = self.pair_with(sender)
+        pair = self.known[sender]
         if isinstance(message, LatestModel):
             self.peer_time.met(sender, message.time, message.iterations)
             if pair.latest is None or message.time > pair.latest.time:
@@ -229,8 +226,8 @@ class CoBoAsynchronous(Client):
 
     def merge_account(self, peer: str, account: Account) -> None:
         """Make the updates of the pair that this end has missed."""
-        pair = self.pair_with(peer)
-        missed = pair.ledger.merge(account)
+        pair = self.known[peer]
+        missed = pair.ledger.merge(account, leads=self.name < peer)
         if missed.steps:
             pair.owed, pair.offered = max(0, pair.owed - pair.offered), 0
             pair.meetings += 1

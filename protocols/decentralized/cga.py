@@ -34,6 +34,7 @@ from torch import Tensor
 from actors.settings.quantities import Weight
 from protocols.decentralized.dpsgd import DPSGDSettings
 from protocols.framework.client import Client
+from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Vector
@@ -102,7 +103,7 @@ class CrossGradients(Client):
 
     def begin(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
-        self.crossed: dict[str, Vector] = {}  # neighbours' gradients at this client's model
+        self.crossed = PerPeer[Vector](self)  # neighbours' gradients at this client's model
         self.velocity: Vector | None = None
 
     async def local_update(self) -> Vector:
@@ -116,11 +117,6 @@ class CrossGradients(Client):
             change = change + self.settings.momentum * self.velocity
         self.velocity = change
         return change
-
-    def peer_changed(self, peer: str, up: bool) -> None:
-        super().peer_changed(peer, up)
-        if not up:
-            self.crossed.pop(peer, None)
 
 
 class CGAInPairs(CrossGradients):
@@ -168,7 +164,7 @@ class CGA(CrossGradients):
         for peer in partners:
             self.rounds.tell(peer, CrossGradient(await self.gradient(models[peer].params)))
         answers = await self.rounds.replies(CrossGradient, partners)
-        self.crossed = {peer: answer.gradient for peer, answer in answers.items()}
+        self.crossed.replace({peer: answer.gradient for peer, answer in answers.items()})
         update = await self.local_update()
         weights = neighbour_weights(self, self.rounds, models)
         self.params = neighbour_mean(self.params, weights, models) + update

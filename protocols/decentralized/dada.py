@@ -41,6 +41,7 @@ from actors.message import PeerUnavailable, RemoteError
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, Weight
 from protocols.framework.client import Client
+from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.silence import PatienceSettings, Silence
@@ -159,8 +160,9 @@ class Dada(Client):
     def begin(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.silence = Silence(self, self.settings.patience)
-        self.edges: dict[str, Edge] = {}
-        self.models: dict[str, NeighbourModel] = {}
+        self.edges = PerPeer(self, Edge)
+        """The pairs' weights, as this end has them."""
+        self.models = PerPeer[NeighbourModel](self)
         self.most_samples = self.samples
 
     # --- the iteration --------------------------------------------------------------------------------------
@@ -172,13 +174,13 @@ class Dada(Client):
         update = await self.train(self.settings.local_steps, proximal=self.proximal())
         self.params = self.params + update
         for peer in self.collaborators():
-            self.tell(peer, NeighbourModel(self.params, self.now, self.edge(peer)))
+            self.tell(peer, NeighbourModel(self.params, self.now, self.edges[peer]))
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
         """Towards the collaborators' models, over d_k c_k."""
         whole = self.degree * self._confidence(self.samples)
         return [
-            (self.settings.mu_1 * self.edge(peer).weight / whole, self.models[peer].params)
+            (self.settings.mu_1 * self.edges[peer].weight / whole, self.models[peer].params)
             for peer in self.collaborators()
             if peer in self.models
         ]
@@ -201,7 +203,7 @@ class Dada(Client):
 
     async def question(self, peer: str) -> GraphAnswer | None:
         """One peer's answer; None if it does not come in time."""
-        question = GraphQuestion(self.edge(peer), self.samples)
+        question = GraphQuestion(self.edges[peer], self.samples)
         try:
             answer: GraphAnswer = await self.ask(
                 peer, question, timeout=self.settings.patience, attempts=_ATTEMPTS
@@ -223,7 +225,7 @@ class Dada(Client):
         apart = [self.trainable(self.params - answer.params) for answer in received.values()]
         settings = self.settings
         moved = graph_step(
-            [self.edge(peer).weight for peer in received],
+            [self.edges[peer].weight for peer in received],
             self.degree,
             [answer.degree for answer in received.values()],
             [own + self._confidence(each.samples) * float(each.loss) for each in received.values()],
@@ -236,24 +238,20 @@ class Dada(Client):
         for (peer, answer), weight in zip(received.items(), moved.tolist(), strict=True):
             if not self.is_peer(peer):
                 continue
-            edge = self.edges[peer] = Edge(self.edge(peer).version + 1, self.name, weight)
+            edge = self.edges[peer] = Edge(self.edges[peer].version + 1, self.name, weight)
             self.models[peer] = NeighbourModel(answer.params, self.now, edge)
             self.tell(peer, NeighbourModel(self.params, self.now, edge) if weight else EdgeNews(edge))
 
     # --- what is known of others ----------------------------------------------------------------------------
 
-    def edge(self, peer: str) -> Edge:
-        """The pair's weight, as this end has it."""
-        return self.edges.get(peer, Edge())
-
     def collaborators(self) -> list[str]:
         """The peers with a weight above 0."""
-        return [peer for peer in self.peers if self.edge(peer).weight > 0]
+        return [peer for peer in self.peers if self.edges[peer].weight > 0]
 
     @property
     def degree(self) -> float:
         """d_k, the sum of this client's weights."""
-        return sum([self.edge(peer).weight for peer in self.peers])
+        return sum([self.edges[peer].weight for peer in self.peers])
 
     def _confidence(self, samples: int) -> float:
         """c of a client with so many samples."""
@@ -261,7 +259,7 @@ class Dada(Client):
 
     def adopt(self, peer: str, edge: Edge) -> None:
         """Take over the other end's view of the weight, if it is later."""
-        self.edges[peer] = self.edge(peer).later(edge)
+        self.edges[peer] = self.edges[peer].later(edge)
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
@@ -270,7 +268,7 @@ class Dada(Client):
                 self.most_samples = max(self.most_samples, samples)
                 if self.own_loss is None:
                     self.own_loss = await self.loss(self.params, on="train")
-                return GraphAnswer(self.params, self.own_loss, self.degree, self.samples, self.edge(sender))
+                return GraphAnswer(self.params, self.own_loss, self.degree, self.samples, self.edges[sender])
             case NeighbourModel(_, time, edge):
                 self.observe("staleness", self.now - time)
                 self.models[sender] = message
@@ -282,14 +280,8 @@ class Dada(Client):
     def correct(self, peer: str, edge: Edge) -> None:
         """Adopt the other end's view, or tell it ours, if that is later."""
         self.adopt(peer, edge)
-        if self.edge(peer) != edge:
-            self.tell(peer, EdgeNews(self.edge(peer)))
-
-    def peer_changed(self, peer: str, up: bool) -> None:
-        super().peer_changed(peer, up)
-        if not up:
-            self.edges.pop(peer, None)
-            self.models.pop(peer, None)
+        if self.edges[peer] != edge:
+            self.tell(peer, EdgeNews(self.edges[peer]))
 
     def weights(self) -> Mapping[str, float | Scalar]:
-        return {peer: self.edge(peer).weight for peer in self.peers}
+        return {peer: self.edges[peer].weight for peer in self.peers}

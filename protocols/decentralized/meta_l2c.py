@@ -35,6 +35,7 @@ from torch import Tensor
 
 from actors.settings.quantities import Count, PositiveWeight, Weight
 from protocols.framework.client import Client
+from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Scalar, Vector, mix
@@ -147,9 +148,9 @@ class WeighedUpdates(Client):
         outer = rng.standard_normal(chosen.codes * chosen.hidden) / np.sqrt(chosen.hidden)
         self.phi: Vector = self.vector(np.concatenate([inner, np.zeros(chosen.hidden), outer]))
         self.update: Vector = 0.0 * self.params
-        self.shares: dict[str, Scalar] = {}
-        self.worth: dict[str, list[Scalar]] = {}  # weights until `sparse_after`
-        self.dropped: dict[str, float] = {}  # who is not mixed with any more, with its mean weight
+        self.shares = PerPeer[Scalar](self)
+        self.worth = PerPeer[list[Scalar]](self, list)  # weights until `sparse_after`
+        self.dropped = PerPeer[float](self)  # who is not mixed with any more, with its mean weight
         self.round_trips.wait_at_first(self.settings.patience)
 
     def told(self) -> Vector:
@@ -167,14 +168,16 @@ class WeighedUpdates(Client):
     async def aggregate(self, received: Mapping[str, Vector]) -> None:
         """Mix the updates by their weights, and improve the encoder."""
         [width] = self.params.shape
+        self.fill_places()
         mixed = [peer for peer in received if peer not in self.dropped]
         updates = [self.update, *[received[peer][:width] for peer in mixed]]
         weights = self.apply(attention, self.phi, self.signs, *updates, **self.encoder)
         self.params = self.params + mix(list(zip(weights, updates, strict=True)))
         latest = dict(zip(mixed, weights[1:], strict=True))
         self.choose(latest)
-        known = self.shares | latest
-        self.shares = {peer: share for peer, share in known.items() if peer not in self.dropped}
+        self.shares |= latest
+        for peer in self.dropped:
+            self.shares.pop(peer, None)
         if mixed and self.settings.encoder_rate and not self.finished:
             gradient = await self.gradient(self.params, on="validation")
             slope = self.apply(encoder_slope, self.phi, self.signs, gradient, *updates, **self.encoder)
@@ -198,23 +201,19 @@ class WeighedUpdates(Client):
         if self.settings.kept == 1 or self.iterations >= self.settings.sparse_after:
             return
         for peer, share in latest.items():
-            self.worth.setdefault(peer, []).append(share)
+            self.worth[peer].append(share)
         if self.iterations + 1 == self.settings.sparse_after:
             means = {peer: float(sum(seen, 0.0)) / len(seen) for peer, seen in self.worth.items()}
             ranked = sorted(means, key=lambda peer: -means[peer])
-            self.dropped = {peer: means[peer] for peer in ranked[self._kept_of(len(ranked)) :]}
-            self.worth = {}
+            self.dropped.replace({peer: means[peer] for peer in ranked[self._kept_of(len(ranked)) :]})
+            self.worth.clear()
 
     def _kept_of(self, count: int) -> int:
         """With how many of so many neighbours this client mixes."""
         return max(1, round(self.settings.kept * count))
 
-    def peer_changed(self, peer: str, up: bool) -> None:
-        super().peer_changed(peer, up)
-        if up:
-            return
-        for table in (self.shares, self.worth, self.dropped):
-            table.pop(peer, None)
+    def fill_places(self) -> None:
+        """Let the best of those that were dropped take the places of those that have left."""
         mixed = [other for other in self.peers if other not in self.dropped]
         ranked = sorted(self.dropped, key=lambda other: -self.dropped[other])
         for other in ranked[: max(0, self._kept_of(len(self.peers)) - len(mixed))]:
@@ -230,7 +229,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
 
     def begin(self) -> None:
         super().begin()
-        self.arrived: dict[str, LatestUpdate] = {}
+        self.arrived = PerPeer[LatestUpdate](self)
 
     async def run(self) -> None:
         self.arrived.clear()  # in a life before: it would be mixed in as if it were new
@@ -241,7 +240,8 @@ class MetaL2CAsynchronous(WeighedUpdates):
         latest = LatestUpdate(self.told(), self.now)
         for peer in self.peers:
             self.tell(peer, latest)
-        arrived, self.arrived = self.arrived, {}
+        arrived = dict(self.arrived)
+        self.arrived.clear()
         await self.aggregate({peer: arrived[peer].params for peer in sorted(arrived)})
 
     async def on_message(self, message: object, sender: str) -> None:
@@ -249,11 +249,6 @@ class MetaL2CAsynchronous(WeighedUpdates):
             case LatestUpdate(_, time):
                 self.observe("staleness", self.now - time)
                 self.arrived[sender] = message
-
-    def peer_changed(self, peer: str, up: bool) -> None:
-        super().peer_changed(peer, up)
-        if not up:
-            self.arrived.pop(peer, None)
 
 
 @final
@@ -275,7 +270,7 @@ class MetaL2C(WeighedUpdates):
         self.update = await self.local_update()
         self.rounds.announce()
         models = await self.rounds.gather()
-        self.shares = {}  # weights are of one round; without rounds each holds until the peer's next update
+        self.shares.clear()  # those of the round before; without rounds each holds until the next update
         await self.aggregate({peer: model.params for peer, model in models.items()})
 
 

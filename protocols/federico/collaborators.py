@@ -7,6 +7,7 @@ from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.mathematics import epsilon_greedy
+from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Vector
 
 NEGLIGIBLE = 1e-6
@@ -20,22 +21,21 @@ class Collaborators(Component):
         super().__init__(client)
         self.settings = settings
         self.table = LossTable(self.candidates, settings.momentum if settings.tracking == "average" else None)
-        self.held: dict[str, Vector] = {}  # the last models of the peers of the largest weights
+        # The last models of the peers of the largest weights.
+        self.held = PerPeer[Vector](client, left=self._peer_left)
 
     @property
     def candidates(self) -> list[str]:
         """This client and those that it believes to be up."""
         return [self.client.name, *self.client.peers]
 
-    def peer_changed(self, peer: str, up: bool) -> None:
-        """A peer that has come is tried next; one that is gone has no weight."""
-        if up:
+    def _peer_left(self, peer: str, model: Vector | None) -> None:
+        """If it comes back it is tried next."""
+        if peer in self.table.records:
             self.table.admit(peer)
-        else:
-            self.held.pop(peer, None)
 
     def known(self, names: Iterable[str]) -> list[str]:
-        """`names`, with an entry in the table for each: new peers of a sampled view may not be reported."""
+        """`names`, with an entry in the table for each."""
         found = list(names)
         for name in found:
             if name not in self.table.records:
@@ -67,7 +67,7 @@ class Collaborators(Component):
         shares = self.posterior()
         names = sorted(self.held, key=lambda name: (-shares.get(name, 0.0), name))
         kept = [name for name in names[: self.settings.neighbours] if shares.get(name, 0.0) >= NEGLIGIBLE]
-        self.held = {name: self.held[name] for name in kept}
+        self.held.replace({name: self.held[name] for name in kept})
 
     def mixture(self) -> list[tuple[float, Vector]]:
         """The own model and those that are held, with their weights."""

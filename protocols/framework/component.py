@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import ismethod
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakMethod, proxy
+from weakref import ProxyType, WeakMethod, proxy
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
@@ -21,7 +22,7 @@ class Component:
     """
 
     def __init__(self, client: Client) -> None:
-        self.client: Client = proxy(client)
+        self.client: Client = client if isinstance(client, ProxyType) else proxy(client)
         client._add_component(self)
 
     def life_began(self) -> None:
@@ -41,7 +42,12 @@ class Component:
 
 
 def weakly(method: C) -> C:
-    """A bound method that does not keep its object alive, for a component to call while it lives."""
+    """A bound method that does not keep its object alive, for a component to call while it lives.
+
+    A function is returned as it is.
+    """
+    if not ismethod(method):
+        return method
     reference = WeakMethod(method)
 
     def called(*arguments: Any) -> Any:

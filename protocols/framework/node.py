@@ -197,6 +197,8 @@ class Node(Actor):
         """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""
         if not up:
             self.give_up_on(peer)
+            if self._rounds is not None:
+                self._rounds.forget(peer)
         for component in self._components:
             component.peer_changed(peer, up)
 

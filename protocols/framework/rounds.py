@@ -141,7 +141,6 @@ class Rounds(Component, RoundMessages):
         if not up:
             self.partners = tuple([partner for partner in self.partners if partner != peer])
             self.awaited = frozenset(self.awaited) - {peer}
-            self.forget(peer)
 
     def _is_wanted(self, mark: RoundMark) -> bool:
         """Whether a message is of the present round, or shows that its sender went on without this client.

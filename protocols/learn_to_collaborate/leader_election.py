@@ -17,6 +17,7 @@ from actors.message import PeerUnavailable, RemoteError
 from protocols.framework.client import Client
 from protocols.framework.component import Component, weakly
 from protocols.learn_to_collaborate.messages import FromLeader, StillThere, Superseded
+from protocols.shared.silence import Silence
 
 PATIENCES = 3
 """How many patiences an answer may take from a peer whose other messages arrive."""
@@ -48,7 +49,7 @@ class LeaderElection(Component):
         self._lead, self._stepped_down = weakly(lead), weakly(stepped_down)
         self._leading: list[asyncio.Task[None]] = []
         self._heard_s = 0.0  # from the leader
-        self._heard_of_s: dict[str, float] = {}  # when each peer was heard from last
+        self._silence = Silence(client, patience)
         self._missed_s = 0.0  # when the leader was taken for gone
 
     def reset(self) -> None:
@@ -88,7 +89,6 @@ class LeaderElection(Component):
         return term == self.term
 
     def heard(self, message: object | None, sender: str) -> None:
-        self._heard_of_s[sender] = self.client.now
         if sender == self.term[1]:
             self._heard_s = self.client.now
 
@@ -140,8 +140,7 @@ class LeaderElection(Component):
             try:
                 answer = await client.ask(peer, message, timeout=self.patience, attempts=None)
             except PeerUnavailable:
-                silent_s = client.now - max(self._heard_of_s.get(peer, 0.0), asked_s)
-                if silent_s >= self.patience or attempt == PATIENCES - 1:
+                if self._silence.is_silent(peer, asked_s) or attempt == PATIENCES - 1:
                     client.suspect(peer)
             except RemoteError:
                 client.suspect(peer)

@@ -66,7 +66,7 @@ class MaplClient(Client):
 
     def collaborate(self) -> None:
         """CGL if there are new heads enough, and mixing."""
-        if self.warm and len(self.neighbours.new_heads) >= self.heads_wanted:
+        if self.warm and self.neighbours.new_heads() >= self.heads_wanted:
             self.update_weights()
         self.mix()
         self.neighbours.check_neighbours()
@@ -101,7 +101,6 @@ class MaplClient(Client):
     def update_weights(self) -> None:
         """Run CGL among all peers with a known head; neighbours without one keep their weight."""
         neighbours = self.neighbours
-        neighbours.new_heads.clear()
         known = {
             peer: knowledge
             for peer, knowledge in neighbours.known.items()
@@ -111,14 +110,7 @@ class MaplClient(Client):
         before = Neighbourhood(1.0 - sum(neighbours.shares.values()), neighbours.shares)
         if self.settings.graph_step == "sign":
             before = self.with_strangers(before, heads)
-        neighbours.shares = {peer: share for peer, share in self.cgl(before, heads).items() if share > 0}
-        neighbours.judged = {peer: None for peer in neighbours.shares if peer in heads}
-        for peer in neighbours.shares:
-            neighbours.heard_at.setdefault(peer, self.now)
-            neighbours.unlinked.pop(peer, None)
-        for peer in known:
-            if peer not in neighbours.shares:
-                neighbours.unlink(peer)
+        neighbours.adopt({peer: share for peer, share in self.cgl(before, heads).items() if share > 0}, heads)
 
     def cgl(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """The peers' weights after CGL."""

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from protocols.framework.component import Component
+from protocols.framework.per_peer import PerPeer
 from protocols.mapl.graph_learning import Neighbourhood, admit
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted
 
 if TYPE_CHECKING:
     from protocols.mapl.method import MaplClient
+
+
+@dataclass
+class Contact:
+    """How a client stands to one peer.
+
+    heard_s: when it sent something last as a neighbour. asked_s: when it was asked for what it knows, if it
+    has yet to answer. has_new_head: whether its head came after the weights were learned last. judged:
+    whether CGL learned its weight. unlinked: whether it was told that it has no weight.
+    """
+
+    heard_s: float | None = None
+    asked_s: float | None = None
+    has_new_head: bool = False
+    judged: bool = False
+    unlinked: bool = False
 
 
 class Neighbours(Component):
@@ -22,12 +40,9 @@ class Neighbours(Component):
         self.client: MaplClient
         self.settings = client.settings
         self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
-        self.known: dict[str, Knowledge] = {}  # the latest of every peer that sent some
-        self.new_heads: dict[str, None] = {}  # peers whose head came after the weights were learned last
-        self.judged: dict[str, None] | None = None  # neighbours whose weight CGL learned; None: it never ran
-        self.unlinked: dict[str, None] = {}  # peers that were told that they have no weight
-        self.heard_at: dict[str, float] = {}  # when each neighbour sent something last
-        self.asked_at: dict[str, float] = {}  # when each that has yet to answer was asked for what it knows
+        self.known = PerPeer[Knowledge](client)  # the latest of every peer that sent some
+        self.contacts = PerPeer(client, Contact, left=self._peer_left)
+        self.has_judged = False  # whether CGL ever ran
         self.begun = False
         client.round_trips.wait_at_first(client.settings.patience)
 
@@ -38,7 +53,7 @@ class Neighbours(Component):
     def come_back(self) -> None:
         """The client is back after a crash: its neighbours were not silent, it was away."""
         for peer in self.shares:
-            self.heard_at[peer] = self.client.now
+            self.contacts[peer].heard_s = self.client.now
             self.ask_for_knowledge(peer)
 
     def begin(self) -> None:
@@ -49,16 +64,34 @@ class Neighbours(Component):
             chosen = sorted([chosen[k] for k in self.client.rng.permutation(len(chosen))[:count].tolist()])
         for peer in chosen:
             self.shares[peer] = 1 / (1 + len(chosen))
-            self.heard_at[peer] = self.client.now
+            self.contacts[peer].heard_s = self.client.now
             if self.client.late:
                 self.ask_for_knowledge(peer)
 
+    def new_heads(self) -> int:
+        """How many peers' heads came after the weights were learned last."""
+        return sum([contact.has_new_head for contact in self.contacts.values()])
+
+    def adopt(self, shares: dict[str, float], judged: Collection[str]) -> None:
+        """CGL has learned these weights, from the heads of the peers `judged`: unlink those without one."""
+        self.shares, self.has_judged = shares, True
+        for contact in self.contacts.values():
+            contact.has_new_head, contact.judged = False, False
+        for peer in shares:
+            contact = self.contacts[peer]
+            contact.judged, contact.unlinked = peer in judged, False
+            if contact.heard_s is None:
+                contact.heard_s = self.client.now
+        for peer in judged:
+            if peer not in shares:
+                self.unlink(peer)
+
     def unlink(self, peer: str) -> None:
         """Tell a peer that it has no weight, unless it never had one and was only asked for its knowledge."""
-        asked_only = type(self.known.pop(peer)) is KnowledgeOnDemand and peer not in self.heard_at
+        contact = self.contacts[peer]
+        asked_only = type(self.known.pop(peer)) is KnowledgeOnDemand and contact.heard_s is None
         if not asked_only:
-            self.heard_at.pop(peer, None)
-            self.unlinked[peer] = None
+            contact.heard_s, contact.unlinked = None, True
             self.client.tell(peer, Parted())
 
     def drop(self, peer: str) -> None:
@@ -69,10 +102,10 @@ class Neighbours(Component):
         that is not judged yet keeps its weight, as in CGL itself. As long as CGL has judged nobody, all stay
         equal, as if the client had begun with fewer neighbours.
         """
-        for known in (self.known, self.new_heads, self.heard_at, self.asked_at):
-            known.pop(peer, None)
+        self.known.pop(peer, None)
+        self.contacts[peer] = Contact(unlinked=self.contacts[peer].unlinked)
         share = self.shares.pop(peer, 0.0)
-        judged = self.shares if self.judged is None else self.judged
+        judged = {other for other in self.shares if self.contacts[other].judged or not self.has_judged}
         kept = sum([weight for other, weight in self.shares.items() if other not in judged])
         for other in self.shares:
             if other in judged:
@@ -90,14 +123,14 @@ class Neighbours(Component):
     def check_neighbours(self) -> None:
         """Ask silent neighbours for their knowledge, drop those that stay silent, and ask some strangers."""
         for peer in list(self.shares):
-            silent_s = self.client.now - self.heard_at[peer]
+            contact, trips = self.contacts[peer], self.client.round_trips
+            assert contact.heard_s is not None, "a neighbour counts as heard of when it becomes one"
+            silent_s = self.client.now - contact.heard_s
             if silent_s > self.settings.patience:
                 self.give_up(peer)
-            elif peer in self.asked_at:
-                if self.client.now > self.asked_at[peer] + self.client.round_trips.limit_s(
-                    peer, KnowledgeWanted
-                ):
-                    self.client.round_trips.of(peer, KnowledgeWanted).failed()
+            elif contact.asked_s is not None:
+                if self.client.now > contact.asked_s + trips.limit_s(peer, KnowledgeWanted):
+                    trips.of(peer, KnowledgeWanted).failed()
                     self.ask_for_knowledge(peer)
             elif silent_s > self.settings.patience / 2:
                 self.ask_for_knowledge(peer)
@@ -111,26 +144,27 @@ class Neighbours(Component):
 
     def ask_for_knowledge(self, peer: str) -> None:
         """Ask a neighbour for its knowledge, for the first time or again."""
-        self.asked_at[peer] = self.client.now
+        self.contacts[peer].asked_s = self.client.now
         self.client.tell(peer, KnowledgeWanted())
 
     def refuses(self, peer: str) -> bool:
         """Whether a peer that waits for this client has no weight; if so, tell it again."""
-        if peer in self.unlinked:
+        unlinked = self.contacts[peer].unlinked
+        if unlinked:
             self.client.tell(peer, Parted())
-        return peer in self.unlinked
+        return unlinked
 
     def take_round(self, answers: Mapping[str, Knowledge]) -> None:
         """Use the neighbours' knowledge of this round, even if a fast one's of the next is here already."""
         for peer, knowledge in answers.items():
             if peer in self.shares:
                 self.known[peer] = knowledge
-                if knowledge.head is not None:
-                    self.new_heads[peer] = None
+                self.contacts[peer].has_new_head |= knowledge.head is not None
 
     def remember(self, knowledge: Knowledge, sender: str) -> None:
         """Keep a peer's latest knowledge. If weights are not learned, the sender becomes a neighbour."""
-        asked_s = self.asked_at.pop(sender, None)
+        contact = self.contacts[sender]
+        asked_s, contact.asked_s = contact.asked_s, None
         trip = self.client.round_trips.of(sender, KnowledgeWanted)
         on_demand = isinstance(knowledge, KnowledgeOnDemand)
         if asked_s is not None and on_demand and not trip.failures:
@@ -138,21 +172,18 @@ class Neighbours(Component):
         trip.failures = 0
         before = self.known.get(sender)
         if sender in self.shares:
-            self.heard_at[sender] = self.client.now
+            contact.heard_s = self.client.now
         if before is not None and before.time > knowledge.time:
             return  # overtaken on its way
         self.known[sender] = knowledge
-        if knowledge.head is not None:
-            self.new_heads[sender] = None
+        contact.has_new_head |= knowledge.head is not None
         learned = self.settings.graph_learning or sender in self.shares
         if self.begun and not on_demand and not learned and self.client.is_peer(sender):
             self.shares = dict(
                 admit(Neighbourhood(1.0 - sum(self.shares.values()), self.shares), sender).peers
             )
-            self.heard_at[sender] = self.client.now
+            contact.heard_s = self.client.now
 
-    def peer_changed(self, peer: str, up: bool) -> None:
+    def _peer_left(self, peer: str, contact: Contact | None) -> None:
         """A peer that is gone loses its weight."""
-        if not up:
-            self.drop(peer)
-            self.unlinked.pop(peer, None)
+        self.drop(peer)

@@ -87,7 +87,7 @@ class Descent(Component):
         """Eq. 16: the models of the client and its peers, by the fixed weights."""
         present: dict[str, PeerEvaluation] = {}
         for peer in self.client.peers:
-            evaluation = self.posterior.peer(peer).evaluation
+            evaluation = self.posterior.known[peer].evaluation
             if evaluation is not None and (oldest is None or evaluation.round >= oldest):
                 present[peer] = evaluation
         degrees = {peer: evaluation.degree for peer, evaluation in present.items()}

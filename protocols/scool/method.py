@@ -98,10 +98,5 @@ class SCooL(Client):
         answer = await evaluations.evaluated(request, sender, latest)
         self.rounds.tell(sender, answer, number, after=EvaluationRequest)
 
-    def peer_changed(self, peer: str, up: bool) -> None:
-        super().peer_changed(peer, up)
-        if not up:
-            self.rounds.forget(peer)
-
     def weights(self) -> Mapping[str, float] | None:
         return None if self.posterior.fixed else self.posterior.row

@@ -10,7 +10,7 @@ from protocols.framework.component import Component
 from protocols.framework.vectors import Vector
 from protocols.scool.attention import sketch
 from protocols.scool.messages import Beliefs, EvaluationRequest, PeerEvaluation
-from protocols.scool.posterior import PeerState, Posterior
+from protocols.scool.posterior import Posterior
 from protocols.scool.priors import AttentionPrior
 from protocols.scool.settings import SCooLSettings
 from protocols.shared.pace import LOSS_SHARE, TimeForPeers
@@ -58,10 +58,6 @@ class PeerEvaluations(Component):
         self.posterior.known.clear()  # of a life before: what peers did since must not count as one step
         self.peer_time.paces.clear()
         self.earn_time()
-
-    def peer_changed(self, peer: str, up: bool) -> None:
-        if not up:
-            self.peer_time.paces.pop(peer, None)
 
     def budget_spent(self) -> None:
         self.news.set()  # whoever waits for a later round gets the last one
@@ -136,7 +132,7 @@ class PeerEvaluations(Component):
         """The peers to ask in this iteration; if there are too many, those that were asked least often."""
         ready = []
         for peer in self.posterior.targets():
-            known = self.posterior.peer(peer)
+            known = self.posterior.known[peer]
             known.pause_left = max(0, known.pause_left - 1)
             if not (known.asking or known.pause_left):
                 ready.append(peer)
@@ -150,7 +146,7 @@ class PeerEvaluations(Component):
 
     def request(self, peer: str, model: Vector, number: int) -> EvaluationRequest:
         """The question to a peer after the iteration that ends now, in round `number`."""
-        client, known = self.client, self.posterior.peer(peer)
+        client, known = self.client, self.posterior.known[peer]
         known.times_asked += 1
         if known.first_asked is None:
             known.first_asked = client.iterations
@@ -160,7 +156,7 @@ class PeerEvaluations(Component):
 
     async def ask(self, peer: str, request: EvaluationRequest) -> None:
         """Ask one peer, without rounds."""
-        known: PeerState = self.posterior.peer(peer)
+        known = self.posterior.known[peer]
         known.asking = True
         try:
             evaluation = await self.client.ask(
@@ -176,7 +172,7 @@ class PeerEvaluations(Component):
 
     def note(self, peer: str, evaluation: PeerEvaluation) -> None:
         """Remember an answer."""
-        known = self.posterior.peer(peer)
+        known = self.posterior.known[peer]
         self.peer_time.met(peer, evaluation.time, evaluation.iterations)
         known.answered(evaluation)
         self.posterior.listen(peer, evaluation.beliefs)

@@ -8,6 +8,7 @@ import numpy as np
 
 from protocols.framework.client import Client
 from protocols.framework.component import Component
+from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Scalar, Vector
 from protocols.scool.attention import first_encoder
 from protocols.scool.messages import Beliefs, PeerEvaluation, Shared
@@ -78,9 +79,9 @@ class Posterior(Component):
         super().__init__(client)
         self.settings = settings
         self.waits = waits
-        self.known: dict[str, PeerState] = {}
-        self.dropped: dict[str, float] = {}  # peers not kept, with the evidence for them
-        self.row: Mapping[str, float] = {}
+        self.known = PerPeer(client, PeerState)
+        self.dropped = PerPeer[float](client)  # peers not kept, with the evidence for them
+        self.row = PerPeer[float](client)
         """w_ij of the peers that count now."""
         self.signs: Vector
         self.prior = self._make_prior()
@@ -91,13 +92,13 @@ class Posterior(Component):
         settings, client = self.settings, self.client
         match settings.prior:
             case "sbm":
-                return BlockPrior(settings, client.rng)
+                return BlockPrior(client, settings)
             case "mmsbm":
-                return MixedPrior(settings, client.rng)
+                return MixedPrior(client, settings)
             case "attention":
                 common = np.random.Generator(np.random.Philox(client.context.shared_seed))
                 self.signs = client.vector(common.choice([-1.0, 1.0], size=client.params.shape))
-                return AttentionPrior(settings, first_encoder(settings.sketch, common))
+                return AttentionPrior(client, settings, first_encoder(settings.sketch, common))
         return None
 
     @property
@@ -110,22 +111,9 @@ class Posterior(Component):
         """Whether peers compute gradients of this client's model."""
         return self.settings.cross_gradients == "exact" and not self.fixed
 
-    def peer(self, name: str) -> PeerState:
-        """The state of a peer, made at the first call."""
-        return self.known.setdefault(name, PeerState())
-
     def targets(self) -> list[str]:
         """The peers that this client talks to: all, or those that it has kept and who are new."""
         return [peer for peer in self.client.peers if peer not in self.dropped]
-
-    def peer_changed(self, peer: str, up: bool) -> None:
-        """One that is gone is forgotten and weighs nothing from now on; it is met anew if it comes back."""
-        if not up:
-            self.known.pop(peer, None)
-            self.dropped.pop(peer, None)
-            if self.prior is not None:
-                self.prior.forget(peer)
-            self.row = {other: weight for other, weight in self.row.items() if other != peer}
 
     def listen(self, peer: str, beliefs: Beliefs) -> None:
         """Remember what a peer believes."""
@@ -147,13 +135,14 @@ class Posterior(Component):
             self.prior.sketch = own_sketch.numpy().astype(float)
         likelihoods = {}
         for peer in self.targets():
-            known = self.peer(peer)
+            known = self.known[peer]
             if known.loss is not None:
                 known.loss = float(known.loss)
                 likelihoods[peer] = self.likelihood(known.loss)
         evidence = self.prior.infer(likelihoods, own)
         self._choose(evidence)
-        self.row = {peer: self.prior.weights[peer] for peer in evidence if peer not in self.dropped}
+        weights = self.prior.weights
+        self.row.replace({peer: weights[peer] for peer in evidence if peer not in self.dropped})
 
     def likelihood(self, loss: float | Scalar) -> float:
         """log P(D_j | theta_i) per sample, minus that of the null model."""
@@ -172,7 +161,7 @@ class Posterior(Component):
         if share is None or self.prior is None or asked < after:
             return
         for peer in self.targets():
-            first_asked = self.peer(peer).first_asked
+            first_asked = self.known[peer].first_asked
             if peer not in evidence and first_asked is not None and iterations - first_asked >= max(after, 1):
                 self.dropped[peer] = -math.inf
         wanted = max(1, round(share * len(self.client.peers)))

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from protocols.framework.client import Client
+from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Vector
 from protocols.scool import attention, block_model, dirichlet, mixed_membership
 from protocols.scool.messages import Beliefs
@@ -26,9 +28,9 @@ class Prior(ABC):
     judges_itself = False
     """Whether inference needs the client's likelihood of its own data."""
 
-    def __init__(self, settings: SCooLSettings) -> None:
+    def __init__(self, client: Client, settings: SCooLSettings) -> None:
         self.settings = settings
-        self.weights: dict[str, float] = {}
+        self.weights = PerPeer[float](client)
         self.itself = 1.0
 
     @abstractmethod
@@ -50,10 +52,6 @@ class Prior(ABC):
     def hear(self, peer: str, beliefs: Beliefs) -> None:
         """Remember what `peer` told."""
 
-    def forget(self, peer: str) -> None:
-        """`peer` is gone."""
-        self.weights.pop(peer, None)
-
     def statistics(self) -> Floats | None:
         """This client's part [n] of the sums that the prior's parameters are learned from; None for none."""
         return None
@@ -66,16 +64,16 @@ class Prior(ABC):
 class BlockPrior(Prior):
     """The stochastic block model: Omega_i, gamma_i, and the own estimates of alpha and B."""
 
-    def __init__(self, settings: SCooLSettings, rng: np.random.Generator) -> None:
-        super().__init__(settings)
-        self.rng = rng
+    def __init__(self, client: Client, settings: SCooLSettings) -> None:
+        super().__init__(client, settings)
+        self.rng = rng = client.rng
         blocks = settings.blocks
         self.alpha = np.full(blocks, settings.alpha)
         self.probabilities = block_model.first_probabilities(blocks, settings.inside, settings.across)
         self.membership = rng.dirichlet(np.ones(blocks))  # equal ones would stay equal for ever
         self.gamma = block_model.concentration(self.membership, self.alpha)
-        self.known: dict[str, Floats] = {}
-        self.incoming: dict[str, float] = {}
+        self.known = PerPeer[Floats](client)
+        self.incoming = PerPeer[float](client)
 
     def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
         return {peer: Beliefs(self.weights.get(peer), self.membership) for peer in peers}
@@ -85,11 +83,6 @@ class BlockPrior(Prior):
         self.known[peer] = beliefs.membership
         if beliefs.weight is not None:
             self.incoming[peer] = beliefs.weight
-
-    def forget(self, peer: str) -> None:
-        super().forget(peer)
-        self.known.pop(peer, None)
-        self.incoming.pop(peer, None)
 
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
         names = [peer for peer in likelihoods if peer in self.known]
@@ -141,11 +134,11 @@ class BlockPrior(Prior):
 class MixedPrior(BlockPrior):
     """Mixed memberships: gamma_i, and for each peer phi_{i->j} and phi_{i<-j}."""
 
-    def __init__(self, settings: SCooLSettings, rng: np.random.Generator) -> None:
-        super().__init__(settings, rng)
-        self.sending: dict[str, Floats] = {}
-        self.receiving: dict[str, Floats] = {}
-        self.assigned: dict[str, Floats] = {}
+    def __init__(self, client: Client, settings: SCooLSettings) -> None:
+        super().__init__(client, settings)
+        self.sending = PerPeer[Floats](client)
+        self.receiving = PerPeer[Floats](client)
+        self.assigned = PerPeer[Floats](client)
 
     def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
         logs = dirichlet.expected_log(self.gamma)
@@ -155,11 +148,6 @@ class MixedPrior(BlockPrior):
         super().hear(peer, beliefs)
         if beliefs.assigned is not None:
             self.assigned[peer] = beliefs.assigned
-
-    def forget(self, peer: str) -> None:
-        super().forget(peer)
-        for table in (self.sending, self.receiving, self.assigned):
-            table.pop(peer, None)
 
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
         names = [peer for peer in likelihoods if peer in self.known]
@@ -207,25 +195,22 @@ class AttentionPrior(Prior):
 
     judges_itself = True
 
-    def __init__(self, settings: SCooLSettings, encoder: Floats) -> None:
-        super().__init__(settings)
+    def __init__(self, client: Client, settings: SCooLSettings, encoder: Floats) -> None:
+        super().__init__(client, settings)
         self.encoder = encoder
         self.optimizer = attention.Adam(settings.encoder_rate, settings.encoder_decay)
         self.sketch: Floats | None = None
-        self.sketches: dict[str, Floats | Vector] = {}
+        self.sketches = PerPeer[Floats | Vector](client)
 
     def hear(self, peer: str, beliefs: Beliefs) -> None:
         assert beliefs.sketch is not None
         self.sketches[peer] = beliefs.sketch
 
-    def forget(self, peer: str) -> None:
-        super().forget(peer)
-        self.sketches.pop(peer, None)
-
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
         names = [peer for peer in likelihoods if peer in self.sketches]
         if not names or self.sketch is None:
-            self.itself, self.weights = 1.0, {}
+            self.itself = 1.0
+            self.weights.clear()
             return {}
         for peer in names:  # read here, not when they came: to read one computes all that is pending
             drawn = self.sketches[peer]
@@ -235,7 +220,8 @@ class AttentionPrior(Prior):
         found = np.array([own, *(likelihoods[peer] for peer in names)])
         evidence = found + attention.log_attention(self.encoder, sketches)
         row = exclusive_weights(evidence, self.settings.temperature)
-        self.itself, self.weights = float(row[0]), dict(zip(names, row[1:].tolist(), strict=True))
+        self.itself = float(row[0])
+        self.weights.replace(zip(names, row[1:].tolist(), strict=True))
         gradient = attention.encoder_gradient(self.encoder, sketches, row)
         self.encoder, self.optimizer = self.optimizer.ascended(self.encoder, gradient)
         return dict(zip(names, evidence[1:].tolist(), strict=True))

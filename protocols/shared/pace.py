@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from protocols.framework.client import Client
 from protocols.framework.component import Component
+from protocols.framework.per_peer import PerPeer
 
 LOSS_SHARE = 1 / 3
 """How long a loss takes, as a share of the time of a gradient on as many samples."""
@@ -54,7 +55,7 @@ class TimeForPeers(Component):
         self.left = BURST
         self.limit = BURST
         self.pace: float | None = None  # beside the peers, None: nobody knows
-        self.paces: dict[str, PeerPace] = {}
+        self.paces = PerPeer(client, PeerPace)
         self._began_s, self._iterations_before = 0.0, 0
 
     def life_began(self) -> None:
@@ -67,7 +68,7 @@ class TimeForPeers(Component):
 
     def met(self, peer: str, time_s: float, iterations: int) -> None:
         """`peer` had done so many iterations at that time."""
-        self.paces.setdefault(peer, PeerPace()).met(time_s, iterations)
+        self.paces[peer].met(time_s, iterations)
 
     @property
     def own_pace(self) -> float | None:

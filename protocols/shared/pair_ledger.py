@@ -38,9 +38,8 @@ class Correction:
 
 @dataclass
 class Ledger:
-    """The steps that one end has made and taken. `leads`: its name comes first, so its number counts."""
+    """The steps that one end has made and taken."""
 
-    leads: bool
     made: int = 0
     taken: int = 0
     unconfirmed: tuple[Scalar, ...] = ()
@@ -59,8 +58,10 @@ class Ledger:
         """What to tell the other end, when this one holds `value`."""
         return Account(self.made, self.taken, value, self.unconfirmed)
 
-    def merge(self, account: Account) -> Correction:
+    def merge(self, account: Account, *, leads: bool) -> Correction:
         """Take over what the other end's account says; returns what to do.
+
+        leads: whether this end's name comes first, so that its number counts.
 
         An account that is older than what this end has taken changes nothing: it was overtaken on its way, or
         its sender has lost its ledger and will take this one over with the next account.
@@ -75,5 +76,5 @@ class Ledger:
         missed = account.made - self.taken
         steps = account.steps[-missed:] if missed else ()
         self.taken = account.made
-        holds = account.taken == self.made and (not self.leads or missed > len(steps))
+        holds = account.taken == self.made and (not leads or missed > len(steps))
         return Correction(steps, account.value if holds else None)

@@ -31,9 +31,9 @@ class Silence(Component):
     def heard(self, message: object | None, sender: str) -> None:
         self._heard_s[sender] = self.client.now
 
-    def is_silent(self, peer: str) -> bool:
-        """Whether nothing was heard of `peer` for all the patience."""
-        heard_s = max(self._heard_s.get(peer, -math.inf), self._began_s)
+    def is_silent(self, peer: str, since_s: float = -math.inf) -> bool:
+        """Whether nothing was heard of `peer` for all the patience, and since `since_s` (s)."""
+        heard_s = max(self._heard_s.get(peer, -math.inf), self._began_s, since_s)
         return self.client.now - heard_s >= self.patience
 
     def suspect_if_silent(self, peer: str) -> None:

@@ -104,7 +104,7 @@ def client(world: Simulation, index: int) -> Dada:
 def graph(world: Simulation) -> np.ndarray:
     """[n, n]."""
     names = [client.name for client in world.clients]
-    return np.array([[client(world, i).edge(name).weight for name in names] for i in range(len(names))])
+    return np.array([[client(world, i).edges[name].weight for name in names] for i in range(len(names))])
 
 
 def inside(world: Simulation) -> np.ndarray:

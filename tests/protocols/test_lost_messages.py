@@ -426,10 +426,10 @@ def assert_agreement(ends: Sequence[Client]) -> None:
             if one is other:
                 continue
             if isinstance(one, SCooLAsynchronous):
-                evaluation = one.posterior.peer(other.name).evaluation
+                evaluation = one.posterior.known[other.name].evaluation
                 assert evaluation is not None and one.now - evaluation.time < 15.0
             if isinstance(one, Dada) and isinstance(other, Dada):
-                versions = [one.edge(other.name).version, other.edge(one.name).version]
+                versions = [one.edges[other.name].version, other.edges[one.name].version]
                 assert abs(versions[0] - versions[1]) <= 1  # the last may be on its way
             if isinstance(one, FedericoAsynchronous):
                 assert one.collaborators.table.records[other.name].tried

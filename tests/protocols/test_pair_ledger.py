@@ -22,7 +22,7 @@ class End:
     inbox: list[Account] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.leads)
+        self.ledger = Ledger()
 
     def move(self, step: Any) -> None:
         self.value = min(self.most, max(-self.most, self.value + step))
@@ -35,7 +35,7 @@ class End:
         other.inbox.append(self.ledger.account(self.value))
 
     def receive(self, account: Account) -> None:
-        correction = self.ledger.merge(account)
+        correction = self.ledger.merge(account, leads=self.leads)
         if correction.value is not None:
             assert isinstance(correction.value, float)
             self.value = correction.value
@@ -98,7 +98,7 @@ def test_an_end_that_lost_its_books_takes_over_the_others(
     lost, other = ends[loser], ends[1 - loser]
     if other.ledger.taken == 0:
         return  # nothing of it is known to the other
-    lost.value, lost.ledger = 0.0, Ledger(lost.leads)
+    lost.value, lost.ledger = 0.0, Ledger()
     lost.receive(other.ledger.account(other.value))
     assert lost.value == other.value
     assert lost.ledger.steps_in_all == other.ledger.steps_in_all
@@ -109,12 +109,12 @@ def test_an_end_that_lost_its_books_takes_over_the_others(
 
 
 def test_only_what_is_not_confirmed_travels() -> None:
-    first, second = Ledger(leads=True), Ledger(leads=False)
+    first, second = Ledger(), Ledger()
     for step in (1.0, 2.0, 3.0):
         first.note(step)  # type: ignore[arg-type]
     assert first.account(6.0).steps == (1.0, 2.0, 3.0)
-    assert second.merge(first.account(6.0)).steps == (1.0, 2.0, 3.0)
-    first.merge(second.account(6.0))
+    assert second.merge(first.account(6.0), leads=False).steps == (1.0, 2.0, 3.0)
+    first.merge(second.account(6.0), leads=True)
     assert first.account(6.0).steps == ()
     first.note(4.0)  # type: ignore[arg-type]
-    assert second.merge(first.account(10.0)).steps == (4.0,)
+    assert second.merge(first.account(10.0), leads=False).steps == (4.0,)

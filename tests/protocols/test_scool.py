@@ -236,7 +236,7 @@ def test_an_e_step_costs_a_twentieth_of_the_training(mode: str, monkeypatch: pyt
         for client in world.clients:
             of = scool(world, client.index)
             assert 9 * of.evaluations.cost <= 0.05 * 60 < 10 * of.evaluations.cost
-            asked = [of.posterior.peer(peer).times_asked for peer in of.peers]
+            asked = [of.posterior.known[peer].times_asked for peer in of.peers]
             assert sum(asked) <= 3 * 9 and min(asked) >= 1, "in turn all are asked"
 
 

@@ -10,6 +10,16 @@ from tests.protocols.test_scool_inference import partition_of, planted
 from tests.protocols.worlds import churn, ran
 
 
+class OfAClient:
+    """What a prior needs of its client."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def _add_component(self, component: object) -> None:
+        """Nobody leaves."""
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_blocks_part_where_all_infer_at_once(seed: int) -> None:
     """In rounds each goes by what the others were in the last one: groups that share a block must not leave
@@ -18,7 +28,8 @@ def test_blocks_part_where_all_infer_at_once(seed: int) -> None:
     evidence = planted(groups, 4, 0.2, 4.5) + np.log(10)
     names = [f"client-{i:02}" for i in range(clients)]
     rng = np.random.default_rng(seed)
-    priors = [BlockPrior(SCooLSettings(blocks=groups), child) for child in rng.spawn(clients)]
+    settings = SCooLSettings(blocks=groups)
+    priors = [BlockPrior(OfAClient(child), settings) for child in rng.spawn(clients)]  # type: ignore[arg-type]
     for _ in range(20):
         told = [prior.told_all(names) for prior in priors]
         for i, prior in enumerate(priors):

@@ -1,0 +1,59 @@
+"""A table of what a client keeps for each of its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from protocols.framework.component import Component, weakly
+
+if TYPE_CHECKING:
+    from protocols.framework.client import Client
+
+V = TypeVar("V")
+
+
+class PerPeer(Component, dict[str, V]):
+    """A dict by peer that follows the client's peers: who leaves them is taken out, and begins anew later.
+
+    make: what stands for a peer that is asked for by `table[peer]` and is not in yet, as in a `defaultdict`;
+    without it, KeyError. left(peer, value): called when a peer leaves, with None for one that is not in the
+    table; what it returns stays in the table, and None is taken out.
+
+        self.known = PerPeer(self, PeerState)       # in begin(); PeerState is a dataclass with defaults
+        self.known[peer].asked += 1
+
+    Order is that in which peers came into the table.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        make: Callable[[], V] | None = None,
+        *,
+        left: Callable[[str, V | None], V | None] | None = None,
+    ) -> None:
+        super().__init__(client)
+        self._make = make
+        self._left = weakly(left) if left else None
+
+    def __missing__(self, peer: str) -> V:
+        if self._make is None:
+            raise KeyError(peer)
+        self[peer] = value = self._make()
+        return value
+
+    def replace(self, found: Mapping[str, V] | Iterable[tuple[str, V]]) -> None:
+        """From now on hold these, and nothing else."""
+        found = dict(found)
+        self.clear()
+        self.update(found)
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        if up:
+            return
+        kept = self._left(peer, self.get(peer)) if self._left else None
+        if kept is None:
+            self.pop(peer, None)
+        else:
+            self[peer] = kept
