@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import final
 
 from protocols.framework.client import Client
-from protocols.scool.descent import Descent
+from protocols.scool.descent import descent_of
 from protocols.scool.messages import EvaluationRequest, Shared
 from protocols.scool.peer_evaluation import PeerEvaluations
 from protocols.scool.posterior import Posterior
@@ -22,7 +22,7 @@ class SCooLAsynchronous(Client):
         self.weights_are_shares = self.settings.prior == "attention"
         self.posterior = Posterior(self, self.settings, waits=False)
         self.evaluations = PeerEvaluations(self, self.settings, self.posterior)
-        self.descent = Descent(self, self.settings, self.evaluations)
+        self.descent = descent_of(self, self.settings, self.evaluations)
 
     async def run(self) -> None:
         self.evaluations.publish(self.iterations, -1)
@@ -30,19 +30,13 @@ class SCooLAsynchronous(Client):
 
     async def step(self) -> None:
         """Train, make use of what has come meanwhile, and ask again."""
-        evaluations, posterior = self.evaluations, self.posterior
-        if self.descent.begins_with_answers:
-            await posterior.infer(self.params, evaluations.published[-1].sketch)
-            await self.descent.descend(oldest=None)
-            evaluations.publish(self.iterations + 1, 0)
-        else:
-            update = await self.descent.train(0)
-            await posterior.infer(self.params + update, evaluations.published[-1].sketch)
-            self.params = self.descent.combined(update)
-        evaluations.earn_time()
-        for peer in evaluations.asked_now():
-            self.spawn(evaluations.ask(peer, evaluations.request(peer, self.params, 0)))
-        posterior.share()
+        theta = await self.descent.judged(0)
+        await self.posterior.infer(theta)  # E
+        await self.descent.m_step(oldest=None)  # M
+        self.evaluations.earn_time()
+        for peer in self.evaluations.asked_now():
+            self.spawn(self.evaluations.ask(peer, self.evaluations.request(peer, self.params, 0)))
+        self.posterior.share()  # M, of what all clients estimate together
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:

@@ -1,6 +1,6 @@
-"""SCooL's M-step, and training: what a client makes of its own gradients and of its peers'."""
+"""SCooL's M-step of the model: what a client makes of its own gradients and of its peers'."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 
 from protocols.framework.client import Client
 from protocols.framework.component import Component
@@ -15,8 +15,8 @@ _STIFFNESS = 1e-3
 """The weight of a proximal term that stands for a constant gradient: a weak pull to a far point."""
 
 
-class Descent(Component):
-    """The M-step that all priors share."""
+class Descent(Component, ABC):
+    """One client's theta_i in an iteration: the model that its peers judge, and the M-step of theta_i."""
 
     def __init__(self, client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> None:
         super().__init__(client)
@@ -24,20 +24,39 @@ class Descent(Component):
         self.evaluations = evaluations
         self.posterior: Posterior = evaluations.posterior
 
-    @property
-    def begins_with_answers(self) -> bool:
-        """Whether the peers' part of a step must be known before the client trains."""
-        return self.posterior.fixed or self.posterior.exact
+    @abstractmethod
+    async def judged(self, number: int) -> Vector:
+        """The model that the peers judge, in round `number`."""
 
-    async def train(self, number: int) -> Vector:
-        """The local steps of an iteration, of which others are told, in round `number`."""
+    @abstractmethod
+    async def m_step(self, oldest: int | None) -> None:
+        """The client's next model, by the weights of the posterior (eq. 10).
+
+        oldest: the round of the oldest models that may be used; None for any.
+        """
+
+    def _scales(self, weights: list[float]) -> tuple[float, float]:
+        """The factor of the own gradient, and the one by which the peers' weights are multiplied."""
+        if self.settings.aggregation == "sum":
+            return 1.0, 1.0
+        total = self.posterior.prior.itself + sum(weights)
+        return self.posterior.prior.itself / total, 1 / total
+
+
+class PeersUpdates(Descent):
+    """First-order cross gradients: the peers' gradients of their own models stand for those of this client's.
+
+    A client trains first, and shows its peers what it has come to.
+    """
+
+    async def judged(self, number: int) -> Vector:
         client, evaluations = self.client, self.evaluations
-        update = await client.train(steps_of(client, self.settings))
-        evaluations.progress_made = evaluations.progress_made + update
-        evaluations.publish(client.iterations + 1, number, client.params + update)
-        return update
+        self.update = await client.train(steps_of(client, self.settings))
+        evaluations.progress_made = evaluations.progress_made + self.update
+        evaluations.publish(client.iterations + 1, number, client.params + self.update)
+        return client.params + self.update
 
-    def combined(self, update: Vector) -> Vector:
+    async def m_step(self, oldest: int | None) -> None:
         """theta_i and its own update, with those that the peers have made of their models (eq. 33)."""
         client, received = self.client, []
         for peer, weight in self.posterior.row.items():
@@ -47,18 +66,55 @@ class Descent(Component):
                 client.observe("staleness", client.now - known.evaluation.time)
                 received.append((weight, new))
         own, factor = self._scales([weight for weight, _ in received])
-        return mix([(1.0, client.params), (own, update)] + [(factor * w, new) for w, new in received])
+        peers_updates = [(factor * weight, new) for weight, new in received]
+        client.params = mix([(1.0, client.params), (own, self.update), *peers_updates])
+        del self.update  # it has been used, and holding it would keep a sum from being computed in one go
 
-    async def descend(self, oldest: int | None) -> None:
-        """Local steps along the own gradient and what the peers add to it.
 
-        oldest: with fixed weights, the round of the oldest models that are mixed; None for any.
-        """
-        client, posterior, steps = self.client, self.posterior, steps_of(self.client, self.settings)
-        if posterior.fixed:
-            update = await client.train(steps)
-            client.params = mix([*self._mixture(oldest), (1.0, update)])
-            return
+class JudgedFirst(Descent):
+    """Base of those for which the peers' answers come before the local steps."""
+
+    async def judged(self, number: int) -> Vector:
+        if self.posterior.waits:
+            self.evaluations.publish(self.client.iterations, number)
+        return self.client.params
+
+    async def m_step(self, oldest: int | None) -> None:
+        self.client.params = await self.descended(oldest)
+        if not self.posterior.waits:
+            self.evaluations.publish(self.client.iterations + 1, 0)
+
+    @abstractmethod
+    async def descended(self, oldest: int | None) -> Vector:
+        """The client's model after its local steps, and with what the peers add to it."""
+
+
+class GivenWeights(JudgedFirst):
+    """The Dirac prior: eq. 16, which is D-PSGD."""
+
+    async def descended(self, oldest: int | None) -> Vector:
+        update = await self.client.train(steps_of(self.client, self.settings))
+        return mix([*self._mixture(oldest), (1.0, update)])
+
+    def _mixture(self, oldest: int | None) -> list[tuple[float, Vector]]:
+        """The models of the client and its peers, by the fixed weights."""
+        present: dict[str, PeerEvaluation] = {}
+        for peer in self.client.peers:
+            evaluation = self.posterior.known[peer].evaluation
+            if evaluation is not None and (oldest is None or evaluation.round >= oldest):
+                present[peer] = evaluation
+        degrees = {peer: evaluation.degree for peer, evaluation in present.items()}
+        weights = metropolis_weights(self.evaluations.published[-1].degree, degrees)
+        models = [(weights[peer], each.progress) for peer, each in present.items()]
+        kept = 1.0 - sum(weights.values())
+        return [(kept, self.client.params), *[(w, model) for w, model in models if model is not None]]
+
+
+class ExactGradients(JudgedFirst):
+    """Cross gradients of this client's model, which the peers have computed at the beginning."""
+
+    async def descended(self, oldest: int | None) -> Vector:
+        client, posterior = self.client, self.posterior
         gradients = [
             (weight, known.gradient)
             for peer, weight in posterior.row.items()
@@ -72,26 +128,12 @@ class Descent(Component):
             proximal = [(_STIFFNESS, start - away)]
         for peer in posterior.row:
             posterior.known[peer].gradient = None
-        update = await client.train(steps, proximal=proximal)
-        client.params = client.params + own * update
+        update = await client.train(steps_of(client, self.settings), proximal=proximal)
+        return client.params + own * update
 
-    def _scales(self, weights: Sequence[float]) -> tuple[float, float]:
-        """The factor of the own gradient, and the one by which the peers' weights are multiplied."""
-        prior = self.posterior.prior
-        if self.settings.aggregation == "sum" or prior is None:
-            return 1.0, 1.0
-        total = prior.itself + sum(weights)
-        return prior.itself / total, 1 / total
 
-    def _mixture(self, oldest: int | None) -> list[tuple[float, Vector]]:
-        """Eq. 16: the models of the client and its peers, by the fixed weights."""
-        present: dict[str, PeerEvaluation] = {}
-        for peer in self.client.peers:
-            evaluation = self.posterior.known[peer].evaluation
-            if evaluation is not None and (oldest is None or evaluation.round >= oldest):
-                present[peer] = evaluation
-        degrees = {peer: evaluation.degree for peer, evaluation in present.items()}
-        weights = metropolis_weights(self.evaluations.published[-1].degree, degrees)
-        models = [(weights[peer], each.progress) for peer, each in present.items()]
-        kept = 1.0 - sum(weights.values())
-        return [(kept, self.client.params), *[(w, model) for w, model in models if model is not None]]
+def descent_of(client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> Descent:
+    """The M-step of the settings."""
+    posterior = evaluations.posterior
+    kind = GivenWeights if posterior.fixed else ExactGradients if posterior.exact else PeersUpdates
+    return kind(client, settings, evaluations)

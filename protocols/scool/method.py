@@ -9,7 +9,7 @@ from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, held_back
 from protocols.framework.vectors import Vector
 from protocols.scool.asynchronous import SCooLAsynchronous
-from protocols.scool.descent import Descent
+from protocols.scool.descent import descent_of
 from protocols.scool.messages import EvaluationRequest, PeerEvaluation, Shared
 from protocols.scool.peer_evaluation import PeerEvaluations
 from protocols.scool.posterior import Posterior
@@ -35,26 +35,23 @@ class SCooL(Client):
         self.rounds = RoundMessages(self)
         self.posterior = Posterior(self, self.settings, waits=True)
         self.evaluations = PeerEvaluations(self, self.settings, self.posterior)
-        self.descent = Descent(self, self.settings, self.evaluations)
+        self.descent = descent_of(self, self.settings, self.evaluations)
 
     async def run(self) -> None:
         self.evaluations.publish(self.iterations, self.rounds.number - 1)
         await super().run()
 
     async def step(self) -> None:
-        number, evaluations, posterior = self.rounds.number, self.evaluations, self.posterior
-        if self.descent.begins_with_answers:
-            evaluations.publish(self.iterations, number)
-            await self.ask_all(self.params)
-            await posterior.infer(self.params, evaluations.published[-1].sketch)
-            await self.descent.descend(oldest=self.rounds.number)
-        else:
-            update = await self.descent.train(number)
-            await self.ask_all(self.params + update)
-            await posterior.infer(self.params + update, evaluations.published[-1].sketch)
-            self.params = self.descent.combined(update)
-        posterior.share()
-        known = [peer.evaluation for peer in posterior.known.values()]
+        theta = await self.descent.judged(self.rounds.number)
+        await self.ask_all(theta)  # for l_ij, and what the peers believe
+        await self.posterior.infer(theta)  # E: w_i, and what the prior has besides
+        await self.descent.m_step(oldest=self.rounds.number)  # M: theta_i
+        self.posterior.share()  # M: B and alpha, or phi
+        self.begin_next_round()
+
+    def begin_next_round(self) -> None:
+        """Go on with the next round, or with a later one in which some peer is already."""
+        known = [peer.evaluation for peer in self.posterior.known.values()]
         rounds = [evaluation.round for evaluation in known if evaluation is not None]
         self.rounds.number = max([self.rounds.number + 1, *rounds])
 

@@ -8,10 +8,8 @@ from actors.message import PeerUnavailable, RemoteError
 from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.vectors import Vector
-from protocols.scool.attention import sketch
 from protocols.scool.messages import Beliefs, EvaluationRequest, PeerEvaluation
 from protocols.scool.posterior import Posterior
-from protocols.scool.priors import AttentionPrior
 from protocols.scool.settings import SCooLSettings
 from protocols.shared.pace import LOSS_SHARE, TimeForPeers
 from protocols.shared.silence import Silence
@@ -77,15 +75,9 @@ class PeerEvaluations(Component):
         model: the present one, by default `params`, of which attention shows a sketch.
         """
         client, prior = self.client, self.posterior.prior
-        drawn = None
-        if isinstance(prior, AttentionPrior):
-            change = (client.params if model is None else model) - client.compute.initial()
-            drawn = client.apply(
-                sketch, client.trainable(change), self.posterior.signs, width=self.settings.sketch
-            )
-        told: dict[str, Beliefs] = {}
-        if self.posterior.waits and prior is not None:
-            told = prior.told_all(client.peers)  # what is learned after this belongs to the next round
+        drawn = prior.shown(client.params if model is None else model)
+        # What is learned after this belongs to the next round.
+        told = prior.told_all(client.peers) if self.posterior.waits else {}
         latest = Publication(self.progress, iterations, number, client.now, len(client.peers), drawn, told)
         self.published = (*self.published[-1:], latest)
         self.news.set()
@@ -120,10 +112,7 @@ class PeerEvaluations(Component):
 
     def _beliefs(self, peer: str, latest: Publication) -> Beliefs:
         """The part of this client's posterior that `peer` needs to know."""
-        prior = self.posterior.prior
-        if prior is None:
-            return Beliefs(None)
-        told = latest.told.get(peer) or prior.told(peer)
+        told = latest.told.get(peer) or self.posterior.prior.told(peer)
         return replace(told, sketch=latest.sketch)
 
     # --- what this client asks ------------------------------------------------------------------------------

@@ -4,15 +4,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Scalar, Vector
-from protocols.scool.attention import first_encoder
 from protocols.scool.messages import Beliefs, PeerEvaluation, Shared
-from protocols.scool.priors import AttentionPrior, BlockPrior, MixedPrior, Prior
+from protocols.scool.priors import PRIORS
 from protocols.scool.settings import SCooLSettings
 from protocols.shared.push_sum import Mass
 
@@ -83,28 +80,13 @@ class Posterior(Component):
         self.dropped = PerPeer[float](client)  # peers not kept, with the evidence for them
         self.row = PerPeer[float](client)
         """w_ij of the peers that count now."""
-        self.signs: Vector
-        self.prior = self._make_prior()
-        """None where the weights are fixed."""
+        self.prior = PRIORS[settings.prior](self.client, settings)
         self.mass: Mass | None = None
-
-    def _make_prior(self) -> Prior | None:
-        settings, client = self.settings, self.client
-        match settings.prior:
-            case "sbm":
-                return BlockPrior(client, settings)
-            case "mmsbm":
-                return MixedPrior(client, settings)
-            case "attention":
-                common = np.random.Generator(np.random.Philox(client.context.shared_seed))
-                self.signs = client.vector(common.choice([-1.0, 1.0], size=client.params.shape))
-                return AttentionPrior(client, settings, first_encoder(settings.sketch, common))
-        return None
 
     @property
     def fixed(self) -> bool:
         """Whether the weights are given (Dirac prior)."""
-        return self.prior is None
+        return self.prior.fixed
 
     @property
     def exact(self) -> bool:
@@ -117,22 +99,18 @@ class Posterior(Component):
 
     def listen(self, peer: str, beliefs: Beliefs) -> None:
         """Remember what a peer believes."""
-        missing = beliefs.sketch is None and isinstance(self.prior, AttentionPrior)
-        if self.prior is not None and self.client.is_peer(peer) and not missing:
+        if self.client.is_peer(peer):
             self.prior.hear(peer, beliefs)
 
     # --- E-step ---------------------------------------------------------------------------------------------
 
-    async def infer(self, model: Vector, own_sketch: Vector | None) -> None:
+    async def infer(self, model: Vector) -> None:
         """New weights, by how the peers have evaluated this client's model."""
-        if self.prior is None:
+        if self.fixed:
             return
         own = 0.0
         if self.prior.judges_itself:
             own = self.likelihood(await self.client.loss(model, on=self.settings.judged_on))
-        if isinstance(self.prior, AttentionPrior):
-            assert own_sketch is not None
-            self.prior.sketch = own_sketch.numpy().astype(float)
         likelihoods = {}
         for peer in self.targets():
             known = self.known[peer]
@@ -158,7 +136,7 @@ class Posterior(Component):
         """
         share, after, iterations = self.settings.keep, self.settings.keep_after, self.client.iterations
         asked = iterations + 1 if self.waits else iterations  # times, if always all
-        if share is None or self.prior is None or asked < after:
+        if share is None or asked < after:
             return
         for peer in self.targets():
             first_asked = self.known[peer].first_asked
@@ -177,8 +155,6 @@ class Posterior(Component):
 
     def share(self) -> None:
         """Bring the own numbers in, learn from the average, and pass half of the mass on (push-sum)."""
-        if self.prior is None:
-            return
         client, targets, half = self.client, self.targets(), None
         numbers = self.prior.statistics() if self.settings.learn_prior else None
         if numbers is not None:
@@ -187,11 +163,8 @@ class Posterior(Component):
                 self.prior.learn(self.mass.average)
             if targets:
                 half = self.mass = self.mass.half
-        attentive = isinstance(self.prior, AttentionPrior)
-        if targets and (half is not None or attentive):
-            encoder, steps = None, 0
-            if isinstance(self.prior, AttentionPrior):
-                encoder, steps = self.prior.encoder.astype("float32"), self.prior.optimizer.steps
+        encoder, steps = self.prior.gossiped()
+        if targets and (half is not None or encoder is not None):
             chosen = targets[int(client.rng.integers(len(targets)))]
             numbers, weight = (None, 0.0) if half is None else (half.numbers, half.weight)
             client.tell(chosen, Shared(numbers, weight, encoder, steps))
@@ -201,5 +174,5 @@ class Posterior(Component):
         if message.numbers is not None:
             other = Mass(message.numbers, message.weight)
             self.mass = other if self.mass is None else self.mass.with_(other)
-        if message.encoder is not None and isinstance(self.prior, AttentionPrior):
+        if message.encoder is not None:
             self.prior.merge(message.encoder.astype(float), message.steps)

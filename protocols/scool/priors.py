@@ -25,13 +25,20 @@ class Prior(ABC):
     weighs beside these.
     """
 
+    fixed = False
+    """Whether the weights are given, so that nothing is inferred."""
     judges_itself = False
     """Whether inference needs the client's likelihood of its own data."""
 
     def __init__(self, client: Client, settings: SCooLSettings) -> None:
+        self.client = client
         self.settings = settings
         self.weights = PerPeer[float](client)
         self.itself = 1.0
+
+    def shown(self, model: Vector) -> Vector | None:
+        """What others are to be shown of the client's model; None for priors that look at no models."""
+        return None
 
     @abstractmethod
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
@@ -59,6 +66,26 @@ class Prior(ABC):
     def learn(self, average: Floats) -> None:
         """The M-step of the prior's parameters, from the average of all clients' statistics."""
         raise NotImplementedError(f"{type(self).__name__} has no statistics")
+
+    def gossiped(self) -> tuple[Floats | None, int]:
+        """The encoder [m] that clients average by gossip, and how often it was trained; None for none."""
+        return None, 0
+
+    def merge(self, encoder: Floats, steps: int) -> None:
+        """Average with another client's encoder, each by how often it was trained."""
+        raise NotImplementedError(f"{type(self).__name__} has no encoder")
+
+
+class FixedPrior(Prior):
+    """Dirac: the weights are given by the topology."""
+
+    fixed = True
+
+    def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
+        return {}
+
+    def hear(self, peer: str, beliefs: Beliefs) -> None:
+        pass
 
 
 class BlockPrior(Prior):
@@ -195,16 +222,24 @@ class AttentionPrior(Prior):
 
     judges_itself = True
 
-    def __init__(self, client: Client, settings: SCooLSettings, encoder: Floats) -> None:
+    def __init__(self, client: Client, settings: SCooLSettings) -> None:
         super().__init__(client, settings)
-        self.encoder = encoder
+        common = np.random.Generator(np.random.Philox(client.context.shared_seed))
+        self.signs = client.vector(common.choice([-1.0, 1.0], size=client.params.shape))
+        self.encoder = attention.first_encoder(settings.sketch, common)
         self.optimizer = attention.Adam(settings.encoder_rate, settings.encoder_decay)
-        self.sketch: Floats | None = None
+        self.sketch: Vector | None = None
         self.sketches = PerPeer[Floats | Vector](client)
 
+    def shown(self, model: Vector) -> Vector | None:
+        """A sketch of how far it has come from its start."""
+        change = self.client.trainable(model - self.client.compute.initial())
+        self.sketch = self.client.apply(attention.sketch, change, self.signs, width=self.settings.sketch)
+        return self.sketch
+
     def hear(self, peer: str, beliefs: Beliefs) -> None:
-        assert beliefs.sketch is not None
-        self.sketches[peer] = beliefs.sketch
+        if beliefs.sketch is not None:
+            self.sketches[peer] = beliefs.sketch
 
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
         names = [peer for peer in likelihoods if peer in self.sketches]
@@ -216,7 +251,8 @@ class AttentionPrior(Prior):
             drawn = self.sketches[peer]
             if not isinstance(drawn, np.ndarray):
                 self.sketches[peer] = drawn.numpy().astype(np.float64)
-        sketches = np.stack([self.sketch, *(np.asarray(self.sketches[peer]) for peer in names)])
+        own_sketch = self.sketch.numpy().astype(float)
+        sketches = np.stack([own_sketch, *(np.asarray(self.sketches[peer]) for peer in names)])
         found = np.array([own, *(likelihoods[peer] for peer in names)])
         evidence = found + attention.log_attention(self.encoder, sketches)
         row = exclusive_weights(evidence, self.settings.temperature)
@@ -226,9 +262,20 @@ class AttentionPrior(Prior):
         self.encoder, self.optimizer = self.optimizer.ascended(self.encoder, gradient)
         return dict(zip(names, evidence[1:].tolist(), strict=True))
 
+    def gossiped(self) -> tuple[Floats | None, int]:
+        return self.encoder.astype("float32"), self.optimizer.steps
+
     def merge(self, encoder: Floats, steps: int) -> None:
-        """Average with another client's encoder, each by how often it was trained."""
         total = steps + self.optimizer.steps
         if total:
             share = steps / total
             self.encoder = (1 - share) * self.encoder + share * encoder
+
+
+PRIORS: Mapping[str, type[Prior]] = {
+    "dirac": FixedPrior,
+    "sbm": BlockPrior,
+    "mmsbm": MixedPrior,
+    "attention": AttentionPrior,
+}
+"""By the setting `prior`."""
