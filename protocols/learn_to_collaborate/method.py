@@ -71,10 +71,14 @@ class CollaboratingClient(Client):
 
     async def step(self) -> None:
         if not self.context.alone:
-            await self.has_settled.wait()
+            await self.has_settled.wait()  # stage 1, which the coordinator leads: who collaborates with whom
         if self.is_content:
             await self.sleep(self.settings.patience)
-            return
+        else:
+            await self.train_in_coalition()  # stage 2
+
+    async def train_in_coalition(self) -> None:
+        """Some local steps, after which one partner is sent the model."""
         steps = int(min(self.settings.local_steps, self.compute.steps_left))
         update = await self.train(self.settings.local_steps)
         if self.is_content:

@@ -53,8 +53,8 @@ class MaplClient(Client):
         self.neighbours.come_back()
         await super().on_start()
 
-    async def train_alone(self) -> None:
-        """PML: a pass of this client's own."""
+    async def train_locally(self) -> None:
+        """PML: E epochs on the client's own samples."""
         if not self.neighbours.begun:
             self.neighbours.begin()
         update = await self.train(
@@ -63,13 +63,6 @@ class MaplClient(Client):
         )
         self.params = self.params + update
         self.passes += 1
-
-    def collaborate(self) -> None:
-        """CGL if there are new heads enough, and mixing."""
-        if self.warm and self.neighbours.new_heads() >= self.heads_wanted:
-            self.update_weights()
-        self.mix()
-        self.neighbours.check_neighbours()
 
     @property
     def warm(self) -> bool:
@@ -99,8 +92,10 @@ class MaplClient(Client):
         return done
 
     def update_weights(self) -> None:
-        """Run CGL among all peers with a known head; neighbours without one keep their weight."""
+        """CGL among all with a known head, if enough are new; a neighbour without one keeps its weight."""
         neighbours = self.neighbours
+        if not self.warm or neighbours.new_heads() < self.heads_wanted:
+            return
         known = {
             peer: knowledge
             for peer, knowledge in neighbours.known.items()
@@ -168,11 +163,13 @@ class MAPLAsynchronous(MaplClient):
     """MAPL without rounds: what a client knows is told when it knows it."""
 
     async def step(self) -> None:
-        await self.train_alone()
+        await self.train_locally()
         knowledge = self.knowledge(Knowledge)
         for peer in self.neighbours.shares:
             self.tell(peer, knowledge)
-        self.collaborate()
+        self.update_weights()
+        self.mix()
+        self.neighbours.check_neighbours()
 
 
 class MAPL(MaplClient):
@@ -189,10 +186,12 @@ class MAPL(MaplClient):
         )
 
     async def step(self) -> None:
-        await self.train_alone()
+        await self.train_locally()  # PML
         self.rounds.announce()
         self.neighbours.take_round(await self.rounds.gather())
-        self.collaborate()
+        self.update_weights()  # CGL, algorithm 2
+        self.mix()  # the neighbours' prototypes, by these weights
+        self.neighbours.check_neighbours()
 
     def round_knowledge(self) -> RoundKnowledge:
         """What the neighbours are told in a round."""
