@@ -134,6 +134,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             protocols.Rounds,
             "announce gather is_mutual tell replies partners degree",
         ),
+        ("What is kept of each peer: `PerPeer`", _doc(protocols.PerPeer), protocols.PerPeer, "replace"),
     ]
 
 
@@ -195,7 +196,7 @@ def page() -> str:
         parts += [f"{lead}\n"] if lead else []
         parts += [_entry(owner, name) for name in names.split()]
     described = {"Client", "Server", "Vector", "Scalar", "Objective"}
-    described |= {"RoundServer", "RoundSettings", "RoundClient", "Rounds"}
+    described |= {"RoundServer", "RoundSettings", "RoundClient", "Rounds", "PerPeer"}
     described |= {"AsyncServer", "AsyncSettings", "AsyncClient"}
     parts += _tables()
     parts += ["## Everything else that `protocols` exports\n", "| name | meaning |\n| --- | --- |"]

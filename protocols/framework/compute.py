@@ -102,11 +102,3 @@ class Compute(ABC):
     @abstractmethod
     def with_part(self, of: Vector, name: str, part: Vector, row: int | None) -> Vector:
         """A model with another part."""
-
-    @abstractmethod
-    def dot(self, first: Vector, second: Vector) -> Scalar:
-        """Inner product."""
-
-    @abstractmethod
-    def scalar(self, value: float) -> Scalar:
-        """A known number as a handle."""

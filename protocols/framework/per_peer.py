@@ -16,14 +16,12 @@ V = TypeVar("V")
 class PerPeer(Component, dict[str, V]):
     """A dict by peer that follows the client's peers: who leaves them is taken out, and begins anew later.
 
-    make: what stands for a peer that is asked for by `table[peer]` and is not in yet, as in a `defaultdict`;
+    `self.known = PerPeer(self, Known)` in `begin`, and then `self.known[peer].asked += 1`, where `Known` is a
+    dataclass with defaults. The order is that in which peers came into the table.
+
+    make: makes the value of a peer that is not in yet when `table[peer]` asks for it, as in a `defaultdict`;
     without it, KeyError. left(peer, value): called when a peer leaves, with None for one that is not in the
-    table; what it returns stays in the table, and None is taken out.
-
-        self.known = PerPeer(self, PeerState)       # in begin(); PeerState is a dataclass with defaults
-        self.known[peer].asked += 1
-
-    Order is that in which peers came into the table.
+    table; what it returns stays in the table, and for None the peer is taken out.
     """
 
     def __init__(

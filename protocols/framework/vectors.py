@@ -45,6 +45,9 @@ class Vector(Protocol):
     def norm(self) -> Scalar:
         """The Euclidean norm."""
 
+    def dot(self, other: Vector) -> Scalar:
+        """The inner product; `Node.dot` calls it."""
+
     def like(self, values: Any) -> Vector:
         """A handle on known numbers; `Node.vector` calls it."""
 

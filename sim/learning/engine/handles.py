@@ -125,6 +125,10 @@ class Vector:
         """The Euclidean norm."""
         return self.engine.apply(_norm, (self,), {})
 
+    def dot(self, other: Any) -> Scalar:
+        """The inner product with a vector as wide, of the same engine."""
+        return self.engine.dot(self, other)
+
     def combination(self, weighted: Sequence[tuple[Any, Any]]) -> Any:
         """Sum of factor times vector over some pairs, all of them of this engine and width."""
         terms: dict[Slot, Factor] = {}

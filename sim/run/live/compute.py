@@ -312,12 +312,6 @@ class DeviceCompute(Compute):
             )
         return self.engine.with_part(cast(Vector, of), columns.start, vector)
 
-    def dot(self, first: vectors.Vector, second: vectors.Vector) -> vectors.Scalar:
-        return self.engine.dot(cast(Vector, first), cast(Vector, second))
-
-    def scalar(self, value: float) -> vectors.Scalar:
-        return self.engine.scalar(value)
-
     def _take_time(self, samples: int, *, training: bool = True) -> Awaitable[None]:
         """Occupy the device for so many samples, by passes forward and, in training, backward.
 
