@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight
-from protocols.framework.context import ClientContext
 from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Scalar, Vector, mix
@@ -62,14 +61,7 @@ class AFLServer(RoundServer):
 
     settings: AFLSettings
 
-    def __init__(
-        self,
-        name: str,
-        context: ClientContext,
-        settings: ProtocolSettings,
-        initial: Vector,
-    ) -> None:
-        super().__init__(name, context, settings, initial)
+    def begin(self) -> None:
         self.weights: dict[str, float] = {}
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:

@@ -21,8 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protocols.framework.compute import Compute
-from protocols.framework.context import ClientContext
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient
 from protocols.shared.several_models import (
@@ -74,9 +72,8 @@ class FedEM(RoundClient):
     server = FedEMServer
     settings: FedEMSettings
 
-    def __init__(self, name: str, context: ClientContext, compute: Compute, settings: FedEMSettings) -> None:
-        super().__init__(name, context, compute, settings)
-        count = settings.models
+    def begin(self) -> None:
+        count = self.settings.models
         self.shares: Vector = self.vector([1.0 / count] * count)
         self.models: tuple[Vector, ...] = ()
 
@@ -84,10 +81,9 @@ class FedEM(RoundClient):
         self.models = task.models
         losses = [await self.loss(model, on="train", reduction="none") for model in task.models]
         self.shares, *parts = self.apply(responsibilities, self.shares, *losses)
-        steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
         trained = []
         for model, part in zip(task.models, parts, strict=True):
-            update = await self.train(steps, start=model, weights=part, fresh_optimizer=True)
+            update = await self.train(self.steps_of_a_round, start=model, weights=part, fresh_optimizer=True)
             trained.append(model + update)
         return TrainedComponents(tuple(trained), self.samples)
 

@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.settings.quantities import Count, PositiveWeight
-from protocols.framework.context import ClientContext
-from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.hypernetwork import begun, generated, pulled_back, size
 from protocols.shared.hypernetwork import initial as first
@@ -57,16 +55,9 @@ class PFedHNServer(RoundServer):
 
     settings: PFedHNSettings
 
-    def __init__(
-        self,
-        name: str,
-        context: ClientContext,
-        settings: ProtocolSettings,
-        initial: Vector,
-    ) -> None:
-        super().__init__(name, context, settings, initial)
-        self.widths = (self.settings.embedding, *self.settings.hidden, *initial.shape)
-        self.phi: Vector = self.apply(begun, self.vector(first(self.widths, self.rng)), initial)
+    def begin(self) -> None:
+        self.widths = (self.settings.embedding, *self.settings.hidden, *self.params.shape)
+        self.phi: Vector = self.apply(begun, self.vector(first(self.widths, self.rng)), self.params)
         self.embeddings: dict[str, Vector] = {}
         self.sent: dict[str, Vector] = {}
         """The model that each client of the round was sent."""

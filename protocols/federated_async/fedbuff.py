@@ -11,8 +11,6 @@ client that has sent its update gets the server's model of that moment, which ma
 client is judged by the last model that it was given.
 """
 
-from typing import Any
-
 from actors.settings.quantities import Count, PositiveWeight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.async_server import AsyncClient, AsyncServer, AsyncSettings
@@ -34,8 +32,7 @@ class FedBuffServer(AsyncServer):
 
     settings: FedBuffSettings
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def begin(self) -> None:
         self.updates: list[tuple[float, Vector]] = []
         """The updates that have arrived since the last step, each with its weight."""
 

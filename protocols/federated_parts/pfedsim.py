@@ -28,8 +28,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actors.settings.quantities import CountOrZero
-from protocols.framework.context import ClientContext
-from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
 from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer, RoundSettings, RoundTask
@@ -98,14 +96,7 @@ class PFedSimServer(RoundServer):
 
     settings: PFedSimSettings
 
-    def __init__(
-        self,
-        name: str,
-        context: ClientContext,
-        settings: ProtocolSettings,
-        initial: Vector,
-    ) -> None:
-        super().__init__(name, context, settings, initial)
+    def begin(self) -> None:
         self.latest: dict[str, PersonalModel] = {}
         self.heads: dict[str, NDArray[np.float64]] = {}  # the `directions` of the latest heads
         self.warm = self.settings.warm_up == 0
