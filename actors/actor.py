@@ -114,6 +114,8 @@ class Actor:
         """Send and forget. Does nothing once this actor has ended: the dead are silent.
 
         Raises UnknownPeer if there never was a peer of that name.
+
+        >>> client.tell("client-1", Greeting("hello"))
         """
         if self._alive:
             name = peer if type(peer) is str else plain_name(peer, "tell")
@@ -132,6 +134,9 @@ class Actor:
         given up after the last; `on_message` of the peer sees it once. Raises PeerUnavailable if no answer
         comes, RemoteError if the peer's handler failed, AskInHandler when called in a handler, UnknownPeer if
         there never was a peer of that name.
+
+        >>> wait(client.ask("client-1", Greeting("hello"), timeout=5.0, attempts=None))
+        Greeting(words='hello, client-0')
         """
         self._require_alive("ask")
         self._refuse_in_handler("ask")
@@ -163,6 +168,9 @@ class Actor:
         Returns them in the order of `peers`; those that did not come in time are missing. Messages that came
         before the call count, and those not wanted stay for a later one; `kind` must be in the class's
         `collected`. Raises AskInHandler when called in a handler.
+
+        >>> wait(client.collect(Note, ["client-1", "client-2"], timeout=5.0))
+        {'client-1': Note(number=1), 'client-2': Note(number=2)}
         """
         self._require_alive("collect")
         self._refuse_in_handler("collect")

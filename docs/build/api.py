@@ -266,7 +266,9 @@ def _doc(thing: Any) -> str:
 
 
 def _wrapped(paragraph: str) -> str:
-    """A paragraph of Markdown; what begins with a name and a colon stands on a line of its own."""
+    """A paragraph of Markdown; an example is a block, and a name with a colon begins a line."""
+    if paragraph.startswith(">>>"):
+        return f"```python\n{paragraph}\n```"
     lines = re.split(r"\n(?=\w+(?:, \w+)*: )", paragraph)
     return "  \n".join(" ".join(line.split()) for line in lines)
 
@@ -302,6 +304,7 @@ def _text(name: str) -> str:
     if text is None and (inspect.isclass(found) or inspect.isfunction(found)):
         text = inspect.getdoc(found)
     assert text, f"{name} has no text"
+    text = text.partition("\n\n>>>")[0]
     return " ".join(text.split()).replace("|", "\\|")
 
 

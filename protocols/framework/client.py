@@ -183,7 +183,11 @@ class Client(Node):
     # --- verbs of the network -------------------------------------------------------------------------------
 
     def gossip(self, message: object, fanout: int = 1) -> list[str]:
-        """Tell `fanout` different random peers (fewer if fewer are known); returns their names."""
+        """Tell `fanout` different random peers (fewer if fewer are known); returns their names.
+
+        >>> sorted(client.gossip(Greeting("hello"), fanout=2))
+        ['client-1', 'client-2']
+        """
         peers = self.peers
         if fanout == 1 and peers:
             names = [self._any_of(peers)]

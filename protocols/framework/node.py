@@ -141,7 +141,11 @@ class Node(Actor):
         return peers[int(self._uniforms.pop() * len(peers))]
 
     def vector(self, numbers: Any) -> Any:
-        """A handle on known numbers: a Vector of an array [n], a Scalar of a number. ValueError else."""
+        """A handle on known numbers: a Vector of an array [n], a Scalar of a number. ValueError else.
+
+        >>> float(client.vector([3.0, 0.0, 4.0]).norm())
+        5.0
+        """
         return self.params.like(numbers)
 
     def suspect(self, peer: str) -> None:
@@ -260,6 +264,9 @@ class Node(Actor):
         and moments first; one optimizer serves all models that a client trains. ValueError for weights of
         another number or below 0, or with an objective that has no loss of each sample, and for a learning
         rate that is no number, below 0 or not finite.
+
+        >>> update = wait(client.train(2, proximal=[(0.5, model)]))
+        >>> client.params = client.params + update
         """
         if start is None:
             start = self._params
@@ -295,6 +302,9 @@ class Node(Actor):
         sample that `on` names, or for "batch" one for each training sample; a handle or an array. ValueError
         as for `train`, and where no samples are held back. Of a model with batch norms all samples go
         through in pieces of 512, each normalised by its own mean and variance.
+
+        >>> gradient = wait(client.gradient(model, on="train"))
+        >>> client.params = client.params - 0.1 * gradient
         """
         return await self.compute.gradient(at, on, weights)
 
@@ -329,6 +339,9 @@ class Node(Actor):
         weight times loss, so it divides by the number of samples, not by the sum of the weights. ValueError
         as for `gradient`, and for "none" with an objective that has no loss of each sample. A pass over so
         many samples takes a third of the time of training on them.
+
+        >>> float(wait(client.loss(client.params, on="train"))) >= 0.0
+        True
         """
         return await self.compute.loss(of, on, reduction, weights)
 
@@ -368,6 +381,10 @@ class Node(Actor):
         for a method, a lambda, a function inside of another, ValueError for one that fails or returns what
         can be no vector, for whole numbers that float32 does not hold, and for both costs or one that is not
         above 0. It is tried where it is first called with arguments of such shapes, so that this shows there.
+
+        >>> first, second = client.vector([1.0, 5.0]), client.vector([4.0, 2.0])
+        >>> client.apply(torch.maximum, first, second).numpy()
+        array([4., 5.], dtype=float32)
         """
         result = self._params.applied(function, arguments, static)
         return result if steps is None and flops is None else self._after(result, steps, flops)

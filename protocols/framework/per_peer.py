@@ -16,8 +16,12 @@ V = TypeVar("V")
 class PerPeer(Component, dict[str, V]):
     """A dict by peer that follows the client's peers: who leaves them is taken out, and begins anew later.
 
-    `self.known = PerPeer(self, Known)` in `begin`, and then `self.known[peer].asked += 1`, where `Known` is a
-    dataclass with defaults. The order is that in which peers came into the table.
+    The order is that in which peers came into the table.
+
+    >>> asked = PerPeer(client, int)  # in begin(); more than a number is a dataclass with defaults
+    >>> asked["client-1"] += 1
+    >>> asked
+    {'client-1': 1}
 
     make: makes the value of a peer that is not in yet when `table[peer]` asks for it, as in a `defaultdict`;
     without it, KeyError. left(peer, value): called when a peer leaves, with None for one that is not in the

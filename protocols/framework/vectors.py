@@ -93,7 +93,11 @@ class Scalar(Protocol):
 
 
 def mix(weighted: Iterable[tuple[float | Scalar, Vector]]) -> Vector:
-    """Sum of weight times vector over pairs (weight, vector); at least one pair."""
+    """Sum of weight times vector over pairs (weight, vector); at least one pair.
+
+    >>> mix([(0.25, client.vector([4.0, 0.0])), (0.75, client.vector([0.0, 4.0]))]).numpy()
+    array([1., 3.], dtype=float32)
+    """
     pairs = list(weighted)
     if not pairs:
         raise ValueError("a mix needs at least one vector")
