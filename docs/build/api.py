@@ -25,6 +25,8 @@ needs no import but `from protocols import ...`. [Writing a method](methods.md) 
 *awaited*: takes virtual time, or waits for something that does; write `await`. All other verbs return at
 once and are free. A *handle* is a vector or scalar that may not have been computed yet. Reading its numbers
 computes all that is pending, and costs no virtual time.
+
+In the examples `client` is a client of three, and `wait(...)` stands for the `await` of a method.
 """
 
 
