@@ -7,6 +7,7 @@ Modules that import torch are imported inside the commands that need them, so th
 
 import json
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -142,18 +143,11 @@ def check(
     --no-code refuses it.
     """
     with exit_on_errors(file):
-        from sim.scenario.reading import find_scenario
-        from sim.scenario.scenario import sweep_alone
-        from sim.studies.cells import is_of_sweep
+        from sim.studies.cells import Stated
 
-        of_sweep = [list(filter(is_of_sweep, given or ())) for given in (overrides, unset)]
-        of_runs = [[each for each in given or () if not is_of_sweep(each)] for given in (overrides, unset)]
-        alone = sweep_alone(find_scenario(file), *of_sweep)
-    scenario = (
-        _load(file, overrides, seed, unset, no_code)
-        if alone is None
-        else _load(alone[0], [*alone[1].set, *of_runs[0]], seed, of_runs[1], no_code)
-    )
+        of_runs, alone = Stated(file, overrides or (), unset or (), not no_code).of_runs()
+    of_all = [*(alone.set if alone else ()), *of_runs.overrides]
+    scenario = _load(of_runs.file, of_all, seed, of_runs.unset, no_code)
     with exit_on_errors(file):
         from sim.cli.outline import outline
         from sim.run.setup.builder import check as check_parts
@@ -273,7 +267,7 @@ def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
 
 
 def _load(
-    file: Path, overrides: list[str] | None, seed: int | None, unset: list[str] | None, no_code: bool
+    file: Path, overrides: Sequence[str] | None, seed: int | None, unset: Sequence[str] | None, no_code: bool
 ) -> "Scenario":
     with exit_on_errors(file):
         from sim.scenario.scenario import load_scenario

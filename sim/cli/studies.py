@@ -103,6 +103,7 @@ def sweep(
     with exit_on_errors(file):
         from sim.studies import sweep as sweeps
         from sim.studies.cells import plan
+        from sim.studies.worker import How
 
         chosen: dict[str, Any] = {"unset": unset or (), "seeds": seeds, "only": only or (), "full": full}
         planned = plan(file, overrides or (), **chosen, code=not no_code)
@@ -110,7 +111,7 @@ def sweep(
             say(f"{file}: {notice}", err=True)
         if dry_run:
             for cell in planned.cells:
-                typer.echo(sweeps.in_words(cell.values, cell.seed))
+                typer.echo(cell)
             return
         execute = sweeps.in_processes(jobs or sweeps.default_jobs(planned))
         if on is Executor.ray:
@@ -118,11 +119,10 @@ def sweep(
 
             share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
             execute = on_ray(address, threads=planned.threads, gpus=share, jobs=jobs)
-        settings: dict[str, Any] = {"data_dir": data_dir, "device": device.value, "code": not no_code}
-        settings |= {"reports": reports, "keep_checkpoints": checkpoints}
+        how = How(data_dir, device.value, not no_code, reports, checkpoints)
         try:
             with answering(raise_interrupted), _SweepLine(Terminal(stderr=True), quiet) as line:
-                result = sweeps.run_sweep(planned, out=out, execute=execute, show=line.show, **settings)
+                result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
         except KeyboardInterrupt as error:
             number = getattr(error, "number", signal.SIGINT)
             stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", exit_code(number))

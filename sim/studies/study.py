@@ -222,17 +222,8 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
         for cell in index.cells
         if cell.state == DONE and cell.directory is not None
     ]
-    missing = {
-        in_words(cell.values, cell.seed): cell.error or "not run yet"
-        for cell in index.cells
-        if cell.state != DONE
-    }
+    missing = {str(cell): cell.error or "not run yet" for cell in index.cells if cell.state != DONE}
     return Study(index.name, index.question, index.axes, index.labels, tuple(runs), missing, index.compare)
-
-
-def in_words(values: Mapping[str, Value], seed: int) -> str:
-    """A run of a sweep in words: its values and its seed."""
-    return ", ".join([*(f"{axis} = {value}" for axis, value in values.items()), f"seed {seed}"])
 
 
 def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:
