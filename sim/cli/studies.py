@@ -189,13 +189,12 @@ def compare(
 
 
 def _print(comparison: Comparison) -> None:
-    from sim.studies.tables import budgets_to_show, caption, rows_to_show, targets_to_show
+    from sim.studies.tables import tables_to_show
 
-    shown = [rows_to_show(comparison)] + ([targets_to_show(comparison)] if comparison.targets else [])
-    shown += [budgets_to_show(comparison)] if comparison.unequal("time") else []
-    for heads, rows in shown:
-        _table(heads, rows, len(comparison.study.axes))
-    typer.echo(caption(comparison))
+    *tables, spent = tables_to_show(comparison)
+    for each in [*tables, spent] if comparison.unequal("time") else tables:
+        _table([*each.axes, *each.heads], each.rows, len(each.axes))
+    typer.echo(tables[0].note)
     for warning in comparison.warnings:
         typer.echo(f"warning: {warning}", err=True)
 
