@@ -21,8 +21,8 @@ from sim.cli.exit_codes import (
     FAILED,
     code_of,
     exit_on_errors,
-    notice,
-    progress_of,
+    list_pairs,
+    run_shown,
     say,
     show,
     stop,
@@ -104,20 +104,9 @@ def run(
     with exit_on_errors(file):
         if tensorboard:
             require_packages("tensorboard", "--tensorboard", "tensorboard")
-        from sim.run import running as runs
-
-        settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
-        with progress_of(quiet) as progress:
-            result = runs.run_scenario(
-                scenario,
-                out=out,
-                overwrite=overwrite,
-                progress=progress,
-                notice=notice(progress),
-                checkpoint_every_s=checkpoint_every,
-                checkpoints_s=checkpoint_at or (),
-                **settings,
-            )
+    settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
+    kept = {"checkpoint_every_s": checkpoint_every, "checkpoints_s": checkpoint_at or ()}
+    result = run_shown(scenario, file, quiet=quiet, out=out, overwrite=overwrite, **kept, **settings)
     show(result)
     if result.directory is not None and not result.unwritten:
         with exit_on_errors(file):
@@ -212,9 +201,7 @@ def list_(what: Annotated[Listing, Argument(help="What to list.")]) -> None:
     """List what scenarios can name."""
     with exit_on_errors():
         listing = _listing(what)
-    width = max(map(len, listing), default=0)
-    for name, meaning in listing.items():
-        typer.echo(f"{name:<{width}}  {meaning}")
+    list_pairs(listing.items())
 
 
 @app.command()

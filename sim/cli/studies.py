@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -15,11 +14,11 @@ from typer import Argument, Option
 from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import FAILED, exit_on_errors, say, stop
+from sim.cli.exit_codes import FAILED, code_of, exit_on_errors, say, stop
 from sim.errors import require_packages
 from sim.results import text
 from sim.results.measures import measure_called
-from sim.run.interrupts import answering, exit_code, raise_interrupted
+from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
     from sim.studies.comparison import Comparison
@@ -124,8 +123,7 @@ def sweep(
             with answering(raise_interrupted), _SweepLine(Terminal(stderr=True), quiet) as line:
                 result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
         except KeyboardInterrupt as error:
-            number = getattr(error, "number", signal.SIGINT)
-            stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", exit_code(number))
+            stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", code_of(error))
     again = f", {result.there:,} of them before" if result.there else ""
     done = result.cells - len(result.errors)
     say(f"{done:,} of {result.cells:,} runs done{again}: {result.directory}")
