@@ -228,11 +228,6 @@ for _command in (resume, fork, explain):
     app.command()(_command)
 
 
-def main() -> None:
-    """Do what the command line says, and exit."""
-    app()
-
-
 def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
     """Write what was asked for into a result directory, and say where. Raises UserError."""
     if not (trace or tensorboard):
@@ -301,7 +296,3 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
     if difference is not None:
         stop(f"the second run differs: {difference}", FAILED)
     say("verified: the second run has the same trace")
-
-
-if __name__ == "__main__":
-    app()

@@ -1,6 +1,5 @@
 """The commands about an earlier run: `resume`, `fork` and `explain`."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,15 +122,10 @@ def _go_on(earlier: "ResumableRun", scenario: "Scenario", quiet: bool, **setting
     beside = earlier.path.parent  # what it was, hidden or not
     result = run_shown(scenario, quiet=quiet, out=beside, earlier=earlier, **settings)
     if earlier.fork_s is None and result.directory is not None and not result.unwritten:
-        _forget(earlier.attempts, result.directory)
+        with suppress(OSError):  # what killed processes left goes once a power cut can take no results
+            sync(result.directory)
+            for folder in earlier.attempts:
+                forget(folder)
     show(result)
     stop_if_cut_short(result)
     stop_if_failed(result)
-
-
-def _forget(attempts: Iterable[Path], results: Path) -> None:
-    """Clear away what killed processes left, once a power cut can take nothing from what came of it."""
-    with suppress(OSError):
-        sync(results)
-        for folder in attempts:
-            forget(folder)

@@ -92,7 +92,7 @@ def sweep(
         bool, Option("--checkpoints", help="Keep a checkpoint of each run's end.")
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Check all runs and list them; run none.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
     """Run the table `sweep` of a scenario, or combinations of --set KEY=A,B and seeds. Done runs are kept.

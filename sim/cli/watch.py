@@ -132,13 +132,10 @@ def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, An
     except UserError as error:
         if HIDDEN.fullmatch(folder.name):  # it has only just begun
             return []
-        return [_damaged(folder.name, error) | where]
+        shown: dict[str, Any] = {"name": folder.name, "facts": [], "share": None, "pages": [], "cases": {}}
+        return [shown | where | {"bad": [f"damaged: {error}"]}]
     except OSError:
         return []
-
-
-def _damaged(name: str, error: UserError) -> dict[str, Any]:
-    return {"name": name, "facts": [], "bad": [f"damaged: {error}"], "share": None, "pages": [], "cases": {}}
 
 
 def _running(folder: Path) -> dict[str, Any]:

@@ -315,13 +315,8 @@ def _toml(value: Any) -> str:
 
 def _is_plain(text: str) -> bool:
     """Whether a text after ``--set key=`` is read as that text, and not as a number, a list, ..."""
-    if not text or text != text.strip() or not text.isprintable() or "," in text:
-        return False
-    try:
-        tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return True
-    return False
+    is_one_word = bool(text) and text == text.strip() and text.isprintable() and "," not in text
+    return is_one_word and _parsed(text) is text
 
 
 def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
@@ -359,6 +354,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _parsed(text: str) -> Any:
+    """A value in TOML, or else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:

@@ -4,8 +4,8 @@ import multiprocessing
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
@@ -36,6 +36,7 @@ from sim.studies.index import (
 from sim.studies.worker import How, Ran, Task, serve
 
 LOOK_EVERY_S = 0.5
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,10 @@ def run_sweep(
             ]
             execute(todo, ran, look)
     if not (how.checkpoints or index.errors):
-        _forget_checkpoints(
-            [out / index.found[cell.parent] for cell in plan.cells if cell.parent is not None]
-        )
+        for parent in {cell.parent for cell in plan.cells if cell.parent is not None}:
+            for file in checkpoints(out / index.found[parent]):  # from which forks went on
+                with suppress(OSError):
+                    file.unlink(missing_ok=True)
     errors = {str(cell): index.errors[cell.key] for cell in plan.cells if cell.key in index.errors}
     return SweepResult(index.directory, len(plan.cells), there, errors)
 
@@ -136,14 +138,6 @@ def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
         if cell.parent is not None and cell.fork_s is not None:
             found.setdefault(cell.parent, set()).add(cell.fork_s)
     return {key: tuple(sorted(times)) for key, times in found.items()}
-
-
-def _forget_checkpoints(runs: Iterable[Path]) -> None:
-    """Remove the checkpoints from which forks went on."""
-    for run in runs:
-        for file in checkpoints(run):
-            with suppress(OSError):
-                file.unlink(missing_ok=True)
 
 
 def default_jobs(plan: Plan) -> int:
@@ -219,18 +213,23 @@ def in_processes(jobs: int) -> Execute:
     def execute(
         tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[[tuple[float, ...]], None]
     ) -> None:
-        waiting = deque(tasks)
-        with _workers(min(jobs, len(tasks))) as workers:
+        waiting, count = deque(tasks), min(jobs, len(tasks))
+        shares = _SPAWN.RawArray("d", max(1, count))
+        workers = [_Worker(shares, slot) for slot in range(count)]
+        try:
             while True:
                 for worker in workers:
                     if worker.task is None and waiting:
                         worker.begin(waiting.popleft())
                 busy = {worker.ours: worker for worker in workers if worker.task is not None}
-                look(tuple(worker.share for worker in busy.values()))
+                look(tuple(shares[worker.slot] for worker in busy.values()))
                 if not busy:
                     return
                 for ready in connection.wait(list(busy), LOOK_EVERY_S):
                     ran(*busy[ready].result())  # type: ignore[index]
+        finally:
+            for worker in workers:
+                worker.end()
 
     return execute
 
@@ -240,25 +239,20 @@ class _Worker:
 
     def __init__(self, shares: Any, slot: int) -> None:
         self.task: Task | None = None
-        self._shares, self._slot = shares, slot
+        self._shares, self.slot = shares, slot
         self._start()
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.ours, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
+        self.ours, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=serve, args=(theirs, self._shares, self.slot), daemon=True)
         with safe_path():
             self._process.start()
         theirs.close()  # so that our end tells when the process has died
 
-    @property
-    def share(self) -> float:
-        return float(self._shares[self._slot])
-
     def begin(self, task: Task) -> None:
         if not self._process.is_alive():
             self._start()
-        self.task, self._shares[self._slot] = task, 0.0
+        self.task, self._shares[self.slot] = task, 0.0
         with suppress(OSError):  # it has died this moment, which `result` will find
             self.ours.send(task)
 
@@ -275,14 +269,3 @@ class _Worker:
     def end(self) -> None:
         self._process.kill()
         self._process.join()
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[list[_Worker]]:
-    shares = multiprocessing.get_context("spawn").RawArray("d", max(1, count))
-    workers = [_Worker(shares, slot) for slot in range(count)]
-    try:
-        yield workers
-    finally:
-        for worker in workers:
-            worker.end()
