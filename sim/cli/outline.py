@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from protocols.shared.server_rounds import RoundSettings
+from sim.cli.console import between
 from sim.learning.engine.graph.samples import Subset
 from sim.results import text
 from sim.run.live.lives import ClientLife
@@ -55,11 +56,7 @@ def _data(scenario: Scenario, simulation: Simulation) -> str:
 
 def _samples(subset: Subset, purpose: str) -> str:
     counts = subset.counts
-    return f"{_range(f'{counts.min():,}', f'{counts.max():,}')} {purpose}" if counts.max() else ""
-
-
-def _range(least: str, most: str) -> str:
-    return least if least == most else f"{least} to {most}"
+    return f"{between(f'{counts.min():,}', f'{counts.max():,}')} {purpose}" if counts.max() else ""
 
 
 def _models(scenario: Scenario, simulation: Simulation) -> str:
@@ -117,7 +114,7 @@ def _budget(budget: ClientBudget) -> str:
 
 def _training(scenario: Scenario, simulation: Simulation) -> str:
     steps_s = _steps_s(simulation)
-    step = f"{_range(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
+    step = f"{between(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
     most, by_time = _steps_most(scenario, simulation)
     if most == math.inf:
         return f"unknown how many steps, {step}: what an iteration does is up to the protocol"

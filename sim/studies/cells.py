@@ -19,7 +19,7 @@ from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, listed
 from sim.scenario.shared_prefix import shared_until
-from sim.studies.index import Cell, SweepHead, Value, in_words
+from sim.studies.index import CellHead, SweepHead, Value, in_words
 
 CELLS_MAX = 100_000
 
@@ -41,7 +41,7 @@ class _Choice(NamedTuple):
 _Choices = list[_Choice]
 
 
-class SweepCell(Cell):
+class SweepCell(CellHead):
     """One run that is planned. key: a hash of its resolved scenario, the user's code and the seed.
 
     overrides, unset: what is stated beside the file. parent: the key of the cell that it is a fork of, None

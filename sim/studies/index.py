@@ -25,7 +25,7 @@ class _Written(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Cell(_Written):
+class CellHead(_Written):
     """One run. values: its value on each axis. excluded: clients that do not count when it is compared."""
 
     values: dict[str, Value]
@@ -41,7 +41,7 @@ def in_words(values: Mapping[str, Value]) -> str:
     return ", ".join(f"{axis} = {value}" for axis, value in values.items())
 
 
-class IndexedCell(Cell):
+class IndexedCell(CellHead):
     """What came of one run. directory: that of its results, beside the sweep's own."""
 
     state: State

@@ -6,7 +6,7 @@ import os
 import tarfile
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from sim.errors import UserError, require_packages
 from sim.files.data_folder import FOLDER_VARIABLE
 from sim.results.store.output_dir import HiddenFolder
 from sim.run.process import safe_path
-from sim.studies.sweep import LOOK_EVERY_S, Execute
+from sim.studies.sweep import LOOK_EVERY_S, Ended, Execute, Look
 from sim.studies.worker import Ran, Task, run_cell
 
 _TRIES = 2
@@ -35,9 +35,7 @@ def on_ray(
     without a cluster.
     """
 
-    def execute(
-        tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[[tuple[float, ...]], None]
-    ) -> None:
+    def execute(tasks: list[Task], ran: Ended, look: Look) -> None:
         if not tasks:
             return look(())
         with _cluster(address, tasks[0], None if jobs is None else jobs * threads) as ray:

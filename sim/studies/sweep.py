@@ -26,7 +26,7 @@ from sim.studies.index import (
     FAILED,
     INDEX,
     WAITING,
-    Cell,
+    CellHead,
     CellMark,
     IndexedCell,
     State,
@@ -73,7 +73,9 @@ class SweepResult:
     """Why cells failed, by the cell in words."""
 
 
-Execute = Callable[[list[Task], Callable[[Task, Ran], None], Callable[[tuple[float, ...]], None]], None]
+Ended = Callable[[Task, Ran], None]
+Look = Callable[[tuple[float, ...]], None]
+Execute = Callable[[list[Task], Ended, Look], None]
 """Runs tasks. It calls back with the result of each, and now and then with the progress of those running."""
 
 
@@ -177,7 +179,7 @@ class _Index:
         for cell in self._plan.cells:
             directory, error = self.found.get(cell.key), self.errors.get(cell.key)
             became = dict(state=self.state(cell.key), directory=directory, error=error)
-            cells.append(IndexedCell(**_shared(cell, Cell) | became))
+            cells.append(IndexedCell(**_shared(cell, CellHead) | became))
         try:
             SweepIndex(**_shared(self._plan, SweepHead), cells=tuple(cells)).write(self.directory)
         except OSError as error:
@@ -210,9 +212,7 @@ def found_in(out: Path, keys: set[str]) -> dict[str, str]:
 def in_processes(jobs: int) -> Execute:
     """Runs tasks in so many processes. One that dies takes its cell with it, and nothing else."""
 
-    def execute(
-        tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[[tuple[float, ...]], None]
-    ) -> None:
+    def execute(tasks: list[Task], ran: Ended, look: Look) -> None:
         waiting, count = deque(tasks), min(jobs, len(tasks))
         shares = _SPAWN.RawArray("d", max(1, count))
         workers = [_Worker(shares, slot) for slot in range(count)]

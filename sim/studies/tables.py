@@ -273,7 +273,7 @@ def _escaped(words: str) -> str:
 # --- to be read ---------------------------------------------------------------------------------------------
 
 
-class Table(NamedTuple):
+class ShownTable(NamedTuple):
     """A row for each group: its value on each of the axes, and then what was measured; note: said below."""
 
     title: str
@@ -283,7 +283,7 @@ class Table(NamedTuple):
     note: str
 
 
-def tables_to_show(comparison: Comparison) -> list[Table]:
+def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     """What there is at the end, what the target takes if there is one, and what each client spent."""
     has_baseline = any(line.against is not None for line in comparison.lines)
     heads = ["seeds"]
@@ -305,9 +305,11 @@ def tables_to_show(comparison: Comparison) -> list[Table]:
         steps, samples, sent, up_s = map(group.budget, BUDGETS)
         return [f"{steps:,.0f}", f"{samples:,.0f}", text.size(_number(sent)), text.duration(_number(up_s))]
 
-    def table(title: str, heads: list[str], cells: Callable[[SeedGroup], list[str]], note: str = "") -> Table:
+    def table(
+        title: str, heads: list[str], cells: Callable[[SeedGroup], list[str]], note: str = ""
+    ) -> ShownTable:
         rows = [[*group.texts.values(), *cells(group)] for group in comparison.groups]
-        return Table(title, _axes(comparison), heads, rows, note)
+        return ShownTable(title, _axes(comparison), heads, rows, note)
 
     tables = [table("At the end", heads, at_the_end, caption(comparison))]
     if comparison.targets:
