@@ -31,7 +31,7 @@ from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
 from sim.studies.index import SweepIndex
 from sim.studies.sweep import Execute, SweepResult, run_sweep
-from sim.studies.worker import Ran, Task, run_cell
+from sim.studies.worker import How, Ran, Task, run_cell
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "scenarios/studies/departures.toml"
@@ -88,7 +88,8 @@ def ran(planned: Plan, out: Path, data_dir: Path | None, jobs: int) -> tuple[Swe
     """The study's results under `out`, and CPU seconds by cell."""
     kept = out / CPU
     seconds: dict[str, float] = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    result = run_sweep(planned, out=out, execute=in_processes(jobs, seconds), data_dir=data_dir, device="cpu")
+    how = How(data_dir=data_dir, device="cpu")
+    result = run_sweep(planned, out=out, how=how, execute=in_processes(jobs, seconds))
     kept.write_text(json.dumps(seconds), encoding="utf-8")
     if result.errors:
         raise SystemExit(f"runs failed: {dict(result.errors)}")

@@ -7,6 +7,7 @@ Modules that import torch are imported inside the commands that need them, so th
 
 import json
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -20,8 +21,8 @@ from sim.cli.exit_codes import (
     FAILED,
     code_of,
     exit_on_errors,
-    notice,
-    progress_of,
+    list_pairs,
+    run_shown,
     say,
     show,
     stop,
@@ -103,20 +104,9 @@ def run(
     with exit_on_errors(file):
         if tensorboard:
             require_packages("tensorboard", "--tensorboard", "tensorboard")
-        from sim.run import running as runs
-
-        settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
-        with progress_of(quiet) as progress:
-            result = runs.run_scenario(
-                scenario,
-                out=out,
-                overwrite=overwrite,
-                progress=progress,
-                notice=notice(progress),
-                checkpoint_every_s=checkpoint_every,
-                checkpoints_s=checkpoint_at or (),
-                **settings,
-            )
+    settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
+    kept = {"checkpoint_every_s": checkpoint_every, "checkpoints_s": checkpoint_at or ()}
+    result = run_shown(scenario, file, quiet=quiet, out=out, overwrite=overwrite, **kept, **settings)
     show(result)
     if result.directory is not None and not result.unwritten:
         with exit_on_errors(file):
@@ -142,18 +132,11 @@ def check(
     --no-code refuses it.
     """
     with exit_on_errors(file):
-        from sim.scenario.reading import find_scenario
-        from sim.scenario.scenario import sweep_alone
-        from sim.studies.cells import is_of_sweep
+        from sim.studies.cells import Stated
 
-        of_sweep = [list(filter(is_of_sweep, given or ())) for given in (overrides, unset)]
-        of_runs = [[each for each in given or () if not is_of_sweep(each)] for given in (overrides, unset)]
-        alone = sweep_alone(find_scenario(file), *of_sweep)
-    scenario = (
-        _load(file, overrides, seed, unset, no_code)
-        if alone is None
-        else _load(alone[0], [*alone[1].set, *of_runs[0]], seed, of_runs[1], no_code)
-    )
+        of_runs, alone = Stated(file, overrides or (), unset or (), not no_code).of_runs()
+    of_all = [*(alone.set if alone else ()), *of_runs.overrides]
+    scenario = _load(of_runs.file, of_all, seed, of_runs.unset, no_code)
     with exit_on_errors(file):
         from sim.cli.outline import outline
         from sim.run.setup.builder import check as check_parts
@@ -218,9 +201,7 @@ def list_(what: Annotated[Listing, Argument(help="What to list.")]) -> None:
     """List what scenarios can name."""
     with exit_on_errors():
         listing = _listing(what)
-    width = max(map(len, listing), default=0)
-    for name, meaning in listing.items():
-        typer.echo(f"{name:<{width}}  {meaning}")
+    list_pairs(listing.items())
 
 
 @app.command()
@@ -247,11 +228,6 @@ for _command in (resume, fork, explain):
     app.command()(_command)
 
 
-def main() -> None:
-    """Do what the command line says, and exit."""
-    app()
-
-
 def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
     """Write what was asked for into a result directory, and say where. Raises UserError."""
     if not (trace or tensorboard):
@@ -273,7 +249,7 @@ def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
 
 
 def _load(
-    file: Path, overrides: list[str] | None, seed: int | None, unset: list[str] | None, no_code: bool
+    file: Path, overrides: Sequence[str] | None, seed: int | None, unset: Sequence[str] | None, no_code: bool
 ) -> "Scenario":
     with exit_on_errors(file):
         from sim.scenario.scenario import load_scenario
@@ -320,7 +296,3 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
     if difference is not None:
         stop(f"the second run differs: {difference}", FAILED)
     say("verified: the second run has the same trace")
-
-
-if __name__ == "__main__":
-    app()

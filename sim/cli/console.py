@@ -164,10 +164,9 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("time", f"{text.duration(summary['virtual_seconds'])} virtual, {text.duration(wall_s)} real")
     )
     if (work := summary.get("work")) is not None:
-        did = [
-            f"{_range(work[name])} {name}" for name in ("steps", "gradients", "samples") if work[name]["max"]
-        ]
-        rows.append(("training per client", ", ".join(did) or "none"))
+        did = [(name, work[name]) for name in ("steps", "gradients", "samples") if work[name]["max"]]
+        parts = [f"{between(*(f'{of[end]:,}' for end in ('min', 'max')))} {name}" for name, of in did]
+        rows.append(("training per client", ", ".join(parts) or "none"))
     engine = summary["engine"]
     if wall_s > 0:
         rows.append(("updates", f"{engine['updates']:,} ({engine['updates'] / wall_s:,.0f}/s)"))
@@ -177,8 +176,8 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _range(counts: Mapping[str, Any]) -> str:
-    least, most = (f"{counts[end]:,}" for end in ("min", "max"))
+def between(least: str, most: str) -> str:
+    """Two ends in words, or one where they are the same."""
     return least if least == most else f"{least} to {most}"
 
 

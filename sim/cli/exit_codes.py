@@ -4,8 +4,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,6 +18,7 @@ from sim.run.interrupts import exit_code
 
 if TYPE_CHECKING:
     from sim.run.running import RunResult
+    from sim.scenario.scenario import Scenario
 
 FAILED, REFUSED = 1, 2
 _FAILURES_SHOWN = 10
@@ -66,13 +67,20 @@ def say(line: object, err: bool = False) -> None:
         typer.echo(line, err=err)
 
 
-def progress_of(quiet: bool) -> Any:
-    return nullcontext() if quiet else ProgressLine(Terminal(stderr=True))
+def notice(line: str) -> None:
+    """Show a line that is no result."""
+    say(line, err=True)
 
 
-def notice(progress: ProgressLine | None) -> Callable[[str], None]:
-    """A function that shows a line while a run goes on: above the progress bar, if there is one."""
-    return (lambda line: say(line, err=True)) if progress is None else progress.say
+def run_shown(scenario: "Scenario", file: Path | None = None, *, quiet: bool, **settings: Any) -> "RunResult":
+    """Run a scenario, with those settings of `run_scenario`, and show how far it is."""
+    with exit_on_errors(file):
+        from sim.run import running
+
+        if quiet:
+            return running.run_scenario(scenario, progress=None, notice=notice, **settings)
+        with ProgressLine(Terminal(stderr=True)) as progress:
+            return running.run_scenario(scenario, progress=progress, notice=progress.say, **settings)
 
 
 def show(result: "RunResult") -> None:
@@ -107,6 +115,14 @@ def stop_if_cut_short(result: "RunResult") -> None:
 def stop_if_failed(result: "RunResult") -> None:
     if (reason := why_failed(result.summary)) is not None:
         stop(f"the run failed: {reason}", FAILED)
+
+
+def list_pairs(pairs: Iterable[tuple[str, str]], before: str = "") -> None:
+    """Names and what they mean, below each other, each line behind `before`."""
+    rows = list(pairs)
+    width = max([len(name) for name, _ in rows], default=0)
+    for name, what in rows:
+        typer.echo(f"{before}{name:<{width}}  {what}")
 
 
 def code_of(error: KeyboardInterrupt) -> int:

@@ -2,9 +2,11 @@
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Iterable
 
 from protocols.shared.server_rounds import RoundSettings
+from sim.cli.console import between
 from sim.learning.engine.graph.samples import Subset
 from sim.results import text
 from sim.run.live.lives import ClientLife
@@ -36,9 +38,7 @@ def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]
 
 def _clients(simulation: Simulation) -> str:
     total, at_first = len(simulation.clients), sum(client.up_at_start for client in simulation.clients)
-    moves: dict[str, int] = {}
-    for event in simulation.events:
-        moves[event.kind] = moves.get(event.kind, 0) + len(event.clients)
+    moves = Counter(event.kind for event in simulation.events for _ in event.clients)
     parts = [f"{total:,}" if at_first == total else f"{total:,}, {at_first:,} of them from the start"]
     names = {"join": "joins", "leave": "leaves", "crash": "crashes", "rejoin": "rejoins"}
     parts += [f"{count:,} {names[kind] if count > 1 else kind}" for kind, count in moves.items()]
@@ -56,11 +56,7 @@ def _data(scenario: Scenario, simulation: Simulation) -> str:
 
 def _samples(subset: Subset, purpose: str) -> str:
     counts = subset.counts
-    return f"{_range(f'{counts.min():,}', f'{counts.max():,}')} {purpose}" if counts.max() else ""
-
-
-def _range(least: str, most: str) -> str:
-    return least if least == most else f"{least} to {most}"
+    return f"{between(f'{counts.min():,}', f'{counts.max():,}')} {purpose}" if counts.max() else ""
 
 
 def _models(scenario: Scenario, simulation: Simulation) -> str:
@@ -118,7 +114,7 @@ def _budget(budget: ClientBudget) -> str:
 
 def _training(scenario: Scenario, simulation: Simulation) -> str:
     steps_s = _steps_s(simulation)
-    step = f"{_range(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
+    step = f"{between(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
     most, by_time = _steps_most(scenario, simulation)
     if most == math.inf:
         return f"unknown how many steps, {step}: what an iteration does is up to the protocol"
@@ -147,12 +143,9 @@ def _rounds(scenario: Scenario, simulation: Simulation) -> str:
     settings = scenario.protocol.settings
     if not isinstance(settings, RoundSettings) or scenario.protocol.alone:
         return ""
-    computes = [client.compute for client in simulation.clients]
-    steps = [settings.local_steps or settings.local_epochs * each.steps_per_epoch for each in computes]
-    train_s = [
-        count * client.compute.step_s * client.device.slowdown
-        for count, client in zip(steps, simulation.clients, strict=True)
-    ]
+    epochs = [client.compute.steps_per_epoch for client in simulation.clients]
+    steps = [settings.local_steps or settings.local_epochs * each for each in epochs]
+    train_s = [count * step_s for count, step_s in zip(steps, _steps_s(simulation), strict=True)]
     late = [seconds for seconds in train_s if seconds > settings.patience]
     if not late:
         return ""
@@ -164,20 +157,15 @@ def _rounds(scenario: Scenario, simulation: Simulation) -> str:
 
 def _up_s(clients: Iterable[ClientLife], simulation: Simulation, duration_s: float) -> list[float]:
     """Seconds for which each client is to be up, failures apart."""
-    since = [0.0 if client.up_at_start else None for client in clients]
-    total = [0.0] * len(since)
+    is_up = [client.up_at_start for client in clients]
+    total = [0.0] * len(is_up)
     for event in sorted(simulation.events, key=lambda event: event.time_s):
+        comes = event.kind in ("join", "rejoin")
         for index in event.clients:
-            begun, comes = since[index], event.kind in ("join", "rejoin")
-            if comes and begun is None:
-                since[index] = event.time_s
-            elif not comes and begun is not None:
-                total[index] += event.time_s - begun
-                since[index] = None
-    return [
-        up + (duration_s - begun if begun is not None else 0.0)
-        for up, begun in zip(total, since, strict=True)
-    ]
+            if comes != is_up[index]:
+                is_up[index] = comes
+                total[index] += -event.time_s if comes else event.time_s
+    return [up_s + duration_s * still for up_s, still in zip(total, is_up, strict=True)]
 
 
 def _memory(scenario: Scenario, simulation: Simulation) -> str:

@@ -1,18 +1,17 @@
 """The commands about an earlier run: `resume`, `fork` and `explain`."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 from sim.cli import options
 from sim.cli.exit_codes import (
     exit_on_errors,
+    list_pairs,
     notice,
-    progress_of,
+    run_shown,
     say,
     show,
     stop_if_cut_short,
@@ -112,40 +111,21 @@ def explain(
     with exit_on_errors(), answering(raise_interrupted):
         from sim.run.resume.explain import explained_client
 
-        rows = explained_client(
-            directory, at, client, data_dir=data_dir, code=not no_code, notice=notice(None)
-        )
-    width = max(len(name) for name, _ in rows)
-    for name, what in rows:
-        typer.echo(f"{name:<{width}}  {what}")
+        rows = explained_client(directory, at, client, data_dir=data_dir, code=not no_code, notice=notice)
+    list_pairs(rows)
 
 
 def _go_on(earlier: "ResumableRun", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
     """Run the rest of a run, and show its results."""
     for line in earlier.damaged:
         say(f"not used: {line}", err=True)
-    with exit_on_errors():
-        from sim.run import running as runs
-
-        with progress_of(quiet) as progress:
-            result = runs.run_scenario(
-                scenario,
-                out=earlier.path.parent,  # beside what it was, hidden or not
-                progress=progress,
-                notice=notice(progress),
-                earlier=earlier,
-                **settings,
-            )
+    beside = earlier.path.parent  # what it was, hidden or not
+    result = run_shown(scenario, quiet=quiet, out=beside, earlier=earlier, **settings)
     if earlier.fork_s is None and result.directory is not None and not result.unwritten:
-        _forget(earlier.attempts, result.directory)
+        with suppress(OSError):  # what killed processes left goes once a power cut can take no results
+            sync(result.directory)
+            for folder in earlier.attempts:
+                forget(folder)
     show(result)
     stop_if_cut_short(result)
     stop_if_failed(result)
-
-
-def _forget(attempts: Iterable[Path], results: Path) -> None:
-    """Clear away what killed processes left, once a power cut can take nothing from what came of it."""
-    with suppress(OSError):
-        sync(results)
-        for folder in attempts:
-            forget(folder)

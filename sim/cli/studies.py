@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -15,11 +14,11 @@ from typer import Argument, Option
 from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import FAILED, exit_on_errors, say, stop
+from sim.cli.exit_codes import FAILED, code_of, exit_on_errors, say, stop
 from sim.errors import require_packages
 from sim.results import text
 from sim.results.measures import measure_called
-from sim.run.interrupts import answering, exit_code, raise_interrupted
+from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
     from sim.studies.comparison import Comparison
@@ -93,7 +92,7 @@ def sweep(
         bool, Option("--checkpoints", help="Keep a checkpoint of each run's end.")
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Check all runs and list them; run none.")] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
     """Run the table `sweep` of a scenario, or combinations of --set KEY=A,B and seeds. Done runs are kept.
@@ -103,6 +102,7 @@ def sweep(
     with exit_on_errors(file):
         from sim.studies import sweep as sweeps
         from sim.studies.cells import plan
+        from sim.studies.worker import How
 
         chosen: dict[str, Any] = {"unset": unset or (), "seeds": seeds, "only": only or (), "full": full}
         planned = plan(file, overrides or (), **chosen, code=not no_code)
@@ -110,7 +110,7 @@ def sweep(
             say(f"{file}: {notice}", err=True)
         if dry_run:
             for cell in planned.cells:
-                typer.echo(sweeps.in_words(cell.values, cell.seed))
+                typer.echo(cell)
             return
         execute = sweeps.in_processes(jobs or sweeps.default_jobs(planned))
         if on is Executor.ray:
@@ -118,14 +118,12 @@ def sweep(
 
             share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
             execute = on_ray(address, threads=planned.threads, gpus=share, jobs=jobs)
-        settings: dict[str, Any] = {"data_dir": data_dir, "device": device.value, "code": not no_code}
-        settings |= {"reports": reports, "keep_checkpoints": checkpoints}
+        how = How(data_dir, device.value, not no_code, reports, checkpoints)
         try:
             with answering(raise_interrupted), _SweepLine(Terminal(stderr=True), quiet) as line:
-                result = sweeps.run_sweep(planned, out=out, execute=execute, show=line.show, **settings)
+                result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
         except KeyboardInterrupt as error:
-            number = getattr(error, "number", signal.SIGINT)
-            stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", exit_code(number))
+            stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", code_of(error))
     again = f", {result.there:,} of them before" if result.there else ""
     done = result.cells - len(result.errors)
     say(f"{done:,} of {result.cells:,} runs done{again}: {result.directory}")
@@ -189,13 +187,12 @@ def compare(
 
 
 def _print(comparison: Comparison) -> None:
-    from sim.studies.tables import budgets_to_show, caption, rows_to_show, targets_to_show
+    from sim.studies.tables import tables_to_show
 
-    shown = [rows_to_show(comparison)] + ([targets_to_show(comparison)] if comparison.targets else [])
-    shown += [budgets_to_show(comparison)] if comparison.unequal("time") else []
-    for heads, rows in shown:
-        _table(heads, rows, len(comparison.study.axes))
-    typer.echo(caption(comparison))
+    *tables, spent = tables_to_show(comparison)
+    for each in [*tables, spent] if comparison.unequal("time") else tables:
+        _table([*each.axes, *each.heads], each.rows, len(each.axes))
+    typer.echo(tables[0].note)
     for warning in comparison.warnings:
         typer.echo(f"warning: {warning}", err=True)
 

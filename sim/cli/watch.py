@@ -26,7 +26,7 @@ from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.output_dir import HIDDEN, REPORT, is_results, is_under_way
 from sim.results.store.run_directory import RunDirectory
 from sim.run.save.progress_file import Note
-from sim.studies.index import INDEX, SweepIndex
+from sim.studies.index import INDEX, SweepIndex, in_words
 
 ADDRESS = "127.0.0.1"
 _SHOWN = {".html", ".png", ".svg", ".csv"}
@@ -132,13 +132,10 @@ def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, An
     except UserError as error:
         if HIDDEN.fullmatch(folder.name):  # it has only just begun
             return []
-        return [_damaged(folder.name, error) | where]
+        shown: dict[str, Any] = {"name": folder.name, "facts": [], "share": None, "pages": [], "cases": {}}
+        return [shown | where | {"bad": [f"damaged: {error}"]}]
     except OSError:
         return []
-
-
-def _damaged(name: str, error: UserError) -> dict[str, Any]:
-    return {"name": name, "facts": [], "bad": [f"damaged: {error}"], "share": None, "pages": [], "cases": {}}
 
 
 def _running(folder: Path) -> dict[str, Any]:
@@ -168,13 +165,8 @@ def _sweep(folder: Path) -> dict[str, Any]:
     pages = [
         str(file.relative_to(folder)) for at in ("*.html", "*/*.html") for file in sorted(folder.glob(at))
     ]
-    cases = {
-        cell.directory: ", ".join(f"{axis} = {value}" for axis, value in cell.values.items())
-        for cell in sweep.cells
-        if cell.directory is not None
-    }
-    done = sum(cell.directory is not None for cell in sweep.cells)
-    share = done / len(sweep.cells)
+    done = [cell for cell in sweep.cells if cell.directory is not None]
+    cases, share = {cell.directory: in_words(cell.values) for cell in done}, len(done) / len(sweep.cells)
     return {"name": sweep.name, "facts": facts, "bad": bad, "share": share, "pages": pages, "cases": cases}
 
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -28,10 +28,9 @@ class Journal:
         if size == 0:
             return cls(path)
         checksum = 0
+        for frame in frames(before, size):
+            checksum = zlib.crc32(frame, checksum)
         with before.open("rb") as old, path.open("xb") as new:
-            for frame in _frames(old.read, size):
-                checksum = zlib.crc32(frame, checksum)
-            old.seek(0)
             shutil.copyfileobj(old, new)
         return cls(path, size, checksum)
 
@@ -55,22 +54,17 @@ class Journal:
 
 def frames(path: Path, size: int | None = None) -> Iterator[bytes]:
     """The frames of a file, or those of its first `size` bytes, up to the last whole one. Raises OSError."""
+    checksum = 0
     with path.open("rb") as file:
-        yield from _frames(file.read, size)
-
-
-def _frames(read: Callable[[int], bytes], size: int | None) -> Iterator[bytes]:
-    place, checksum = 0, 0
-    while size is None or place < size:
-        header = read(_HEADER.size)
-        if len(header) < _HEADER.size:
-            return
-        length, stated = _HEADER.unpack(header)
-        if length == 0:  # none is empty: here is what a file has that was only made longer
-            return
-        frame = read(min(length, FRAME_BYTES_MAX))
-        checksum = zlib.crc32(frame, checksum)
-        if len(frame) < length or checksum != stated:
-            return
-        place += _HEADER.size + length
-        yield frame
+        while size is None or file.tell() < size:
+            header = file.read(_HEADER.size)
+            if len(header) < _HEADER.size:
+                return
+            length, stated = _HEADER.unpack(header)
+            if length == 0:  # none is empty: here is what a file has that was only made longer
+                return
+            frame = file.read(min(length, FRAME_BYTES_MAX))
+            checksum = zlib.crc32(frame, checksum)
+            if len(frame) < length or checksum != stated:
+                return
+            yield frame

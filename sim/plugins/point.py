@@ -22,7 +22,7 @@ A = TypeVar("A")
 class PluginPoint:
     """Annotation of a table that may name the user's code instead of one of the kinds that come with coterie.
 
-    Whoever reads a scenario finds all such tables by `plugin_points`, loads what they name and makes sections
+    Whoever reads a scenario finds all such tables by `annotated`, loads what they name and makes sections
     of the class `section` of them; such a section is then taken as it is. In the JSON Schema "x-own" is what
     all sections of this class have.
     """
@@ -59,11 +59,6 @@ class PluginPoint:
         if not isinstance(value, self.section):
             return handler(value)
         return value.model_dump(mode=info.mode, by_alias=info.by_alias)
-
-
-def plugin_points(settings: type[Settings]) -> dict[str, tuple[PluginPoint, Any]]:
-    """The tables of a section that may name the user's code, by their places, and their other kinds."""
-    return annotated(settings, PluginPoint)
 
 
 def annotated(settings: type[Settings], by: type[A]) -> dict[str, tuple[A, Any]]:

@@ -63,24 +63,20 @@ def of_package(module: str) -> SourceFiles | None:
 
 
 def _below(root: Path, folder: Path, *, with_folders: bool = True) -> SourceFiles:
+    def fail(error: OSError) -> None:
+        raise error
+
     files: dict[str, bytes] = {}
-    waiting = [folder]
-    while waiting:
-        here = waiting.pop()
-        entries = list(os.scandir(here))
-        modules = [Path(entry) for entry in entries if entry.name.endswith(".py") and entry.is_file()]
+    for here, folders, names in os.walk(folder, onerror=fail):
+        modules = [path for name in names if name.endswith(".py") and (path := Path(here, name)).is_file()]
         files |= {path.relative_to(root).as_posix(): path.read_bytes() for path in modules}
         if len(files) > FILES_MAX or sum(map(len, files.values())) > BYTES_MAX:
             raise ValueError(
                 f"{folder} has more than {FILES_MAX:,} Python files, or {BYTES_MAX:,} bytes of them, which "
                 "results would copy: give the code a folder of its own"
             )
-        if with_folders and (modules or here == folder):  # others hold data, or results
-            waiting += [
-                Path(entry)
-                for entry in entries
-                if entry.name.isidentifier() and entry.is_dir(follow_symlinks=False)
-            ]
+        has_code = with_folders and (modules or here == str(folder))  # others hold data, or results
+        folders[:] = [name for name in folders if has_code and name.isidentifier()]
     return SourceFiles(root, files)
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from actors.settings.tables import tagged
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
-from sim.plugins.point import PluginPoint, plugin_points
+from sim.plugins.point import PluginPoint, annotated
 from sim.plugins.section import section_of
 from sim.scenario.key_path import places, put, replaced, value_at
 from sim.scenario.schema import OwnTable
 from sim.scenario.sections import Sections
 
-POINTS = plugin_points(Sections)
-"""All tables that may name the user's code, by their places."""
+POINTS = annotated(Sections, PluginPoint)
+"""All tables that may name the user's code, by their places, and their other kinds."""
 
 
 def with_plugins(

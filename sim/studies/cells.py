@@ -1,5 +1,7 @@
 """Which runs a sweep consists of: the combinations of all values of all axes, with every seed."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
@@ -17,10 +19,9 @@ from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, listed
 from sim.scenario.shared_prefix import shared_until
-from sim.studies.index import Value
+from sim.studies.index import CellHead, SweepHead, Value, in_words
 
 CELLS_MAX = 100_000
-_Choices = list["_Choice"]
 
 
 class _Choice(NamedTuple):
@@ -37,39 +38,28 @@ class _Choice(NamedTuple):
     without: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class SweepCell:
-    """One run of a sweep. key: a hash of its resolved scenario, the user's code and the seed."""
+_Choices = list[_Choice]
 
-    values: Mapping[str, Value]
-    """Its value on each axis."""
+
+class SweepCell(CellHead):
+    """One run that is planned. key: a hash of its resolved scenario, the user's code and the seed.
+
+    overrides, unset: what is stated beside the file. parent: the key of the cell that it is a fork of, None
+    if it is run from the start; fork_s: the virtual time in seconds from which on it differs from that one.
+    """
+
     overrides: tuple[str, ...]
     unset: tuple[str, ...]
-    seed: int
     key: str
-    excluded: tuple[int, ...] = ()
-    """The clients that do not count when it is compared."""
     parent: str | None = None
-    """The key of the cell that it is a fork of; None if it is run from the start."""
     fork_s: float | None = None
-    """Of a fork, the virtual time in seconds from which on it differs from its parent."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """All runs of a sweep. file: the scenario whose runs they are."""
+class Plan(SweepHead):
+    """All runs of a sweep. file: whose runs they are. threads: the most that one run computes with."""
 
     file: Path
-    name: str
-    question: str
-    axes: Mapping[str, tuple[Value, ...]]
-    """The values of each axis, in order."""
-    seeds: tuple[int, ...]
-    labels: Mapping[str, str]
-    compare: Comparing
-    target: float | None
     threads: int
-    """The most that one run computes with."""
     cells: tuple[SweepCell, ...]
     notices: tuple[str, ...]
 
@@ -97,113 +87,108 @@ def plan(
     """
     fixed, lists = _split(overrides)
     path = find_scenario(path)
-    study = _study(path, fixed, lists, unset, code)
-    axes = study.sweep.axes(full=full)
+    stated, alone = Stated(path, fixed, unset, code).of_runs()
+    base = _base(stated, lists)
+    sweep = alone or base.sweep or Sweep()
+    axes = sweep.axes(full=full)
     with errors_about(path):
-        _require_axes(study.sweep.compare, axes.case, _values(_dimensions(axes, lists, ())))
-    dimensions = _narrowed(_dimensions(axes, lists, list(map(_key, study.fixed))), only)
-    chosen = _seeds(seeds or axes.seeds, study.base.run.seed)
+        _require_axes(sweep.compare, axes.case, _values(_dimensions(axes, lists, ())))
+    dimensions = _narrowed(_dimensions(axes, lists, map(_key, stated.overrides)), only)
+    chosen = _seeds(seeds or axes.seeds, base.run.seed)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"a sweep of {count:,} runs; must have {CELLS_MAX:,} at most", path)
-    cells, scenarios = [], []
-    for choices in _combinations(dimensions):
-        for seed in chosen:
-            cell, scenario = _cell(study.file, [*axes.set, *study.fixed], study.unset, choices, seed, code)
-            cells.append(cell)
-            scenarios.append(scenario)
-    if study.sweep.forks:
-        cells = _forked(cells, scenarios)
-    notices = [notice for scenario in scenarios for notice in scenario.notices]
-    threads = [scenario.engine.threads for scenario in scenarios]
+    of_all = replace(stated, overrides=(*axes.set, *stated.overrides))
+    made = [_cell(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
+    threads = [scenario.engine.threads for _, scenario in made]
+    target = sweep.compare.target or base.run.target_accuracy
     return Plan(
-        file=study.file,
-        name=study.name,
-        question=study.question,
+        file=stated.file,
+        name=base.name if alone is None else default_name(path),
+        question=base.question if alone is None else first_comment(read_text(path)),
         axes=_values(dimensions),
         seeds=chosen,
-        labels={key: str(label) for key, label in listed(study.sweep.labels).items()},
-        compare=study.sweep.compare,
-        target=study.sweep.compare.target or study.base.run.target_accuracy,
+        labels={key: str(label) for key, label in listed(sweep.labels).items()},
+        compare=sweep.compare.model_copy(update={"target": target}),
         threads=max(each if isinstance(each, int) else 1 for each in threads),
-        cells=tuple(cells),
-        notices=tuple(dict.fromkeys(notices)),
+        cells=tuple(_forked(made) if sweep.forks else [cell for cell, _ in made]),
+        notices=tuple(dict.fromkeys(notice for _, scenario in made for notice in scenario.notices)),
     )
 
 
-class _Study(NamedTuple):
-    """A sweep and its scenario file. fixed, unset: stated for all runs. base: the scenario without axes."""
+@dataclass(frozen=True)
+class Stated:
+    """A file and what is stated beside it, as for `load_scenario`."""
 
     file: Path
-    name: str
-    question: str
-    sweep: Sweep
-    fixed: Sequence[str]
+    overrides: Sequence[str]
     unset: Sequence[str]
-    base: Scenario
+    code: bool
+
+    def scenario(self, seed: int | None = None) -> Scenario:
+        """The scenario. UserError."""
+        return load_scenario(self.file, self.overrides, seed, unset=self.unset, code=self.code)
+
+    def of_runs(self) -> tuple[Stated, Sweep | None]:
+        """What is stated of the runs, and the sweep of a file that holds nothing else. UserError."""
+        (of_sweep, overrides), (unset_of_sweep, unset) = _apart(self.overrides), _apart(self.unset)
+        alone = sweep_alone(find_scenario(self.file), of_sweep, unset_of_sweep)
+        return (self, None) if alone is None else (Stated(alone[0], overrides, unset, self.code), alone[1])
 
 
-def _study(
-    path: Path, fixed: Sequence[str], lists: Mapping[str, list[Any]], unset: Sequence[str], code: bool
-) -> _Study:
-    """Read a file: a scenario with its `[sweep]`, if any, or a sweep of another file's scenario."""
-    alone = sweep_alone(path, list(filter(is_of_sweep, fixed)), list(filter(is_of_sweep, unset)))
-    if alone is None:
-        base = _base(path, fixed, lists, unset, code)
-        return _Study(path, base.name, base.question, base.sweep or Sweep(), fixed, unset, base)
-    file, sweep = alone
-    fixed = [override for override in fixed if not is_of_sweep(override)]
-    unset = [key for key in unset if not is_of_sweep(key)]
-    base = _base(file, fixed, lists, unset, code)
-    question = first_comment(read_text(path))
-    return _Study(file, default_name(path), question, sweep, fixed, unset, base)
+def _apart(stated: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those overrides, or keys, that change a sweep itself, and those that change its runs."""
+    of_sweep = list(filter(_is_of_sweep, stated))
+    return of_sweep, [each for each in stated if each not in of_sweep]
 
 
-def _base(
-    path: Path, fixed: Sequence[str], lists: Mapping[str, list[Any]], unset: Sequence[str], code: bool
-) -> Scenario:
+def _base(stated: Stated, lists: Mapping[str, list[Any]]) -> Scenario:
     """The scenario without axes; if that lacks a required key which is an axis, with the first values."""
     try:
-        return load_scenario(path, fixed, unset=unset, code=code)
+        return stated.scenario()
     except UserError:
         if not lists:
             raise
     first = [f"{key}={as_toml(values[0])}" for key, values in lists.items()]
-    return load_scenario(path, [*fixed, *first], unset=unset, code=code)
+    return replace(stated, overrides=[*stated.overrides, *first]).scenario()
 
 
-def _cell(
-    path: Path, fixed: Sequence[str], unset: Sequence[str], choices: Sequence[_Choice], seed: int, code: bool
-) -> tuple[SweepCell, Scenario]:
-    stated = (*fixed, *[override for choice in choices for override in choice.overrides])
-    gone = (*unset, *[key for choice in choices for key in choice.unset])
+def _cell(of_all: Stated, choices: Sequence[_Choice], seed: int) -> tuple[SweepCell, Scenario]:
+    overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
+    unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
     try:
-        scenario = load_scenario(path, stated, seed, unset=gone, code=code)
+        scenario = replace(of_all, overrides=overrides, unset=unset).scenario(seed)
     except UserError as error:
-        where = ", ".join(f"{axis} = {value}" for axis, value in values.items())
-        if where:
-            error.add_note(f"in the runs with {where}")
+        if values:
+            error.add_note(f"in the runs with {in_words(values)}")
         raise
-    excluded = tuple(sorted({client for choice in choices for client in choice.excluded}))
+    excluding = [choice for choice in choices if choice.excluded]
+    excluded = tuple(sorted({client for choice in excluding for client in choice.excluded}))
     count = scenario.clients.count
     if excluded and (excluded[-1] >= count or len(excluded) == count):
         what = f"client {excluded[-1]}" if excluded[-1] >= count else "every client"
-        cases = ", ".join(
-            str(value) for choice in choices if choice.excluded for value in choice.values.values()
-        )
-        raise UserError(f"sweep.case: {cases} excludes {what} of {count}, numbered from 0", path)
-    return SweepCell(values, stated, gone, seed, digest(scenario), excluded), scenario
+        cases = ", ".join(str(value) for choice in excluding for value in choice.values.values())
+        raise UserError(f"sweep.case: {cases} excludes {what} of {count}, numbered from 0", of_all.file)
+    cell = SweepCell(
+        values=values,
+        seed=seed,
+        excluded=excluded,
+        overrides=overrides,
+        unset=unset,
+        key=digest(scenario),
+    )
+    return cell, scenario
 
 
-def _forked(cells: Sequence[SweepCell], scenarios: Sequence[Scenario]) -> list[SweepCell]:
+def _forked(made: Iterable[tuple[SweepCell, Scenario]]) -> list[SweepCell]:
     """The cells, each made a fork of the first cell that is the same run for some time, if there is one."""
     found: list[SweepCell] = []
     parents: list[tuple[SweepCell, Scenario]] = []
-    for cell, scenario in zip(cells, scenarios, strict=True):
+    for cell, scenario in made:
         for parent, parents_scenario in parents:
             moment_s = shared_until(scenario, parents_scenario)
             if moment_s is not None:
-                cell = replace(cell, parent=parent.key, fork_s=moment_s)
+                cell = cell.model_copy(update={"parent": parent.key, "fork_s": moment_s})
                 break
         else:
             parents.append((cell, scenario))
@@ -215,7 +200,7 @@ def _key(override: str) -> str:
     return override.partition("=")[0].strip()
 
 
-def is_of_sweep(override: str) -> bool:
+def _is_of_sweep(override: str) -> bool:
     """Whether an override changes the sweep itself, and not its runs."""
     return _key(override).partition(".")[0] == "sweep"
 
@@ -330,13 +315,8 @@ def _toml(value: Any) -> str:
 
 def _is_plain(text: str) -> bool:
     """Whether a text after ``--set key=`` is read as that text, and not as a number, a list, ..."""
-    if not text or text != text.strip() or not text.isprintable() or "," in text:
-        return False
-    try:
-        tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return True
-    return False
+    is_one_word = bool(text) and text == text.strip() and text.isprintable() and "," not in text
+    return is_one_word and _parsed(text) is text
 
 
 def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
@@ -348,7 +328,7 @@ def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
         if equals and len(values) > 1:
             if not all(values):
                 raise UserError(f"--set {override}: has no value before or after a comma")
-            if is_of_sweep(key):
+            if _is_of_sweep(key):
                 raise UserError(f"--set {override}: runs do not differ in what a sweep says; state one value")
             lists[key.strip()] = [_parsed(value) for value in values]
         else:
@@ -374,6 +354,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _parsed(text: str) -> Any:
+    """A value in TOML, or else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sim.errors import UserError
 from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean
-from sim.results.metrics import Series, time_to_target
+from sim.results.metrics import Series, time_to_target, value_at
 from sim.studies.cells import axis_value
 from sim.studies.index import Value
 from sim.studies.statistics import LEVEL, Contrast, Estimate, contrast, curve, estimate, holm, horizon
@@ -37,6 +37,11 @@ class SeedGroup:
         """The clients that its case excludes."""
         return self.runs[0].excluded
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """Its value on each axis, as text."""
+        return {axis: str(value) for axis, value in self.values.items()}
+
     def without(self, excluded: Sequence[int]) -> SeedGroup:
         """The same runs without these clients."""
         return SeedGroup(self.values, tuple([run.without(excluded) for run in self.runs]))
@@ -44,7 +49,7 @@ class SeedGroup:
     @property
     def label(self) -> str:
         """Its values in words."""
-        return ", ".join(map(str, self.values.values())) or "all runs"
+        return ", ".join(self.texts.values()) or "all runs"
 
     def budget(self, kind: str) -> float:
         """What a client spent on average: "steps", "samples", "bytes" or "time" (seconds); NaN if unknown.
@@ -127,7 +132,8 @@ class Comparison:
         self.metrics = tuple(metrics or study.defaults.metrics or self._usual_metrics())
         self.target: float | None = target or study.defaults.target
         self.varied = [axis for axis, values in study.axes.items() if len(values) > 1]
-        self.by = by or self._stated_by() or self._usual_by()
+        stated = study.defaults.by  # unless none of the runs differ in it by now
+        self.by = by or (stated if stated in study.axes else None) or self._usual_by()
         if self.by is not None and self.by not in study.axes:
             raise UserError(f"--by {self.by}: no axis; must be one of {', '.join(study.axes) or 'none'}")
         self._notices: list[str] = []
@@ -146,11 +152,6 @@ class Comparison:
         numeric = [axis for axis in self.varied if all(map(is_a_number, self.study.axes[axis]))]
         return numeric[-1] if numeric else self.varied[-1] if len(self.varied) > 1 else None
 
-    def _stated_by(self) -> str | None:
-        """The axis that the sweep states, unless none of its runs differ in it by now."""
-        stated = self.study.defaults.by
-        return stated if stated in self.study.axes else None
-
     def _parsed(self, baseline: str | None) -> tuple[str, str] | None:
         if baseline is not None:
             return axis_value(baseline, self.study.axes, "--baseline")
@@ -167,21 +168,17 @@ class Comparison:
     def _require_metrics(self) -> None:
         for metric in self.metrics:
             if metric not in WAITS and not _is_there(metric, self.study.runs):
-                allowed = (
-                    f"a name in metrics.parquet, or that with {WORST}; a path in summary.json; "
-                    + ", ".join(WAITS)
-                )
-                raise UserError(f"--metric {metric}: no run has it; must be {allowed}, as graph.l1")
+                names = f"a name in metrics.parquet, or that with {WORST}; a path in summary.json"
+                allowed = f"{names}; {', '.join(WAITS)}, as graph.l1"
+                raise UserError(f"--metric {metric}: no run has it; must be {allowed}")
 
     def baseline_of(self, group: SeedGroup) -> SeedGroup | None:
         """The group that a group is compared with: with the baseline's value, and else the same values."""
         if self._baseline is None:
             return None
-        wanted = {name: str(each) for name, each in group.values.items()} | dict([self._baseline])
-        for other in self.groups:
-            if {name: str(each) for name, each in other.values.items()} == wanted:
-                return None if other is group else other
-        return None
+        wanted = group.texts | dict([self._baseline])
+        other = next((each for each in self.groups if each.texts == wanted), None)
+        return None if other is group else other
 
     def numbers(self, group: SeedGroup, metric: str, until_s: float | None = None) -> dict[int, float]:
         """A metric at the end of each run of a group, by seed; of `WAITS` the restricted mean of each run.
@@ -227,10 +224,7 @@ class Comparison:
                 against = None if other is None else self._contrast(metric, group, other)
                 found.append(Line(group, metric, _within(metric, estimate(list(numbers.values()))), against))
         corrected = holm([math.nan if line.against is None else line.against.p for line in found])
-        return [
-            Line(line.group, line.metric, line.estimate, line.against, p)
-            for line, p in zip(found, corrected, strict=True)
-        ]
+        return [replace(line, p=p) for line, p in zip(found, corrected, strict=True)]
 
     def line(self, group: SeedGroup, metric: str) -> Line:
         """The one of `lines` about a metric of a group."""
@@ -331,11 +325,8 @@ def _groups(study: Study) -> list[SeedGroup]:
     found: dict[tuple[tuple[str, Value], ...], dict[int, StudiedRun]] = {}
     for run in study.runs:
         runs = found.setdefault(tuple(run.values.items()), {})
-        if run.seed in runs:
-            raise UserError(
-                f"{runs[run.seed].directory} and {run.directory} are the same run; name one of them"
-            )
-        runs[run.seed] = run
+        if (same := runs.setdefault(run.seed, run)) is not run:
+            raise UserError(f"{same.directory} and {run.directory} are the same run; name one of them")
     return [SeedGroup(dict(values), tuple(runs.values())) for values, runs in found.items()]
 
 
@@ -344,11 +335,7 @@ def _spent(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[floa
     if kind == "seconds":
         return times.tolist()
     costs = [run.cost(kind) for run in group.runs]
-    return [
-        float(at_times(cost, times[number : number + 1], hold=True)[0])
-        for number, cost in enumerate(costs)
-        if cost is not None
-    ]
+    return [value_at(cost, time_s) for cost, time_s in zip(costs, times, strict=True) if cost is not None]
 
 
 def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contrast:

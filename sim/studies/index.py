@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
@@ -24,12 +25,25 @@ class _Written(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class IndexedCell(_Written):
-    """One run. values: its value on each axis. directory: that of its results, beside the sweep's own."""
+class CellHead(_Written):
+    """One run. values: its value on each axis. excluded: clients that do not count when it is compared."""
 
     values: dict[str, Value]
     seed: NonNegativeInt
     excluded: tuple[NonNegativeInt, ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, [in_words(self.values), f"seed {self.seed}"]))
+
+
+def in_words(values: Mapping[str, Value]) -> str:
+    """What runs have on each axis, in words."""
+    return ", ".join(f"{axis} = {value}" for axis, value in values.items())
+
+
+class IndexedCell(CellHead):
+    """What came of one run. directory: that of its results, beside the sweep's own."""
+
     state: State
     directory: Annotated[str, Field(pattern=r"^[^./][^/]*$")] | None
     error: str | None
@@ -41,8 +55,8 @@ class IndexedCell(_Written):
         return self
 
 
-class SweepIndex(_Written):
-    """A sweep: its runs, and how they are compared. axes: the values of each axis, in order."""
+class SweepHead(_Written):
+    """What all runs of a sweep have in common. axes: the values of each axis, in order."""
 
     name: str
     question: str
@@ -50,6 +64,11 @@ class SweepIndex(_Written):
     seeds: tuple[NonNegativeInt, ...]
     labels: dict[str, str]
     compare: Comparing
+
+
+class SweepIndex(SweepHead):
+    """A sweep: its runs, what came of them, and how they are compared."""
+
     cells: Annotated[tuple[IndexedCell, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

@@ -49,7 +49,8 @@ def _row(folder: Path) -> Row:
         state = "finished" if summary.get("finished", True) else failed
     provenance = _known(directory.provenance)
     known = summary or _stated(directory)
-    seed, (name, result) = known.get("seed"), _result(summary or {"accuracy": _mean(directory)})
+    measured = summary or {"accuracy": {"mean": _known(directory.progress).get("accuracy")}}
+    seed, (name, result) = known.get("seed"), _result(measured)
     overrides = known.get("overrides") or provenance.get("overrides")
     given = overrides if isinstance(overrides, list) else []
     return {
@@ -84,10 +85,6 @@ def _stated(directory: RunDirectory) -> dict[str, Any]:
         }
     except (UserError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
         return {}
-
-
-def _mean(directory: RunDirectory) -> dict[str, Any]:
-    return {"mean": _known(directory.progress).get("accuracy")}
 
 
 def _result(summary: dict[str, Any]) -> tuple[str, float | None]:

@@ -6,7 +6,7 @@ import os
 import tarfile
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from sim.errors import UserError, require_packages
 from sim.files.data_folder import FOLDER_VARIABLE
 from sim.results.store.output_dir import HiddenFolder
 from sim.run.process import safe_path
-from sim.studies.sweep import LOOK_EVERY_S, Execute
+from sim.studies.sweep import LOOK_EVERY_S, Ended, Execute, Look
 from sim.studies.worker import Ran, Task, run_cell
 
 _TRIES = 2
@@ -35,9 +35,7 @@ def on_ray(
     without a cluster.
     """
 
-    def execute(
-        tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[[tuple[float, ...]], None]
-    ) -> None:
+    def execute(tasks: list[Task], ran: Ended, look: Look) -> None:
         if not tasks:
             return look(())
         with _cluster(address, tasks[0], None if jobs is None else jobs * threads) as ray:
@@ -71,7 +69,7 @@ def _cluster(address: str | None, task: Task, cores: int | None) -> Iterator[Any
         else:
             folder, out = task.file.resolve().parent, task.out.resolve()
             results = [f"/{out.relative_to(folder)}"] if folder in out.parents else []  # which stay here
-            excluded = [".?*", *results, *(() if task.code else _PYTHON)]
+            excluded = [".?*", *results, *(() if task.how.code else _PYTHON)]
             settings["runtime_env"] = {"working_dir": str(folder), "excludes": excluded}
         try:
             ray.init(address or "local", **settings)
@@ -86,13 +84,13 @@ def _cluster(address: str | None, task: Task, cores: int | None) -> Iterator[Any
 def _there(task: Task, *, is_sent: bool) -> Task:
     """A task with the paths that a node needs; the scenario may have been sent to its working folder."""
     file = Path(task.file.name) if is_sent else task.file.resolve()
-    data_dir = task.data_dir
+    data_dir = task.how.data_dir
     if data_dir is None and not is_sent:  # a process here does not start in the current folder
         here = Path(os.environ.get(FOLDER_VARIABLE) or "data")
         data_dir = here if here.is_dir() else None
     data_dir = None if data_dir is None else data_dir.resolve()
     parent = None if task.parent is None else str((task.out / task.parent).resolve())
-    return replace(task, file=file, data_dir=data_dir, parent=parent)
+    return replace(task, file=file, how=replace(task.how, data_dir=data_dir), parent=parent)
 
 
 def _packed(task: Task) -> tuple[Ran, bytes]:

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sim.errors import UserError
-from sim.results.palette import FONT
+from sim.results.report.html import rendered_page
 from sim.studies.comparison import Comparison
 from sim.studies.pictures import write_pictures
-from sim.studies.tables import budgets_to_show, caption, latex, rows_to_show, targets_to_show, write_csv
+from sim.studies.tables import latex, tables_to_show, write_csv
 
 PAGE = "comparison.html"
 
@@ -30,22 +29,14 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
 
 
 def _page(comparison: Comparison, folder: Path, titles: dict[str, str], files: list[str]) -> str:
-    loader = PackageLoader("sim.studies")
-    templates = Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
-    words = len(comparison.study.axes)
-    tables = [("At the end", rows_to_show(comparison), words, caption(comparison))]
-    if comparison.targets:
-        tables.append((f"To reach {comparison.target:g}", targets_to_show(comparison), words, ""))
-    spent = "Spent per client" + (", of all clients" if comparison.study.clients else "")
-    tables.append((spent, budgets_to_show(comparison), words, ""))
-    return templates.get_template("comparison.html").render(
+    return rendered_page(
+        "comparison.html",
         title=comparison.study.name,
         question=comparison.study.question,
         warnings=comparison.warnings,
-        tables=tables,
+        tables=tables_to_show(comparison),
         pictures=[(title, name, _svg(folder / f"{name}.svg")) for name, title in titles.items()],
         files=files,
-        font=Markup(FONT),  # in a style, where quotes are no quotes
     )
 
 

@@ -33,6 +33,7 @@ _MARKERS = "os^Dv<>P"
 _DASHES = ("-", "--", ":", "-.")
 _LINES_MAX = len(_COLOURS)  # of more than so many lines nobody tells one from another
 _PANELS_MAX = 12
+_FAINT: Any = {"fontsize": 8, "color": LIGHT["faint"]}
 _STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -144,20 +145,11 @@ def _grid(count: int, *, alike: bool = True) -> tuple[Figure, list[Axes]]:
     return figure, flat[:count]
 
 
-def _name_below(axes: Sequence[Axes], name: str) -> None:
-    """Name the x axis below the lowest panel of each column."""
-    columns = 3 if len(axes) != 4 else 2
-    for ax in axes[-columns:]:
-        ax.set_xlabel(name)
-        ax.tick_params(labelbottom=True)
-
-
 def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    known = {
-        label: handle
-        for each in axes
-        for handle, label in zip(*each.get_legend_handles_labels(), strict=True)
-    }
+    known: dict[str, Any] = {}
+    for each in axes:
+        handles, labels = each.get_legend_handles_labels()
+        known |= dict(zip(labels, handles, strict=True))
     columns = max(1, min(len(known), 3))
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=columns, fontsize=8)
 
@@ -166,13 +158,15 @@ def _panelled(
     comparison: Comparison,
     found: Mapping[int, tuple[NDArray, NDArray]],
     times: NDArray,
+    names: tuple[str, str, str],
+    ends: tuple[float, float],
     *,
     steps: bool = False,
-    ends: tuple[float, float] = (-math.inf, math.inf),
-) -> tuple[Figure, list[Axes]]:
+) -> Figure:
     """Lines over time with their intervals, in a panel for each value of the axis that is drawn along.
 
-    found: mean [T] and half width [T] by the identity of the group. ends: where intervals are cut off.
+    found: mean [T] and half width [T] by the identity of the group. names: of x, of y and of the picture.
+    ends: where intervals are cut off.
     """
     panels, look = _panels(comparison), _look(comparison)
     figure, axes = _grid(len(panels))
@@ -191,8 +185,14 @@ def _panelled(
         if value is not None:
             assert comparison.by is not None
             ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
+    columns = 3 if len(axes) != 4 else 2
+    for ax in axes[-columns:]:  # the lowest panel of each column
+        ax.set_xlabel(names[0])
+        ax.tick_params(labelbottom=True)
+    figure.supylabel(names[1], fontsize=9)
+    figure.suptitle(names[2], **_FAINT)
     _legend(figure, axes)
-    return figure, axes
+    return figure
 
 
 def _curves(comparison: Comparison, metric: str) -> Figure | None:
@@ -203,11 +203,8 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
     scale, (per_unit, unit) = scale_of(metric), text.scale_of_time(float(times[-1]))
     shown = {id(group): (scale * mean, scale * half) for group, mean, half in curves}
     low, high = bounds_of(metric)
-    figure, axes = _panelled(comparison, shown, times / per_unit, ends=(scale * low, scale * high))
-    _name_below(axes, f"virtual time [{unit}]")
-    figure.supylabel(titled(metric), fontsize=9)
-    figure.suptitle(_seeds(comparison, metric), fontsize=8, color=LIGHT["faint"])
-    return figure
+    names = f"virtual time [{unit}]", titled(metric), _seeds(comparison, metric)
+    return _panelled(comparison, shown, times / per_unit, names, (scale * low, scale * high))
 
 
 def _draw_along(
@@ -258,9 +255,7 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     figure, [ax] = _grid(1)
     _draw_along(comparison, ax, [(line.group, line.estimate) for line in lines], scale_of(metric))
     ax.set_ylabel(titled(metric))
-    ax.set_title(
-        f"{name_of(metric)} at the end, {_seeds(comparison, metric)}", fontsize=8, color=LIGHT["faint"]
-    )
+    ax.set_title(f"{name_of(metric)} at the end, {_seeds(comparison, metric)}", **_FAINT)
     _legend(figure, [ax])
     return figure
 
@@ -293,11 +288,7 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     ax.set_xlabel(comparison.study.label(comparison.by))
     ax.grid(visible=False)
     ground = f"ground: difference to {comparison.baseline_text}, blue more, orange less"
-    ax.set_title(
-        f"{titled(metric)} at the end, {_seeds(comparison, metric)}; {ground}",
-        fontsize=8,
-        color=LIGHT["faint"],
-    )
+    ax.set_title(f"{titled(metric)} at the end, {_seeds(comparison, metric)}; {ground}", **_FAINT)
     return figure
 
 
@@ -315,7 +306,7 @@ def _to_target(comparison: Comparison) -> Figure | None:
     measure = comparison.study.measure
     goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()
     title = f"{name_of(measure)} of {goal}: what it takes; hollow: not all runs reach it"
-    figure.suptitle(f"{title} ({_seeds(comparison, measure)})", fontsize=8, color=LIGHT["faint"])
+    figure.suptitle(f"{title} ({_seeds(comparison, measure)})", **_FAINT)
     _legend(figure, axes)
     return figure
 
@@ -330,11 +321,9 @@ def _catching_up(comparison: Comparison) -> Figure | None:
     times = np.linspace(0, longest, 201)
     rows = {group: [100 * _share_behind(each, times) for each in runs] for group, runs in known.items()}
     curves = {group: curve(np.array(shares)) for group, shares in rows.items() if shares}
-    figure, axes = _panelled(comparison, curves, times, steps=True, ends=(0, 100))
-    _name_below(axes, "time since arrival [s]")
-    figure.supylabel("newcomers below 90 % of the others' accuracy [%]", fontsize=9)
-    figure.suptitle(f"Kaplan-Meier, {_seeds(comparison)}", fontsize=8, color=LIGHT["faint"])
-    return figure
+    y = "newcomers below 90 % of the others' accuracy [%]"
+    names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}"
+    return _panelled(comparison, curves, times, names, (0, 100), steps=True)
 
 
 def _share_behind(reached: Reached, times: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Means and differences over seeds with their intervals, by Student's distribution, since seeds are few."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -43,22 +44,12 @@ def curve(
     values: NDArray[np.float64], level: float = LEVEL
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean [T] and half width [T] of the interval of curves [runs, T], at each time by itself."""
-    counts = (~np.isnan(values)).sum(axis=0)
-    mean, half = np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
-    for count in np.unique(counts[counts > 0]).tolist():
-        at = counts == count
-        mean[at] = np.nanmean(values[:, at], axis=0)
-        if count > 1:
-            errors = np.nanstd(values[:, at], axis=0, ddof=1) / math.sqrt(count)
-            half[at] = _quantile(count, level) * errors
-    return mean, half
-
-
-def _quantile(count: int, level: float) -> float:
-    """Of Student's distribution for the mean of so many values."""
     from scipy.stats import t  # takes half a second to import
 
-    return float(t.ppf(0.5 + level / 2, count - 1))
+    counts = (~np.isnan(values)).sum(axis=0)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of times with one value or none
+        errors = np.nanstd(values, axis=0, ddof=1) / np.sqrt(counts)
+        return np.nanmean(values, axis=0), t.ppf(0.5 + level / 2, counts - 1) * errors
 
 
 def contrast(
@@ -85,12 +76,12 @@ def contrast(
 
 def holm(p: Sequence[float]) -> list[float]:
     """P-values corrected for their number (Holm 1979); those that are NaN stay, and do not count."""
-    known = [number for number, value in enumerate(p) if not math.isnan(value)]
-    corrected, largest = [math.nan] * len(p), 0.0
-    for rank, number in enumerate(sorted(known, key=lambda number: p[number])):
-        largest = max(largest, min(1.0, (len(known) - rank) * p[number]))
-        corrected[number] = largest
-    return corrected
+    values = np.asarray(p, dtype=float)
+    order = np.argsort(values)  # those that are NaN last
+    factors = (~np.isnan(values)).sum() - np.arange(len(values))
+    corrected = np.full(len(values), math.nan)
+    corrected[order] = np.minimum(1, np.maximum.accumulate(factors * values[order]))
+    return corrected.tolist()
 
 
 def horizon(groups: Sequence[Reached]) -> float:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,7 +23,7 @@ from sim.results.outcome import protocol
 from sim.results.population import Panel
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
-from sim.scenario.sections.sweep import Comparing
+from sim.scenario.sections.sweep import Comparing, listed
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
 
 _SHARES = {measure.name for measure in MEASURES if measure.is_share} | {"graph", "population.deepest_dip"}
@@ -222,17 +221,8 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
         for cell in index.cells
         if cell.state == DONE and cell.directory is not None
     ]
-    missing = {
-        in_words(cell.values, cell.seed): cell.error or "not run yet"
-        for cell in index.cells
-        if cell.state != DONE
-    }
+    missing = {str(cell): cell.error or "not run yet" for cell in index.cells if cell.state != DONE}
     return Study(index.name, index.question, index.axes, index.labels, tuple(runs), missing, index.compare)
-
-
-def in_words(values: Mapping[str, Value], seed: int) -> str:
-    """A run of a sweep in words: its values and its seed."""
-    return ", ".join([*(f"{axis} = {value}" for axis, value in values.items()), f"seed {seed}"])
 
 
 def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:
@@ -246,22 +236,16 @@ def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:
     values = [{key: each.get(key, "-") for key in keys} for each in settings]
     axes = {key: _in_order([each[key] for each in values]) for key in keys}
     runs = [StudiedRun(path, each, counted) for path, each in zip(paths, values, strict=True)]
-    return Study("comparison", "", axes, {}, tuple(runs), _not_finished(runs))
+    # Runs that did not come to their end count, since they were named.
+    cut_short = [run.directory for run in runs if run.view.summary.get("finished") is False]
+    missing = {str(each): "it did not come to its end; what it measured counts" for each in cut_short}
+    return Study("comparison", "", axes, {}, tuple(runs), missing)
 
 
 def _in_order(values: Sequence[Value]) -> tuple[Value, ...]:
     """Each once; numbers ascending, all else as it comes."""
     found = list(dict.fromkeys(values))
     return tuple(sorted(found) if all(isinstance(each, int | float) for each in found) else found)
-
-
-def _not_finished(runs: Sequence[StudiedRun]) -> dict[str, str]:
-    """A warning for each run that did not come to its end; it counts, since it was named."""
-    return {
-        str(run.directory): "it did not come to its end; what it measured counts"
-        for run in runs
-        if run.view.summary.get("finished") is False
-    }
 
 
 def _settings(path: Path) -> dict[str, Value]:
@@ -271,23 +255,11 @@ def _settings(path: Path) -> dict[str, Value]:
         contents = tomllib.loads(directory.scenario_text())
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path / 'scenario.toml'} is damaged: {error}") from error
-    flat = _flat(contents)
-    for key in ("run.name", "run.seed", "protocol.name", "protocol.alone"):
-        flat.pop(key, None)
-    return {"protocol": protocol(directory.summary())} | flat
-
-
-def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for key, value in table.items():
-        found |= (
-            _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": _text(value)}
-        )
+    found: dict[str, Value] = {"protocol": protocol(directory.summary())}
+    for key, value in listed(contents).items():
+        if key not in ("run.name", "run.seed", "protocol.name", "protocol.alone"):
+            found[key] = value if isinstance(value, Value) else json.dumps(value, default=str)
     return found
-
-
-def _text(value: Any) -> Value:
-    return value if isinstance(value, Value) else json.dumps(value, default=str)
 
 
 def _differs(key: str, settings: Sequence[Mapping[str, Value]]) -> bool:

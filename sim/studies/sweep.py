@@ -4,12 +4,14 @@ import multiprocessing
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from sim.errors import UserError
 from sim.results.report.html import share_script
@@ -19,11 +21,22 @@ from sim.run.process import safe_path
 from sim.run.save.progress import Pace
 from sim.run.save.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
-from sim.studies.index import DONE, FAILED, INDEX, WAITING, CellMark, IndexedCell, State, SweepIndex
-from sim.studies.study import in_words
-from sim.studies.worker import Ran, Task, serve
+from sim.studies.index import (
+    DONE,
+    FAILED,
+    INDEX,
+    WAITING,
+    CellHead,
+    CellMark,
+    IndexedCell,
+    State,
+    SweepHead,
+    SweepIndex,
+)
+from sim.studies.worker import How, Ran, Task, serve
 
 LOOK_EVERY_S = 0.5
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -40,7 +53,7 @@ class SweepProgress:
     failed: int
     running: tuple[float, ...]
     elapsed_s: float
-    remaining_s: float | None
+    remaining_s: float | None = None
 
     @property
     def share(self) -> float:
@@ -60,7 +73,9 @@ class SweepResult:
     """Why cells failed, by the cell in words."""
 
 
-Execute = Callable[[list[Task], Callable[[Task, Ran], None], Callable[[tuple[float, ...]], None]], None]
+Ended = Callable[[Task, Ran], None]
+Look = Callable[[tuple[float, ...]], None]
+Execute = Callable[[list[Task], Ended, Look], None]
 """Runs tasks. It calls back with the result of each, and now and then with the progress of those running."""
 
 
@@ -68,38 +83,32 @@ def run_sweep(
     plan: Plan,
     *,
     out: Path = Path("runs"),
+    how: How | None = None,
     execute: Execute | None = None,
-    data_dir: Path | None = None,
-    device: str = "auto",
-    code: bool = True,
-    reports: bool = False,
-    keep_checkpoints: bool = False,
-    show: Callable[[SweepProgress], object] | None = None,
+    show: Callable[[SweepProgress], object] = lambda progress: None,
 ) -> SweepResult:
     """Run those cells of a sweep that have no finished results of this version in `out`.
 
     A cell's results go to a directory of its own in `out`, as those of a single run, and the list of all of
     them to `<out>/<name>-sweep-<hash>/sweep.json`, which is kept up to date meanwhile. A cell that fails
     fails alone, and is tried again by the next call. Forks come after what they are forks of, whose
-    checkpoints go when all is done. With `keep_checkpoints` they stay, and all runs have one of their end.
-    Raises UserError where nothing can be written.
+    checkpoints go when all is done, unless they are to be kept. UserError where nothing can be written.
     """
-    index = _Index(plan, out)
+    index, how = _Index(plan, out), how or How()
     tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
     there = len(plan.cells) - sum(cell.key in tasks for cell in plan.cells)
     began_s, pace = time.perf_counter(), Pace()
     index.write()
 
     def look(running: tuple[float, ...]) -> None:
-        if show is not None:
-            states = Counter(index.state(cell.key) for cell in plan.cells)
-            elapsed_s = time.perf_counter() - began_s
-            now = (len(plan.cells), there, states[DONE] - there, states[FAILED], running, elapsed_s)
-            share = SweepProgress(*now, None).share
-            show(SweepProgress(*now, pace.remaining_s(elapsed_s, share)))
+        states = Counter(index.state(cell.key) for cell in plan.cells)
+        elapsed_s = time.perf_counter() - began_s
+        done, failed = states[DONE] - there, states[FAILED]
+        progress = SweepProgress(len(plan.cells), there, done, failed, running, elapsed_s)
+        show(replace(progress, remaining_s=pace.remaining_s(elapsed_s, progress.share)))
 
     def ran(task: Task, what: Ran) -> None:
-        if task.reports and what.directory is not None:
+        if how.reports and what.directory is not None:
             with suppress(OSError):  # else it keeps the script that it brings itself
                 share_script(out / what.directory / REPORT)
         index.add(task.cell.key, what)
@@ -108,21 +117,19 @@ def run_sweep(
     execute = execute or in_processes(default_jobs(plan))
     forks_s = _forks_s(tasks.values())
     for is_fork in (False, True):
-        todo = [
-            Task(
-                *(plan.file, cell, out, data_dir, device, code, reports, keep_checkpoints),
-                checkpoints_s=forks_s.get(cell.key, ()),
-                parent=None if cell.parent is None else index.found.get(cell.parent),
-            )
-            for cell in tasks.values()
-            if (cell.parent is not None) == is_fork
-        ]
-        if todo or not is_fork:
+        chosen = [cell for cell in tasks.values() if (cell.parent is not None) == is_fork]
+        if chosen or not is_fork:
+            todo = [
+                Task(plan.file, cell, out, how, forks_s.get(cell.key, ()), index.found.get(cell.parent or ""))
+                for cell in chosen
+            ]
             execute(todo, ran, look)
-    if not (keep_checkpoints or index.errors):
-        _forget_checkpoints(out, [index.found[cell.parent] for cell in plan.cells if cell.parent is not None])
-    failed = [cell for cell in plan.cells if cell.key in index.errors]
-    errors = {in_words(cell.values, cell.seed): index.errors[cell.key] for cell in failed}
+    if not (how.checkpoints or index.errors):
+        for parent in {cell.parent for cell in plan.cells if cell.parent is not None}:
+            for file in checkpoints(out / index.found[parent]):  # from which forks went on
+                with suppress(OSError):
+                    file.unlink(missing_ok=True)
+    errors = {str(cell): index.errors[cell.key] for cell in plan.cells if cell.key in index.errors}
     return SweepResult(index.directory, len(plan.cells), there, errors)
 
 
@@ -133,14 +140,6 @@ def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
         if cell.parent is not None and cell.fork_s is not None:
             found.setdefault(cell.parent, set()).add(cell.fork_s)
     return {key: tuple(sorted(times)) for key, times in found.items()}
-
-
-def _forget_checkpoints(out: Path, runs: Iterable[str]) -> None:
-    """Remove the checkpoints from which forks went on."""
-    for run in runs:
-        for file in checkpoints(out / run):
-            with suppress(OSError):
-                file.unlink(missing_ok=True)
 
 
 def default_jobs(plan: Plan) -> int:
@@ -176,33 +175,20 @@ class _Index:
         return DONE if key in self.found else FAILED if key in self.errors else WAITING
 
     def write(self) -> None:
-        plan = self._plan
-        cells = tuple(
-            [
-                IndexedCell(
-                    values=dict(cell.values),
-                    seed=cell.seed,
-                    excluded=cell.excluded,
-                    state=self.state(cell.key),
-                    directory=self.found.get(cell.key),
-                    error=self.errors.get(cell.key),
-                )
-                for cell in plan.cells
-            ]
-        )
-        index = SweepIndex(
-            name=plan.name,
-            question=plan.question,
-            axes=dict(plan.axes),
-            seeds=plan.seeds,
-            labels=dict(plan.labels),
-            compare=plan.compare.model_copy(update={"target": plan.target}),
-            cells=cells,
-        )
+        cells = []
+        for cell in self._plan.cells:
+            directory, error = self.found.get(cell.key), self.errors.get(cell.key)
+            became = dict(state=self.state(cell.key), directory=directory, error=error)
+            cells.append(IndexedCell(**_shared(cell, CellHead) | became))
         try:
-            index.write(self.directory)
+            SweepIndex(**_shared(self._plan, SweepHead), cells=tuple(cells)).write(self.directory)
         except OSError as error:
             raise UserError(f"cannot write {self.directory / INDEX}: {error.strerror}") from error
+
+
+def _shared(of: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
+    """What something has of its base class."""
+    return {name: getattr(of, name) for name in kind.model_fields}
 
 
 def found_in(out: Path, keys: set[str]) -> dict[str, str]:
@@ -226,21 +212,24 @@ def found_in(out: Path, keys: set[str]) -> dict[str, str]:
 def in_processes(jobs: int) -> Execute:
     """Runs tasks in so many processes. One that dies takes its cell with it, and nothing else."""
 
-    def execute(
-        tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[[tuple[float, ...]], None]
-    ) -> None:
-        waiting = deque(tasks)
-        with _workers(min(jobs, len(tasks))) as workers:
+    def execute(tasks: list[Task], ran: Ended, look: Look) -> None:
+        waiting, count = deque(tasks), min(jobs, len(tasks))
+        shares = _SPAWN.RawArray("d", max(1, count))
+        workers = [_Worker(shares, slot) for slot in range(count)]
+        try:
             while True:
                 for worker in workers:
                     if worker.task is None and waiting:
                         worker.begin(waiting.popleft())
                 busy = {worker.ours: worker for worker in workers if worker.task is not None}
-                look(tuple(worker.share for worker in busy.values()))
+                look(tuple(shares[worker.slot] for worker in busy.values()))
                 if not busy:
                     return
                 for ready in connection.wait(list(busy), LOOK_EVERY_S):
                     ran(*busy[ready].result())  # type: ignore[index]
+        finally:
+            for worker in workers:
+                worker.end()
 
     return execute
 
@@ -250,25 +239,20 @@ class _Worker:
 
     def __init__(self, shares: Any, slot: int) -> None:
         self.task: Task | None = None
-        self._shares, self._slot = shares, slot
+        self._shares, self.slot = shares, slot
         self._start()
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.ours, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
+        self.ours, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=serve, args=(theirs, self._shares, self.slot), daemon=True)
         with safe_path():
             self._process.start()
         theirs.close()  # so that our end tells when the process has died
 
-    @property
-    def share(self) -> float:
-        return float(self._shares[self._slot])
-
     def begin(self, task: Task) -> None:
         if not self._process.is_alive():
             self._start()
-        self.task, self._shares[self._slot] = task, 0.0
+        self.task, self._shares[self.slot] = task, 0.0
         with suppress(OSError):  # it has died this moment, which `result` will find
             self.ours.send(task)
 
@@ -285,14 +269,3 @@ class _Worker:
     def end(self) -> None:
         self._process.kill()
         self._process.join()
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[list[_Worker]]:
-    shares = multiprocessing.get_context("spawn").RawArray("d", max(1, count))
-    workers = [_Worker(shares, slot) for slot in range(count)]
-    try:
-        yield workers
-    finally:
-        for worker in workers:
-            worker.end()

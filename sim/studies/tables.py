@@ -1,8 +1,9 @@
 """A comparison as tables: as CSV, as LaTeX, for the terminal and for the page."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -10,15 +11,7 @@ from sim.results import text
 from sim.results.measures import MEASURES
 from sim.studies.comparison import BUDGETS, Comparison, Line, SeedGroup, Target
 from sim.studies.statistics import Estimate
-from sim.studies.study import (
-    CATCH_UP,
-    RECOVERY,
-    WAITS,
-    WORST,
-    bounds_of,
-    higher_is_better,
-    is_share,
-)
+from sim.studies.study import CATCH_UP, RECOVERY, WAITS, WORST, bounds_of, higher_is_better, is_share
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 _SECONDS = ("seconds", "_s", *WAITS)
@@ -123,9 +116,10 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _values(group: SeedGroup) -> dict[str, Any]:
-    """A group's value on each axis, as text."""
-    return {axis: str(value) for axis, value in group.values.items()}
+def _ends(found: Estimate, before: str = "") -> dict[str, Any]:
+    """A mean and its interval, each under its name behind what is to stand before that."""
+    names = ("mean", "low", "high") if not before else (before, f"{before}_low", f"{before}_high")
+    return dict(zip(names, found, strict=False))
 
 
 def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
@@ -137,15 +131,11 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
         difference_until_s = until_s if other is None else comparison.until_s(line.metric, line.group, other)
     found = Estimate(math.nan, math.nan, math.nan, 0) if against is None else against.difference
     return {
-        **_values(line.group),
+        **line.group.texts,
         "metric": line.metric,
         "seeds": line.estimate.runs,
-        "mean": line.estimate.mean,
-        "low": line.estimate.low,
-        "high": line.estimate.high,
-        "difference": found.mean,
-        "difference_low": found.low,
-        "difference_high": found.high,
+        **_ends(line.estimate),
+        **_ends(found, "difference"),
         "paired": None if against is None else against.paired,
         "p": None if against is None else against.p,
         "p_holm": line.p,
@@ -157,13 +147,11 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
 
 def _target_row(target: Target) -> dict[str, Any]:
     return {
-        **_values(target.group),
+        **target.group.texts,
         "cost": target.kind,
         "runs": len(target.group.runs),
         "reached": target.count,
-        "mean": target.spent.mean,
-        "low": target.spent.low,
-        "high": target.spent.high,
+        **_ends(target.spent),
         "until_seconds": target.until,
         "median_seconds": target.median_s,
     }
@@ -177,7 +165,7 @@ def _curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
         for group, mean, half in curves:
             for time_s, each, width in zip(times.tolist(), mean.tolist(), half.tolist(), strict=True):
                 found = {"mean": each, "low": max(least, each - width), "high": min(most, each + width)}
-                rows.append(_values(group) | {"metric": metric, "seconds": time_s} | found)
+                rows.append(group.texts | {"metric": metric, "seconds": time_s} | found)
     return rows
 
 
@@ -188,7 +176,7 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
             metrics = {metric: run.number(metric) for metric in comparison.metrics}
             work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in BUDGETS}
             hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}
-            rows.append(_values(group) | {"seed": run.seed} | metrics | work | hashed)
+            rows.append(group.texts | {"seed": run.seed} | metrics | work | hashed)
     return rows
 
 
@@ -202,7 +190,7 @@ def latex(comparison: Comparison) -> str:
     heads += [f"{kind} to {_target_text(comparison)}" for kind in comparison.kinds]
     rows = []
     for group in comparison.groups:
-        cells = [_escaped(value) for value in _values(group).values()]
+        cells = [_escaped(value) for value in group.texts.values()]
         for metric in comparison.metrics:
             line = comparison.line(group, metric)
             cells.append(_mathematics(interval(line.estimate, metric), "^{*}" if line.is_significant else ""))
@@ -285,43 +273,50 @@ def _escaped(words: str) -> str:
 # --- to be read ---------------------------------------------------------------------------------------------
 
 
-def rows_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows, one for each group: its values, its seeds, each metric, and that above the baseline."""
+class ShownTable(NamedTuple):
+    """A row for each group: its value on each of the axes, and then what was measured; note: said below."""
+
+    title: str
+    axes: list[str]
+    heads: list[str]
+    rows: list[list[str]]
+    note: str
+
+
+def tables_to_show(comparison: Comparison) -> list[ShownTable]:
+    """What there is at the end, what the target takes if there is one, and what each client spent."""
     has_baseline = any(line.against is not None for line in comparison.lines)
-    heads = [*_axes(comparison), "seeds"]
+    heads = ["seeds"]
     for metric in comparison.metrics:
         heads += [_of_whom(comparison, metric), *(["difference"] if has_baseline else [])]
-    rows = []
-    for group in comparison.groups:
-        row = [*_values(group).values(), str(len(group.runs))]
-        for metric in comparison.metrics:
-            line = comparison.line(group, metric)
-            row += [interval(line.estimate, metric), *([difference(line)] if has_baseline else [])]
-        rows.append(row)
-    return heads, rows
 
+    def at_the_end(group: SeedGroup) -> list[str]:
+        cells = [str(len(group.runs))]
+        for line in [comparison.line(group, metric) for metric in comparison.metrics]:
+            cells += [interval(line.estimate, line.metric), *([difference(line)] if has_baseline else [])]
+        return cells
 
-def targets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """The same of what the target takes."""
-    heads = [*_axes(comparison), "reached by", *comparison.kinds, "median seconds"]
-    rows = []
-    for group in comparison.groups:
+    def to_the_target(group: SeedGroup) -> list[str]:
         found = comparison.targets_of(group)
         reached = f"{found[0].count} of {len(group.runs)}"
-        row = [*_values(group).values(), reached, *map(taken, found), text.duration(found[0].median_s)]
-        rows.append(row)
-    return heads, rows
+        return [reached, *map(taken, found), text.duration(found[0].median_s)]
 
-
-def budgets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """What each group spent, per client."""
-    heads = [*_axes(comparison), "training steps", "samples", "bytes sent", "time up"]
-    rows = []
-    for group in comparison.groups:
+    def spent(group: SeedGroup) -> list[str]:
         steps, samples, sent, up_s = map(group.budget, BUDGETS)
-        shown = [f"{steps:,.0f}", f"{samples:,.0f}", text.size(_number(sent)), text.duration(_number(up_s))]
-        rows.append([*_values(group).values(), *shown])
-    return heads, rows
+        return [f"{steps:,.0f}", f"{samples:,.0f}", text.size(_number(sent)), text.duration(_number(up_s))]
+
+    def table(
+        title: str, heads: list[str], cells: Callable[[SeedGroup], list[str]], note: str = ""
+    ) -> ShownTable:
+        rows = [[*group.texts.values(), *cells(group)] for group in comparison.groups]
+        return ShownTable(title, _axes(comparison), heads, rows, note)
+
+    tables = [table("At the end", heads, at_the_end, caption(comparison))]
+    if comparison.targets:
+        takes = ["reached by", *comparison.kinds, "median seconds"]
+        tables.append(table(f"To reach {comparison.target:g}", takes, to_the_target))
+    title = "Spent per client" + (", of all clients" if comparison.study.clients else "")
+    return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
 
 
 def _of_whom(comparison: Comparison, metric: str) -> str:

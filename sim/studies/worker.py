@@ -27,21 +27,32 @@ _ERROR_LENGTH = 2_000
 
 
 @dataclass(frozen=True)
-class Task:
-    """A cell, and where and how it is run.
+class How:
+    """How the cells of a sweep are run.
 
-    reports: whether to keep report.html. checkpoints: whether to keep a checkpoint of the end. checkpoints_s:
-    virtual times at which other cells fork from it. parent: the directory in `out` of the run that it forks.
+    reports: whether to keep report.html. checkpoints: whether to keep a checkpoint of each run's end, and
+    those from which forks went on.
     """
 
-    file: Path
-    cell: SweepCell
-    out: Path
     data_dir: Path | None = None
     device: str = "auto"
     code: bool = True
     reports: bool = False
     checkpoints: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """A cell that is to be run. out: the folder to which its result directory goes.
+
+    checkpoints_s: virtual times at which other cells fork from it. parent: the directory in `out` of the run
+    that it forks.
+    """
+
+    file: Path
+    cell: SweepCell
+    out: Path
+    how: How
     checkpoints_s: tuple[float, ...] = ()
     parent: str | None = None
 
@@ -65,9 +76,9 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
         if shares is not None:
             shares[slot] = max([share for share in progress.shares if share is not None], default=0.0)
 
-    cell = task.cell
+    cell, how = task.cell, task.how
     try:
-        scenario = load_scenario(task.file, cell.overrides, cell.seed, unset=cell.unset, code=task.code)
+        scenario = load_scenario(task.file, cell.overrides, cell.seed, unset=cell.unset, code=how.code)
         if digest(scenario) != cell.key:
             raise UserError(
                 "the scenario, or a file of its code, was changed while the sweep went on", task.file
@@ -75,10 +86,10 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
         settings: dict[str, Any] = {
             "out": task.out,
             "overwrite": True,
-            "device": task.device,
-            "data_dir": task.data_dir,
+            "device": how.device,
+            "data_dir": how.data_dir,
             "progress": show,
-            "checkpoint_at_end": task.checkpoints,
+            "checkpoint_at_end": how.checkpoints,
             "checkpoints_s": task.checkpoints_s,
         }
         result = _went_on(task, scenario, settings) or run_scenario(scenario, **settings)
@@ -89,14 +100,13 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
     if result.directory is None or result.unwritten:
         return Ran(None, "; ".join(["not all results could be written", *result.unwritten]))
     try:
-        if not task.reports:
+        if not how.reports:
             (result.directory / REPORT).unlink(missing_ok=True)
-        CellMark(cell=cell.key, coterie=version_of("coterie"), finished=result.summary["finished"]).write(
-            result.directory
-        )
+        finished = result.summary["finished"]
+        CellMark(cell=cell.key, coterie=version_of("coterie"), finished=finished).write(result.directory)
     except OSError as error:
         return Ran(None, f"{error.filename}: {error.strerror}")
-    why = None if result.summary["finished"] else "; ".join(headlines(result.summary)) or "it was interrupted"
+    why = None if finished else "; ".join(headlines(result.summary)) or "it was interrupted"
     return Ran(result.directory.name, why)
 
 

@@ -345,7 +345,7 @@ def test_images_for_a_model_that_needs_them(tmp_path: Path, runner: CliRunner) -
 def test_the_command_itself_shows_no_traceback(tmp_path: Path, kind: str) -> None:
     text, complaint = BAD[kind]
     path = write(tmp_path, text)
-    command = [sys.executable, "-m", "sim.cli.commands", "check", str(path)]
+    command = [sys.executable, "-m", "sim", "check", str(path)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 2
     assert finished.stdout == ""

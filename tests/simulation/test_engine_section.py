@@ -129,7 +129,7 @@ def test_a_run_is_the_same_on_any_number_of_cores(tmp_path: Path) -> None:
     hashes = set()
     for cores in ("1", "2", "7"):
         out = str(tmp_path / cores)
-        command = [sys.executable, "-m", "sim.cli.commands", "run", str(file), "--quiet", "--out", out]
+        command = [sys.executable, "-m", "sim", "run", str(file), "--quiet", "--out", out]
         subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": cores}, check=True, capture_output=True)
         [directory] = (tmp_path / cores).iterdir()
         hashes.add(RunDirectory.load(directory).summary()["trace_hash"])

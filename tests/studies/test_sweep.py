@@ -17,7 +17,7 @@ from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
 from sim.studies.index import INDEX
 from sim.studies.sweep import SweepProgress, SweepResult, in_processes, run_sweep
-from sim.studies.worker import Ran, Task
+from sim.studies.worker import How, Ran, Task
 from tests.resume.same import require_same
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
@@ -103,7 +103,7 @@ def test_runs_that_share_a_past_compute_it_once(tmp_path: Path) -> None:
         assert whole.directory is not None
         require_same(whole.directory, there, ends=False)
     assert not list((tmp_path / "runs").glob("*/*.pt"))
-    run_sweep(planned, out=tmp_path / "kept", execute=here, keep_checkpoints=True)
+    run_sweep(planned, out=tmp_path / "kept", execute=here, how=How(checkpoints=True))
     kept = sorted(path.name for path in (tmp_path / "kept").glob("*/*.pt"))
     assert kept == sorted(["checkpoint-1.9.pt", "checkpoint-3.pt"] * 2 + ["checkpoint.pt"] * 8)
 

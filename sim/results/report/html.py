@@ -21,16 +21,7 @@ MOST_FAILURES = 200
 
 def document(head: Mapping[str, Any], sections: Sequence[Section]) -> str:
     """A whole HTML page. `head` is what `templates/report.html` says of the run before the sections."""
-    page = _templates().get_template("report.html")
-    return page.render(
-        head=head,
-        sections=sections,
-        plotly=get_plotlyjs(),
-        font=FONT,
-        light=LIGHT,
-        dark=DARK,
-        variables=_variables,
-    )
+    return rendered_page("report.html", head=head, sections=sections, plotly=get_plotlyjs())
 
 
 SCRIPT = "plotly.min.js"
@@ -52,9 +43,10 @@ def share_script(report: Path) -> None:
     new.replace(report)
 
 
-def rendered_page(template: str) -> str:
-    """A page of a template alone, in the report's colours."""
-    return _templates().get_template(template).render(font=FONT, light=LIGHT, dark=DARK, variables=_variables)
+def rendered_page(template: str, **said: Any) -> str:
+    """A page of a template and what it is given, in the report's colours."""
+    look = {"font": FONT, "light": LIGHT, "dark": DARK, "variables": _variables}
+    return _templates().get_template(template).render(**look, **said)
 
 
 def rendered(block: Block) -> str:
