@@ -57,7 +57,7 @@ class CoBoAsynchronous(Client):
     def begin(self) -> None:
         self.weights_are_shares = self.settings.domain == "simplex"
         self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
-        self.known = PerPeer(self, PairState, left=without_model)
+        self.known = PerPeer(self, PairState, on_departure=without_model)
         self.peer_time = TimeForPeers(self)
         self.silence = Silence(self, self.settings.patience)
 

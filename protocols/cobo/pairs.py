@@ -30,7 +30,9 @@ class PairWeights(Component):
     def __init__(self, client: Client, simplex: bool) -> None:
         super().__init__(client)
         self.simplex = simplex
-        self._pairs = PerPeer(client, lambda: PairWeight(0.0 if simplex else 1.0), left=self._peer_left)
+        self._pairs = PerPeer(
+            client, lambda: PairWeight(0.0 if simplex else 1.0), on_departure=self._peer_left
+        )
         for peer in client.peers:
             self._pairs[peer].weight = 1.0 / max(1, len(client.peers)) if simplex else 1.0
 

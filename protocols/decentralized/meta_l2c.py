@@ -150,7 +150,7 @@ class WeighedUpdates(Client):
         self.update: Vector = 0.0 * self.params
         self.shares = PerPeer[Scalar](self)
         self.worth = PerPeer[list[Scalar]](self, list)  # weights until `sparse_after`
-        self.dropped = PerPeer[float](self)  # who is not mixed with any more, with its mean weight
+        self.dropped: dict[str, float] = {}  # who is not mixed with any more, with its mean weight
         self.round_trips.wait_at_first(self.settings.patience)
 
     def told(self) -> Vector:
@@ -205,7 +205,7 @@ class WeighedUpdates(Client):
         if self.iterations + 1 == self.settings.sparse_after:
             means = {peer: float(sum(seen, 0.0)) / len(seen) for peer, seen in self.worth.items()}
             ranked = sorted(means, key=lambda peer: -means[peer])
-            self.dropped.replace({peer: means[peer] for peer in ranked[self._kept_of(len(ranked)) :]})
+            self.dropped = {peer: means[peer] for peer in ranked[self._kept_of(len(ranked)) :]}
             self.worth.clear()
 
     def _kept_of(self, count: int) -> int:
@@ -214,9 +214,11 @@ class WeighedUpdates(Client):
 
     def fill_places(self) -> None:
         """Let the best of those that were dropped take the places of those that have left."""
-        mixed = [other for other in self.peers if other not in self.dropped]
-        ranked = sorted(self.dropped, key=lambda other: -self.dropped[other])
-        for other in ranked[: max(0, self._kept_of(len(self.peers)) - len(mixed))]:
+        present = self.peers
+        mixed = [other for other in present if other not in self.dropped]
+        there = [other for other in present if other in self.dropped]
+        ranked = sorted(there, key=lambda other: -self.dropped[other])
+        for other in ranked[: max(0, self._kept_of(len(present)) - len(mixed))]:
             del self.dropped[other]
 
     def weights(self) -> Mapping[str, float | Scalar]:

@@ -22,7 +22,7 @@ class Collaborators(Component):
         self.settings = settings
         self.table = LossTable(self.candidates, settings.momentum if settings.tracking == "average" else None)
         # The last models of the peers of the largest weights.
-        self.held = PerPeer[Vector](client, left=self._peer_left)
+        self.held = PerPeer[Vector](client, on_departure=self._peer_left)
 
     @property
     def candidates(self) -> list[str]:

@@ -73,6 +73,7 @@ class Node(Actor):
     """Whether its budget is spent and what it had begun is done: from now on it only serves the others."""
     compute: Compute
     _components: tuple[Component, ...] = ()
+    _hearing: tuple[Component, ...] = ()
 
     def __init__(self, name: str, context: ClientContext, compute: Compute | None, initial: Vector) -> None:
         super().__init__(name, context.transport)
@@ -99,6 +100,8 @@ class Node(Actor):
     def _add_component(self, component: Component) -> None:
         """Let a part of the method follow what happens to this node; `Component` calls it."""
         self._components = (*self._components, component)
+        if type(component).heard is not Component.heard:  # a call for each message
+            self._hearing = (*self._hearing, component)
 
     @property
     def peers(self) -> list[str]:
@@ -174,9 +177,8 @@ class Node(Actor):
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
         self._membership.heard_from(sender)
-        if self._components:
-            for component in self._components:
-                component.heard(message, sender)
+        for component in self._hearing:
+            component.heard(message, sender)
         if isinstance(message, MembershipMessage):
             return self._membership.on_message(message, sender)
         return type(message) in _FOR_EVERY_NODE and self._answered(message, sender)
@@ -198,7 +200,10 @@ class Node(Actor):
         self._send_marked(Envelope(self.name, newcomer, model, RoundMark(0, awaits=False, repeat=repeat)))
 
     def peer_changed(self, peer: str, up: bool) -> None:
-        """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""
+        """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for.
+
+        Not called for those whom a sampled view exchanges for others.
+        """
         if not up:
             self.give_up_on(peer)
             if self._rounds is not None:

@@ -41,7 +41,7 @@ class Neighbours(Component):
         self.settings = client.settings
         self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
         self.known = PerPeer[Knowledge](client)  # the latest of every peer that sent some
-        self.contacts = PerPeer(client, Contact, left=self._peer_left)
+        self.contacts = PerPeer(client, Contact, on_departure=self._peer_left)
         self.has_judged = False  # whether CGL ever ran
         self.begun = False
         client.round_trips.wait_at_first(client.settings.patience)
@@ -103,7 +103,9 @@ class Neighbours(Component):
         equal, as if the client had begun with fewer neighbours.
         """
         self.known.pop(peer, None)
-        self.contacts[peer] = Contact(unlinked=self.contacts[peer].unlinked)
+        contact = self.contacts.pop(peer, None)
+        if contact is not None and contact.unlinked:
+            self.contacts[peer] = Contact(unlinked=True)
         share = self.shares.pop(peer, 0.0)
         judged = {other for other in self.shares if self.contacts[other].judged or not self.has_judged}
         kept = sum([weight for other, weight in self.shares.items() if other not in judged])
@@ -149,10 +151,11 @@ class Neighbours(Component):
 
     def refuses(self, peer: str) -> bool:
         """Whether a peer that waits for this client has no weight; if so, tell it again."""
-        unlinked = self.contacts[peer].unlinked
-        if unlinked:
-            self.client.tell(peer, Parted())
-        return unlinked
+        contact = self.contacts.get(peer)
+        if contact is None or not contact.unlinked:
+            return False
+        self.client.tell(peer, Parted())
+        return True
 
     def take_round(self, answers: Mapping[str, Knowledge]) -> None:
         """Use the neighbours' knowledge of this round, even if a fast one's of the next is here already."""

@@ -26,7 +26,7 @@ class Counts(Client):
 
     def begin(self) -> None:
         self.known = PerPeer(self, Known)
-        self.kept = PerPeer[int](self, int, left=self.halved)
+        self.kept = PerPeer[int](self, int, on_departure=self.halved)
         self.plain = PerPeer[float](self)
 
     def halved(self, peer: str, count: int | None) -> int | None:
