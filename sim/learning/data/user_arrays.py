@@ -97,7 +97,7 @@ def dataset_of(
         outputs = max(2, 1 + max(int(part.y.max()) for part in parts.values()))
     if "test" not in parts:
         of_class = np.zeros(len(train.x), np.int64) if regression else train.y
-        kept, tested = _split(places.get("train", of_class), section.test_share)
+        kept, tested = split(places.get("train", of_class), section.test_share, _SPLIT_KEY)
         if not len(tested):
             samples = f"has {len(kept)} sample{'s' * (len(kept) != 1)}"
             raise refuse(f"{samples}; must have two at least of each class or client, one of them to test on")
@@ -221,9 +221,12 @@ def _owners(
 # --- what is made of them -------------------------------------------------------------------------------
 
 
-def _split(groups: np.ndarray, test_share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train and to test on: of each group, which is a sample's client, or else its class, a share."""
-    rng = np.random.Generator(np.random.Philox(key=_SPLIT_KEY))
+def split(groups: np.ndarray, test_share: float, key: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train and to test on: of each group, which is a sample's client, or else its class, a share.
+
+    key: of the random numbers that choose them.
+    """
+    rng = np.random.Generator(np.random.Philox(key=key))
     test = np.zeros(len(groups), dtype=bool)
     for rows in rows_by_class(groups, int(groups.max()) + 1):
         count = min(max(1, round(test_share * len(rows))), len(rows) - 1)
