@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from actors.settings.base import SettingError, Settings
+from actors.settings.tables import tagged
 from sim.errors import nearest
 from sim.scenario.key_path import step
 from sim.scenario.schema import allowed_values, resolve
@@ -72,8 +73,7 @@ def keys_of(models: Sequence[type[Settings]]) -> dict[str, Any]:
 
 def kinds_of(annotation: Any) -> dict[str, str]:
     """The kinds (or names) of a table that comes in several, each with its documentation's first line."""
-    models = _settings_in(annotation)
-    return {tag: (model.__doc__ or "").partition("\n")[0] for model in models for tag in _tags([model])}
+    return {tag: (model.__doc__ or "").partition("\n")[0] for tag, model in tagged(annotation).items()}
 
 
 def _settings_in(annotation: Any) -> list[type[Settings]]:
@@ -96,8 +96,7 @@ def _words(annotation: Any) -> list[str]:
 
 def _tags(models: Sequence[type[Settings]]) -> list[str]:
     """The kinds (or names) that a table of one of these classes may state."""
-    discriminator = _discriminator(models)
-    return [tag for model in models for tag in _words(model.model_fields[discriminator].annotation)]
+    return [tag for model in models for tag in tagged(model)]
 
 
 class _Place(NamedTuple):
@@ -134,11 +133,6 @@ def _locate(root: type[Settings], details: ErrorDetails) -> _Place:
     return _Place(tuple(path), around, here)
 
 
-def _beside(model: type[Settings]) -> tuple[str, ...]:
-    """Keys that a file may have beside those of this class, which are read before."""
-    return getattr(model, "beside", ())
-
-
 def _discriminator(models: Sequence[type[Settings]]) -> str:
     return "kind" if "kind" in models[0].model_fields else "name"
 
@@ -163,7 +157,8 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
         case "value_error":
             return SettingError(key, value, str(context["error"]))
         case "extra_forbidden":
-            known = [*keys_of(place.around), *[key for model in place.around for key in _beside(model)]]
+            beside = [key for model in place.around for key in getattr(model, "beside", ())]  # read before
+            known = [*keys_of(place.around), *beside]
             allowed = f"unknown key; allowed: {', '.join(known) or 'none'}"
             return SettingError(key, value, allowed + nearest(place.path[-1], known))
         case "missing":
