@@ -173,7 +173,8 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
             allowed = f"must be one of {', '.join(tags)}{nearest(tag, tags)}"
             return SettingError(f"{key}.{_discriminator(place.here)}", tag, allowed)
         case "literal_error":
-            words = _allowed_words(place)
+            name = next(part for part in reversed(place.path) if isinstance(part, str))  # or the list
+            words = _words(keys_of(place.around)[name].annotation)
             return SettingError(key, value, f"must be one of {', '.join(words)}{nearest(value, words)}")
         case "model_type" | "model_attributes_type":
             return SettingError(key, value, f"must be a table with the keys {', '.join(keys_of(place.here))}")
@@ -214,12 +215,6 @@ def _rule(details: ErrorDetails) -> str:
     }
     rule = _RULES.get(details["type"])
     return details["msg"] if rule is None else rule.format(s="" if count == 1 else "s", **numbers)
-
-
-def _allowed_words(place: _Place) -> list[str]:
-    """The words that the key, or the list that the item is in, allows."""
-    key = next(part for part in reversed(place.path) if isinstance(part, str))
-    return _words(keys_of(place.around)[key].annotation)
 
 
 def _wanted(place: _Place) -> str:
