@@ -171,7 +171,12 @@ class Architecture:
         ValueError for an unknown name, or a row that there is not.
         """
         if row is not None:
-            return self._row(name, row)
+            whole = self._slice(name)
+            rows, *others = whole.shape
+            if not 0 <= row < rows:
+                raise ValueError(f"{name} has the rows 0 to {rows - 1}, not {row}")
+            width = math.prod(others)
+            return slice(whole.offset + row * width, whole.offset + (row + 1) * width)
         own = [part for part in self.slices if part.name == name or part.name.startswith(f"{name}.")]
         if not own:
             parts = dict.fromkeys(part.name.partition(".")[0] for part in self.slices)
@@ -180,14 +185,6 @@ class Architecture:
         if end - first != sum(part.numel for part in own):
             raise ValueError(f'{self.key}: the part "{name}" does not lie in one piece')
         return slice(first, end)
-
-    def _row(self, name: str, row: int) -> slice:
-        whole = self._slice(name)
-        rows, *others = whole.shape
-        if not 0 <= row < rows:
-            raise ValueError(f"{name} has the rows 0 to {rows - 1}, not {row}")
-        width = math.prod(others)
-        return slice(whole.offset + row * width, whole.offset + (row + 1) * width)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """Shape of the parameter `name`; ValueError for an unknown name."""

@@ -8,15 +8,7 @@ from torch import Tensor
 
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.samples import Subset
-from sim.learning.metrics import (
-    METRICS,
-    Metric,
-    ObjectiveMetric,
-    OutputMetric,
-    ParameterMetric,
-    SampleMetric,
-    metrics_of,
-)
+from sim.learning.metrics import METRICS, Metric, metrics_of
 
 # What is measured in one call. On a CPU it stays in the cache (measured).
 _CLIENTS, _CHUNK_BYTES = 128, 8 * 2**20
@@ -46,7 +38,7 @@ def measure_models(
     if shares is not None and shares.shape[1] == 1:
         rows, shares = rows[:, 0], None
     metrics = metrics_of(task, names, kernel.objective)
-    others = [metric for metric in metrics if isinstance(metric, ParameterMetric)]
+    others = [metric for metric in metrics if metric.on == "models"]
     if shares is not None and others:
         raise ValueError(f"an ensemble averages probabilities of classes, which the task {task} has not")
     loss = [metric for metric in METRICS[task] if metric.name == "loss"]  # which says whether all else counts
@@ -69,7 +61,7 @@ def measure_models(
     for name, values in found.items():
         if name not in ("loss", "objective"):
             values[~np.isfinite(found["loss"])] = np.nan
-    found |= {metric.name: metric.of_models(rows, subset, clients) for metric in others}
+    found |= {metric.name: metric.of(rows, subset, clients) for metric in others}
     return {metric.name: found[metric.name] for metric in metrics}
 
 
@@ -89,14 +81,14 @@ class _Look:
         outputs = kernel.outputs(models, x) if shares is None else self._mean(kernel, models, x, shares)
         scores = outputs.transpose(1, 2)  # [N, classes, B]
         for metric in metrics:
-            if isinstance(metric, SampleMetric):
-                total = metric.values(scores, y).sum(dim=1)
-            elif isinstance(metric, ObjectiveMetric):
+            if metric.on == "samples":
+                total = metric.of(scores, y).sum(dim=1)
+            elif metric.on == "objective":
                 total = self._minimised(x.expand(len(models), *x.shape[1:]), y) * y.shape[1]
             else:
                 continue
             self._sums[metric.name] = self._sums.get(metric.name, 0.0) + total.double().cpu().numpy()
-        if any(isinstance(metric, OutputMetric) for metric in metrics):
+        if any(metric.on == "outputs" for metric in metrics):
             self._outputs.append(outputs.double().cpu().numpy())
             self._targets.append(y.cpu().numpy())
 
@@ -104,11 +96,11 @@ class _Look:
         """The metrics, [N] each, of all that was looked at: `count` samples of each client."""
         found = {name: total / count for name, total in self._sums.items()}
         for metric in metrics:
-            if isinstance(metric, OutputMetric):
+            if metric.on == "outputs":
                 outputs, targets = (np.concatenate(each, axis=1) for each in (self._outputs, self._targets))
                 found[metric.name] = np.array(
                     [
-                        metric.of_outputs(*pair) if np.isfinite(pair[0]).all() else np.nan
+                        metric.of(*pair) if np.isfinite(pair[0]).all() else np.nan
                         for pair in zip(outputs, targets, strict=True)
                     ]
                 )

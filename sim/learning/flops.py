@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 _aten = torch.ops.aten
@@ -105,16 +106,9 @@ class FlopCounter(TorchDispatchMode):
             self.total += formula(*args, **named, out_val=output)
         elif func.namespace not in ("aten", "prim") or _PRODUCTS.search(func.overloadpacket.__name__):
             self.uncounted.add(func.overloadpacket._qualified_op_name)
-            self.total += sum(tensor.numel() for tensor in _tensors([args, named, output]))
+            leaves = tree_leaves([args, named, output])
+            self.total += sum(leaf.numel() for leaf in leaves if isinstance(leaf, Tensor))
         return output
-
-
-def _tensors(nested: Any) -> Iterator[Tensor]:
-    if isinstance(nested, Tensor):
-        yield nested
-    elif isinstance(nested, dict | list | tuple):
-        for part in nested.values() if isinstance(nested, dict) else nested:
-            yield from _tensors(part)
 
 
 @contextmanager

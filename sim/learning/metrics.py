@@ -5,6 +5,7 @@ A metric is called `name` in the results. Its value is one number for each clien
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -15,49 +16,24 @@ from sim.learning.objectives import OBJECTIVES, Objective
 
 
 @dataclass(frozen=True)
-class SampleMetric:
-    """A metric that is a mean over a client's samples.
+class Metric:
+    """A metric, by the function `of`; `on` says what that is given, and what of it the metric is.
 
-    values: one number per sample [N, B], of class scores [N, K, B] and true classes [N, B]; in a regression,
-    of outputs [N, T, B] and targets [N, B, T].
+    "samples": class scores [N, K, B] and true classes [N, B], or in a regression outputs [N, T, B] and
+    targets [N, B, T], of N clients; it returns a number per sample [N, B], whose mean over a client's samples
+    counts. "outputs": all outputs of a client [B, K] and its true classes [B], or targets [B, T]; it returns
+    the number, by scikit-learn. "models": the parameters [N, P] of N clients, the subset with their samples,
+    and the clients; it returns a number per client [N]. "objective": nothing; the metric is the mean of what
+    the clients minimise.
+
+    of_tags: whether targets of a regression must be 0 or 1 each: tags, of which a sample may have several,
+    and has those with an output above 0.
     """
 
     name: str
-    values: Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class ParameterMetric:
-    """A metric that is a function of a client's parameters.
-
-    of_models: one number per client [N], of models [N, P], and of N clients and the subset of their samples.
-    """
-
-    name: str
-    of_models: Callable[[Tensor, Subset, Sequence[int]], np.ndarray]
-
-
-@dataclass(frozen=True)
-class OutputMetric:
-    """A metric of all outputs of a client [B, K] beside its true classes [B], or beside targets [B, T].
-
-    of_outputs: the number, by scikit-learn. of_tags: whether targets must be 0 or 1 each: tags, of which a
-    sample may have several, and has those with an output above 0.
-    """
-
-    name: str
-    of_outputs: Callable[[np.ndarray, np.ndarray], float]
-    of_tags: bool = True
-
-
-@dataclass(frozen=True)
-class ObjectiveMetric:
-    """What the clients minimise, a mean over a client's samples."""
-
-    name: str
-
-
-Metric = SampleMetric | ParameterMetric | OutputMetric | ObjectiveMetric
+    on: Literal["samples", "outputs", "models", "objective"]
+    of: Any = None
+    of_tags: bool = False
 
 
 def accuracy(scores: Tensor, y: Tensor) -> Tensor:
@@ -125,32 +101,27 @@ def determination(outputs: np.ndarray, y: np.ndarray) -> float:
     return float(r2_score(y, outputs)) if len(y) > 1 else np.nan
 
 
-_OBJECTIVE = ObjectiveMetric("objective")
 _SCORES = (
-    OutputMetric("f1", _score("f1_score")),
-    OutputMetric("precision", _score("precision_score")),
-    OutputMetric("recall", _score("recall_score")),
-    OutputMetric("auc", area_under_curve),
-)
-_ERRORS = (
-    OutputMetric("mae", absolute_error, of_tags=False),
-    OutputMetric("r2", determination, of_tags=False),
+    Metric("f1", "outputs", _score("f1_score"), of_tags=True),
+    Metric("precision", "outputs", _score("precision_score"), of_tags=True),
+    Metric("recall", "outputs", _score("recall_score"), of_tags=True),
+    Metric("auc", "outputs", area_under_curve, of_tags=True),
+    Metric("objective", "objective"),
 )
 METRICS: Mapping[str, tuple[Metric, ...]] = {
     "classification": (
-        SampleMetric("accuracy", accuracy),
-        SampleMetric("loss", cross_entropy),
+        Metric("accuracy", "samples", accuracy),
+        Metric("loss", "samples", cross_entropy),
         *_SCORES,
-        _OBJECTIVE,
     ),
     "regression": (
-        SampleMetric("loss", squared_error),
-        SampleMetric("accuracy", tag_accuracy),
+        Metric("loss", "samples", squared_error),
+        Metric("accuracy", "samples", tag_accuracy, of_tags=True),
         *_SCORES,
-        *_ERRORS,
-        _OBJECTIVE,
+        Metric("mae", "outputs", absolute_error),
+        Metric("r2", "outputs", determination),
     ),
-    "quadratic": (ParameterMetric("distance", distance_to_optimum),),
+    "quadratic": (Metric("distance", "models", distance_to_optimum),),
 }
 """Task of the data -> its metrics."""
 
@@ -177,10 +148,9 @@ def unfit(task: str, names: Sequence[str], targets: np.ndarray, objective: Objec
     """Why these data, or this objective of a method's own, cannot be measured so."""
     is_tags = targets.dtype.kind != "f" or bool(np.isin(targets, (0, 1)).all())
     for metric in metrics_of(task, names) if names else ():
-        of_tags = metric.of_tags if isinstance(metric, OutputMetric) else metric.name == "accuracy"
-        if of_tags and not is_tags:
+        if metric.of_tags and not is_tags:
             yield f'"{metric.name}" needs classes, or targets of a regression that are 0 or 1 each'
-        if isinstance(metric, ObjectiveMetric) and _views(objective) > 1:
+        if metric.on == "objective" and _views(objective) > 1:
             yield '"objective" needs a loss of one view of each sample; that of this method takes two'
 
 

@@ -96,7 +96,4 @@ class CosineDecay(Schedule):
         return self.floor + (1 - self.floor) * wave
 
 
-if TYPE_CHECKING:
-    RateSchedule = Schedule
-else:
-    RateSchedule = Annotated[ConstantRate | StepDecay | CosineDecay, Field(discriminator="kind")]
+RateSchedule = Annotated[ConstantRate | StepDecay | CosineDecay, Field(discriminator="kind")]

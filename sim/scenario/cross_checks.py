@@ -165,13 +165,12 @@ def _starts(sections: Sections) -> Iterator[SettingError]:
 
 def _too_often(sections: Sections) -> Iterator[SettingError]:
     """What a slip of the pen would have happen more often than any run can do."""
-    run_s, network, devices = sections.run.duration, sections.network, sections.devices
-    cycles = []
-    losses: dict[str, Any] = {"network": network.loss}
-    losses |= {f"network.class.{i}": kind.loss for i, kind in enumerate(network.classes)}
-    for key, loss in losses.items():
-        if isinstance(loss, BurstyLoss):
-            cycles.append((f"{key}.loss.good", loss.good + loss.bad))
+    run_s, devices = sections.run.duration, sections.devices
+    cycles = [
+        (f"{prefix}.loss.good", section.loss.good + section.loss.bad)
+        for prefix, section in sections.network.prefixed()
+        if isinstance(section.loss, BurstyLoss)
+    ]
     if devices.transient is not None:
         cycles.append(("devices.transient.every", devices.transient.every + devices.transient.length))
     if devices.periodic is not None:

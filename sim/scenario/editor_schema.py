@@ -23,10 +23,12 @@ _OURS = ("discriminator", "x-own", "x-named")  # no keywords of JSON Schema
 def for_editors(schema: Schema) -> dict[str, Any]:
     """A scenario's schema, as `scenario_schema` makes it, for editors."""
     definitions = schema["$defs"]
-    custom, protocols = _protocols(definitions["ProtocolChoice"])
+    *ours, custom = definitions["ProtocolChoice"]["anyOf"]
+    protocols: list[Choice] = [({"enum": [table["title"]]}, table) for table in ours]
+    users: Choice = (custom["properties"]["name"], {})
     definitions = {name: table for name, table in definitions.items() if name != "ProtocolChoice"}
     converted = {name: _converted(table, definitions) for name, table in definitions.items()}
-    converted["ProtocolChoice"] = _by_name("name", protocols, definitions, [(custom, {})])
+    converted["ProtocolChoice"] = _by_name("name", protocols, definitions, [users])
     root = _converted({key: value for key, value in schema.items() if key != "$defs"}, definitions)
     # A file may hold nothing but the sweep of another file's scenario.
     is_sweep_alone = {"properties": {"sweep": {"required": ["scenario"]}}, "required": ["sweep"]}
@@ -42,12 +44,6 @@ def _used(definitions: Schema, root: Schema) -> Schema:
     return kept if len(kept) == len(definitions) else _used(kept, root)
 
 
-def _protocols(choice: Schema) -> tuple[Schema, list[Choice]]:
-    """The pattern of the names of users' protocols, and the tables of our protocols by name."""
-    *ours, custom = choice["anyOf"]
-    return custom["properties"]["name"], [({"enum": [table["title"]]}, table) for table in ours]
-
-
 def _converted(schema: Any, definitions: Schema) -> Any:
     """The schema with `if` and `then` instead of `anyOf` and `oneOf`; all other keywords stay."""
     if isinstance(schema, list):
@@ -60,7 +56,9 @@ def _converted(schema: Any, definitions: Schema) -> Any:
         if key not in ("anyOf", "oneOf", *_OURS) and (key, value) != ("default", None)
     }
     if schema.get("additionalProperties") is False:
-        rest["additionalProperties"] = _no_key(schema.get("properties", {}))
+        # `false` would be the table's error; the title is what validators quote.
+        known = ", ".join(schema.get("properties", {})) or "none"
+        rest["additionalProperties"] = {"not": {"title": f"unknown key; allowed: {known}"}}
     if "discriminator" in schema or "x-own" in schema:
         rest |= _by_kind(schema, definitions)
     if "anyOf" in schema:
@@ -68,14 +66,9 @@ def _converted(schema: Any, definitions: Schema) -> Any:
     return rest
 
 
-def _no_key(known: Schema) -> Schema:
-    # `false` would be the table's error; the title is what validators quote.
-    return {"not": {"title": f"unknown key; allowed: {', '.join(known) or 'none'}"}}
-
-
 def _any_of(options: Sequence[Schema], definitions: Schema) -> dict[str, Any]:
     """The schema of a key with plain values or a table; mistakes in the table are reported at its keys."""
-    tables = [option for option in options if _is_table(option, definitions)]
+    tables = [each for each in options if _tables(each, definitions)[0].get("type") == "object"]
     plain = [_converted(option, definitions) for option in options if option not in tables]
     if not tables:
         return plain[0] if len(plain) == 1 else {"anyOf": plain}
@@ -86,17 +79,10 @@ def _any_of(options: Sequence[Schema], definitions: Schema) -> dict[str, Any]:
     return {"anyOf": [*plain, known], "if": {"type": "object"}, "then": table}
 
 
-def _is_table(option: Schema, definitions: Schema) -> bool:
-    return "discriminator" in option or resolve(option, definitions).get("type") == "object"
-
-
 def _tables(option: Schema, definitions: Schema) -> list[Schema]:
     """The tables that an option may be."""
-    if "discriminator" not in option:
-        return [resolve(option, definitions)]
-    return [
-        resolve({"$ref": reference}, definitions) for reference in option["discriminator"]["mapping"].values()
-    ]
+    kinds = option.get("discriminator", {}).get("mapping", {}).values()
+    return [resolve({"$ref": kind}, definitions) for kind in kinds] or [resolve(option, definitions)]
 
 
 def _by_kind(schema: Schema, definitions: Schema) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
@@ -29,7 +30,7 @@ _Actor = TypeVar("_Actor")
 
 def require_sound(kind: "type[Client]") -> None:
     """Raises UserError for a class whose settings or methods are not of the kind that a protocol needs."""
-    problem = next(_unsound(kind), None)
+    problem = next(chain(_unsound_settings(kind), unsound_methods(kind)), None)
     if problem is not None:
         raise UserError(problem)
 
@@ -146,11 +147,6 @@ def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
     except AttributeError:
         raise _wrong(kind, "__init__", f"must call {begin}") from None
     return actor
-
-
-def _unsound(kind: "type[Client]") -> Iterator[str]:
-    yield from _unsound_settings(kind)
-    yield from unsound_methods(kind)
 
 
 def _unsound_settings(kind: "type[Client]") -> Iterator[str]:

@@ -33,23 +33,21 @@ def list_protocols() -> dict[str, str]:
     Reads the files without importing them, since importing torch takes seconds.
     """
     found = {}
-    for module in sorted(_files(), key=_stem):
-        tree = ast.parse(_files()[module].read_text(encoding="utf-8"))
-        if any(_is_named_after(name, _stem(module)) for name in _classes(tree)):
-            found[_stem(module).replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    for stem, file in sorted(_files().items()):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if any(_is_named_after(name, stem) for name in _classes(tree)):
+            found[stem.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found
 
 
 def _files() -> dict[str, Path]:
-    """Modules that may hold a method, by name: the folders of protocols, and the files in its rooms."""
-    found = {f"protocols.{path.parent.name}": path for path in _FOLDER.glob("*/__init__.py")}
-    for room in ROOMS:
-        found |= {f"protocols.{room}.{path.stem}": path for path in (_FOLDER / room).glob("*.py")}
-    return found
+    """Modules that may hold a method: the folders of protocols, and the files in its rooms.
 
-
-def _stem(module: str) -> str:
-    return module.rpartition(".")[2]
+    By the last part of their names.
+    """
+    return {path.parent.name: path for path in _FOLDER.glob("*/__init__.py")} | {
+        path.stem: path for room in ROOMS for path in (_FOLDER / room).glob("*.py")
+    }
 
 
 def _classes(tree: ast.Module) -> list[str]:
@@ -83,7 +81,8 @@ def _known(name: str) -> "type[Client]":
             )
         )
     stem = name.replace("-", "_")
-    module = importlib.import_module(next(module for module in _files() if _stem(module) == stem))
+    parts = _files()[stem].relative_to(_FOLDER.parent).with_suffix("").parts
+    module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
     return next(
         value for key, value in vars(module).items() if _is_named_after(key, stem) and _is_protocol(value)
     )

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from actors.settings.base import SettingError, Settings
+from actors.settings.tables import tagged
 from sim.errors import nearest
 from sim.scenario.key_path import step
 from sim.scenario.schema import allowed_values, resolve
@@ -72,8 +73,7 @@ def keys_of(models: Sequence[type[Settings]]) -> dict[str, Any]:
 
 def kinds_of(annotation: Any) -> dict[str, str]:
     """The kinds (or names) of a table that comes in several, each with its documentation's first line."""
-    models = _settings_in(annotation)
-    return {tag: (model.__doc__ or "").partition("\n")[0] for model in models for tag in _tags([model])}
+    return {tag: (model.__doc__ or "").partition("\n")[0] for tag, model in tagged(annotation).items()}
 
 
 def _settings_in(annotation: Any) -> list[type[Settings]]:
@@ -96,8 +96,7 @@ def _words(annotation: Any) -> list[str]:
 
 def _tags(models: Sequence[type[Settings]]) -> list[str]:
     """The kinds (or names) that a table of one of these classes may state."""
-    discriminator = _discriminator(models)
-    return [tag for model in models for tag in _words(model.model_fields[discriminator].annotation)]
+    return [tag for model in models for tag in tagged(model)]
 
 
 class _Place(NamedTuple):
@@ -134,11 +133,6 @@ def _locate(root: type[Settings], details: ErrorDetails) -> _Place:
     return _Place(tuple(path), around, here)
 
 
-def _beside(model: type[Settings]) -> tuple[str, ...]:
-    """Keys that a file may have beside those of this class, which are read before."""
-    return getattr(model, "beside", ())
-
-
 def _discriminator(models: Sequence[type[Settings]]) -> str:
     return "kind" if "kind" in models[0].model_fields else "name"
 
@@ -163,7 +157,8 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
         case "value_error":
             return SettingError(key, value, str(context["error"]))
         case "extra_forbidden":
-            known = [*keys_of(place.around), *[key for model in place.around for key in _beside(model)]]
+            beside = [key for model in place.around for key in getattr(model, "beside", ())]  # read before
+            known = [*keys_of(place.around), *beside]
             allowed = f"unknown key; allowed: {', '.join(known) or 'none'}"
             return SettingError(key, value, allowed + nearest(place.path[-1], known))
         case "missing":
@@ -178,7 +173,8 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
             allowed = f"must be one of {', '.join(tags)}{nearest(tag, tags)}"
             return SettingError(f"{key}.{_discriminator(place.here)}", tag, allowed)
         case "literal_error":
-            words = _allowed_words(place)
+            name = next(part for part in reversed(place.path) if isinstance(part, str))  # or the list
+            words = _words(keys_of(place.around)[name].annotation)
             return SettingError(key, value, f"must be one of {', '.join(words)}{nearest(value, words)}")
         case "model_type" | "model_attributes_type":
             return SettingError(key, value, f"must be a table with the keys {', '.join(keys_of(place.here))}")
@@ -219,12 +215,6 @@ def _rule(details: ErrorDetails) -> str:
     }
     rule = _RULES.get(details["type"])
     return details["msg"] if rule is None else rule.format(s="" if count == 1 else "s", **numbers)
-
-
-def _allowed_words(place: _Place) -> list[str]:
-    """The words that the key, or the list that the item is in, allows."""
-    key = next(part for part in reversed(place.path) if isinstance(part, str))
-    return _words(keys_of(place.around)[key].annotation)
 
 
 def _wanted(place: _Place) -> str:

@@ -6,7 +6,6 @@ A scenario is TOML. Refused input raises UserError, whose lines name file, key, 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -147,7 +146,10 @@ def load_scenario(
         add(raw, more)
         if seed is not None:
             overrides = [*overrides, f"{_SEED}={seed}"]
-        parts = _parts(raw, path, overrides, unset, seed, code)
+        if (other := value_at(raw, "sweep.scenario")) is not None:
+            raise UserError(f"has no run of its own, but a sweep of {show(other)}: coterie sweep runs it")
+        named = value_at(raw, "protocol.name")
+        parts = _parts(_File(raw, overrides, unset), path, named, seed, code)
     given = (*(f"--unset {key}" for key in unset), *overrides)
     return Scenario(question=first_comment(text), path=path, overrides=given, **parts)
 
@@ -161,97 +163,107 @@ def sweep_alone(
     """
     raw = contents_of(path)
     with errors_about(path):
-        stated = dict.fromkeys(apply(raw, overrides, unset), "--set")
-        if "scenario" not in _table(raw, "sweep"):
+        file = _File(raw, overrides, unset)
+        if value_at(raw, "sweep.scenario") is None:
             return None
-        sweep = _sweep(raw, stated)
+        sweep = file.sweep()
         assert sweep is not None and sweep.scenario is not None
         if raw:
             problem = (
                 f"its runs are of that scenario, but this file has {show(', '.join(raw))} beside the sweep; "
                 "state what differs in sweep.set"
             )
-            raise _refusal([SettingError("sweep.scenario", sweep.scenario, problem)], stated)
+            raise file.refusal([SettingError("sweep.scenario", sweep.scenario, problem)])
         return path.parent / sweep.scenario, sweep
 
 
-def _parts(
-    raw: dict[str, Any],
-    path: Path,
-    overrides: Sequence[str],
-    unset: Sequence[str],
-    seed: int | None,
-    code: bool,
-) -> dict[str, Any]:
-    """The fields of a `Scenario`, made of the contents of its file."""
-    if "scenario" in _table(raw, "sweep"):
-        other = show(_table(raw, "sweep")["scenario"])
-        raise UserError(f"has no run of its own, but a sweep of {other}: coterie sweep runs it")
-    named = _table(raw, "protocol").get("name")
-    keys = apply(raw, overrides, unset)
-    notices, stated = [], dict.fromkeys(keys, "--set")
+class _File:
+    """The contents of a file, and which option stated those of its keys that an option did."""
+
+    def __init__(self, raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -> None:
+        """Changes `raw` as the options say. UserError."""
+        self.raw = raw
+        self.keys = apply(raw, overrides, unset)
+        self.stated = dict.fromkeys(self.keys, "--set")
+
+    def sweep(self) -> Sweep | None:
+        """Take the table of a study out of the file. UserError."""
+        table = self.raw.pop("sweep", None)
+        if table is None:
+            return None
+        if not isinstance(table, dict):
+            problem = f"must be a table with the keys {', '.join(Sweep.model_fields)}"
+            raise self.refusal([SettingError("sweep", table, problem)])
+        return self.validated(Sweep, table, "sweep")
+
+    def require_fitting(self, sections: Sections, method: "type[Client]", settings: ProtocolSettings) -> None:
+        """Refuse sections that do not fit each other, or the protocol. UserError."""
+        wrong = [*misfits(sections), *unmet(method, settings, sections)]
+        try:
+            changed_settings(settings, sections.change)
+        except SettingError as error:
+            wrong.append(error)
+        except ValidationError as error:
+            raise self._invalid(method.Settings, error, {}, "change", "protocol") from None
+        # One without a value is about what is missing, or about all of a section.
+        if wrong := [misfit if misfit.value is None else as_written(self.raw, misfit) for misfit in wrong]:
+            raise self.refusal(wrong)
+
+    def validated(self, model: type[_Model], contents: dict[str, Any], *prefix: str) -> _Model:
+        """A section, or all, of the file. UserError."""
+        try:
+            return model.model_validate(contents)
+        except ValidationError as error:
+            raise self._invalid(model, error, contents, *prefix) from None
+
+    def _invalid(
+        self, model: type[Settings], error: ValidationError, contents: Mapping[str, Any], *prefix: str
+    ) -> UserError:
+        """What was refused in the contents of a section, of very many problems the first ones."""
+        found = refused(error)
+        explained = list(problems(model, found[: 2 * _PROBLEMS_SHOWN], contents, prefix))
+        return self.refusal(explained, max(0, len(found) - 2 * _PROBLEMS_SHOWN))
+
+    def refusal(self, found: Sequence[SettingError], untold: int = 0) -> UserError:
+        """A line for each problem: key, value, what is allowed. untold: how many there are beside `found`."""
+        lines = []
+        for problem in found[:_PROBLEMS_SHOWN]:
+            said = "" if problem.value is None else f" = {show(problem.value)}"
+            options = [option for key, option in self.stated.items() if overlap(key, problem.key)]
+            origin = f" (from {options[-1]})" if options else ""
+            lines.append(one_line(f"{one_line(problem.key, _KEY_SHOWN)}{said}{origin}: {problem.problem}"))
+        more = len(found) - len(lines) + untold
+        return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))
+
+
+def _parts(file: _File, path: Path, named: Any, seed: int | None, code: bool) -> dict[str, Any]:
+    """The fields of a `Scenario`, made of the contents of its file. named: the protocol, without options."""
+    raw, folder, notices = file.raw, path.parent, []
     if seed is not None:
-        stated[_SEED] = "--seed"
-        if keys.count(_SEED) > 1:
+        file.stated[_SEED] = "--seed"
+        if file.keys.count(_SEED) > 1:
             notices.append(f"--seed {seed} is taken instead of what --set says of {_SEED}")
-    sweep = _sweep(raw, stated)
-    typed, folder = _table(raw, "protocol").get("name"), path.parent
-    _table(raw, "run").setdefault("name", default_name(path))
+    sweep = file.sweep()
+    typed = value_at(raw, "protocol.name")
+    if isinstance(raw.get("run"), dict):  # else it is refused below
+        raw["run"].setdefault("name", default_name(path))
     _find_files(raw, folder)
-    validated = partial(_validated, stated)
-    plugins, contents = with_plugins(raw, folder, validated, code=code)
-    sections = validated(Sections, contents)
+    plugins, contents = with_plugins(raw, folder, file.validated, code=code)
+    sections = file.validated(Sections, contents)
     own = load_protocol(sections.protocol.name, folder, code=code)
     method: type[Client] = own.found
-    if typed != named and (gone := fit_to(method, raw, sections.network, stated)):
-        plugins, contents = with_plugins(raw, folder, validated, code=code)
-        sections = validated(Sections, contents)
+    if typed != named and (gone := fit_to(method, raw, sections.network, file.stated)):
+        plugins, contents = with_plugins(raw, folder, file.validated, code=code)
+        sections = file.validated(Sections, contents)
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
     stated_of = {key: value for key, value in raw["protocol"].items() if key != "name"}
     with blaming(method, "Settings"):
-        settings = validated(method.Settings, stated_of, "protocol")
-    _require_fitting(raw, sections, method, settings, stated)
+        settings = file.validated(method.Settings, stated_of, "protocol")
+    file.require_fitting(sections, method, settings)
     protocol = Protocol(sections.protocol.name, method, settings)
     plugins = (own, *plugins) if own.sources is not None else plugins
     more = {"protocol": protocol, "plugins": plugins, "sweep": sweep, "notices": tuple(notices)}
     return dict(sections) | more
-
-
-def _require_fitting(
-    raw: dict[str, Any],
-    sections: Sections,
-    method: "type[Client]",
-    settings: ProtocolSettings,
-    stated: Mapping[str, str],
-) -> None:
-    """Refuse sections that do not fit each other, or the protocol."""
-    wrong = [*misfits(sections), *unmet(method, settings, sections)]
-    try:
-        changed_settings(settings, sections.change)
-    except SettingError as error:
-        wrong.append(error)
-    except ValidationError as error:
-        raise _invalid(method.Settings, error, {}, ("change", "protocol"), stated) from None
-    # One without a value is about what is missing, or about all of a section.
-    if wrong := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
-        raise _refusal(wrong, stated)
-
-
-def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
-    """A table of the file as far as it is one; what is wrong with it is said later, by the validation."""
-    table = raw.get(key)
-    return table if isinstance(table, dict) else {}
-
-
-def _sweep(raw: dict[str, Any], stated: Mapping[str, str]) -> Sweep | None:
-    """Take the table of a study out of the file."""
-    table = raw.pop("sweep", None)
-    if table is None:
-        return None
-    if not isinstance(table, dict):
-        problem = f"must be a table with the keys {', '.join(Sweep.model_fields)}"
-        raise _refusal([SettingError("sweep", table, problem)], stated)
-    return _validated(stated, Sweep, table, "sweep")
 
 
 def _find_files(raw: dict[str, Any], folder: Path) -> None:
@@ -273,37 +285,3 @@ def _left_out(gone: Iterable[str], protocol: str) -> str:
     reasons = [("no such keys", settings), ("no servers", about_servers)]
     why = [f"has {reason}: {', '.join(keys)}" for reason, keys in reasons if keys]
     return f'protocol.name = "{protocol}" {"; and ".join(why)}'
-
-
-def _validated(
-    stated: Mapping[str, str], model: type[_Model], contents: dict[str, Any], *prefix: str
-) -> _Model:
-    try:
-        return model.model_validate(contents)
-    except ValidationError as error:
-        raise _invalid(model, error, contents, prefix, stated) from None
-
-
-def _invalid(
-    model: type[Settings],
-    error: ValidationError,
-    contents: Mapping[str, Any],
-    prefix: Sequence[str],
-    stated: Mapping[str, str],
-) -> UserError:
-    """What was refused in the contents of a section, of very many problems the first ones."""
-    found = refused(error)
-    explained = list(problems(model, found[: 2 * _PROBLEMS_SHOWN], contents, prefix))
-    return _refusal(explained, stated, max(0, len(found) - 2 * _PROBLEMS_SHOWN))
-
-
-def _refusal(found: Sequence[SettingError], stated: Mapping[str, str], untold: int = 0) -> UserError:
-    """One line for each problem: key, value, what is allowed. untold: how many there are beside `found`."""
-    lines = []
-    for problem in found[:_PROBLEMS_SHOWN]:
-        said = "" if problem.value is None else f" = {show(problem.value)}"
-        options = [option for key, option in stated.items() if overlap(key, problem.key)]
-        origin = f" (from {options[-1]})" if options else ""
-        lines.append(one_line(f"{one_line(problem.key, _KEY_SHOWN)}{said}{origin}: {problem.problem}"))
-    more = len(found) - len(lines) + untold
-    return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))

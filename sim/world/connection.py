@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
 from actors.codec import head_size
@@ -17,46 +18,32 @@ if TYPE_CHECKING:
     from sim.world.network import SimulatedNetwork
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Message:
     """A message in flight. After its transfer it is the timer of its own arrival.
 
-    kind: the name under which it is counted: its class, "None" for an empty answer, "error" for a failed one.
+    pair_index: how many messages the pair had sent before it. number: among all messages of the network, from
+    1; 0 until it is sent. together: the pair's messages that arrive at the same time, in order, whatever the
+    order of their timers. kind: the name under which it is counted: its class, "None" for an empty answer,
+    "error" for a failed one.
     """
 
-    __slots__ = (
-        "connection",
-        "due",
-        "envelope",
-        "kind",
-        "network",
-        "number",
-        "pair_index",
-        "size_bytes",
-        "together",
-    )
+    network: SimulatedNetwork
+    connection: Connection
+    envelope: Envelope
+    size_bytes: int
+    pair_index: int
+    number: int = 0
+    together: list[Message] | None = None
+    due: int = NEVER
+    kind: str = field(init=False)
 
-    def __init__(
-        self,
-        network: SimulatedNetwork,
-        connection: Connection,
-        envelope: Envelope,
-        size_bytes: int,
-        pair_index: int,
-    ) -> None:
-        self.network = network
-        self.connection = connection
-        self.number = 0  # among all messages of the network, from 1; 0 until it is sent
-        self.envelope = envelope
-        message = envelope.message
-        if envelope.error is not None:
+    def __post_init__(self) -> None:
+        message = self.envelope.message
+        if self.envelope.error is not None:
             self.kind = "error"
         else:
             self.kind = "None" if message is None else type(message).__name__
-        self.size_bytes = size_bytes
-        self.pair_index = pair_index  # how many messages the pair had sent before it
-        # The pair's messages that arrive at the same time, in order, whatever the order of their timers.
-        self.together: list[Message] | None = None
-        self.due = NEVER
 
     def fire(self) -> None:
         """Arrive. Of messages that arrive together, the first that is left arrives, whichever timer fires."""
@@ -89,37 +76,31 @@ class RandomStreams:
             draws.position = pair_index
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Connection:
-    """The one-way connection of an ordered pair of names."""
+    """The one-way connection of an ordered pair of names.
 
-    __slots__ = (
-        "arrival_s",
-        "head_bytes",
-        "last",
-        "latency_key",
-        "model",
-        "pair",
-        "path",
-        "queue",
-        "random_streams",
-        "sent",
-        "transfer",
-    )
+    sent: messages so far, the `pair_index` of the next one. path: the links that its transfers pass, once
+    there was one. queue: the first message is in transfer, the others wait for it. last: on a reliable one
+    the last departed message, if it has not arrived; arrival_s: when it does.
+    """
 
-    def __init__(self, pair: tuple[str, str], model: ConnectionModel, seed: int) -> None:
-        self.pair = pair
-        self.model = model
-        self.latency_key = model.latency_key(seed, "latency", pair)
-        self.random_streams = RandomStreams(pair, model, seed) if model.has_randomness else None
-        self.head_bytes = head_size(*pair)
-        self.sent = 0  # messages so far: the `pair_index` of the next one
-        self.path: tuple[Link, ...] = ()  # the links that its transfers pass, once there was one
-        self.queue: deque[Message] | None = None  # the first one is in transfer, the others wait for it
-        self.transfer: Transfer | None = None
-        self.last: Message | None = (
-            None  # the last departed message, if it has not arrived, on a reliable one
-        )
-        self.arrival_s = -math.inf  # when that arrives
+    pair: tuple[str, str]
+    model: ConnectionModel
+    seed: InitVar[int]
+    sent: int = 0
+    path: tuple[Link, ...] = ()
+    queue: deque[Message] | None = None
+    transfer: Transfer | None = None
+    last: Message | None = None
+    arrival_s: float = -math.inf
+    head_bytes: int = field(init=False)
+    latency_key: int | None = field(init=False)
+    random_streams: RandomStreams | None = field(init=False)
+
+    def __post_init__(self, seed: int) -> None:
+        self.head_bytes = head_size(*self.pair)
+        self.set_model(self.model, seed)
 
     def set_model(self, model: ConnectionModel, seed: int) -> None:
         """Follow another model from now on."""

@@ -9,6 +9,7 @@ transfers end are exact, without time steps. Units are bits, bits per second and
 import asyncio
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TypeVar
@@ -53,16 +54,17 @@ def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -
     return rates
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Link:
-    """One direction of one actor's access to the network, with the transfers that share it now."""
+    """One direction of one actor's access to the network, with the transfers that share it now.
 
-    __slots__ = ("binding", "capacity_bps", "name", "transfers")
+    They are in the order of starting.
+    """
 
-    def __init__(self, name: str, capacity_bps: float = math.inf) -> None:
-        self.name = name
-        self.capacity_bps = capacity_bps
-        self.transfers: dict[Transfer, None] = {}  # in the order of starting
-        self.binding = False
+    name: str
+    capacity_bps: float = math.inf
+    transfers: dict["Transfer", None] = field(default_factory=dict)
+    binding: bool = False
 
     def __repr__(self) -> str:
         return f"<Link {self.name} {self.capacity_bps:g} bit/s, {len(self.transfers)} transfers>"
@@ -79,27 +81,24 @@ class Link:
         return False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Transfer:
-    """Bits that pass through links. `SharedLinks` starts it, sets its rate and ends it."""
+    """Bits that pass through links. `SharedLinks` starts it, sets its rate and ends it.
 
-    __slots__ = ("bits_left", "ceiling_bps", "done", "links", "number", "rate_bps", "since_s", "timer")
+    number: in order of starting. bits_left: as of since_s.
+    """
 
-    def __init__(
-        self,
-        number: int,
-        bits: float,
-        links: tuple[Link, ...],
-        done: Callable[["Transfer"], None],
-        now_s: float,
-    ) -> None:
-        self.number = number  # in order of starting
-        self.links = links
-        self.done = done
-        self.bits_left = bits  # as of since_s
-        self.since_s = now_s
-        self.rate_bps = 0.0
-        self.ceiling_bps = min(link.capacity_bps for link in links)
-        self.timer: asyncio.TimerHandle | None = None
+    number: int
+    bits_left: float
+    links: tuple[Link, ...]
+    done: Callable[["Transfer"], None]
+    since_s: float
+    rate_bps: float = 0.0
+    timer: asyncio.TimerHandle | None = None
+    ceiling_bps: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ceiling_bps = min(link.capacity_bps for link in self.links)
 
     def __repr__(self) -> str:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.world.churn.processes import DiurnalChurn, PoissonChurn, deal
+from sim.world.churn.processes import Deal, DiurnalChurn, PoissonChurn, SessionsOfAnybody
 from sim.world.churn.schedule import absent_at_start, validate_schedule
 from sim.world.churn.sessions import (
     ExponentialLength,
@@ -23,6 +24,7 @@ from sim.world.churn.sessions import (
     spot_sessions,
 )
 from sim.world.distributions import Distribution
+from sim.world.participants import Participants
 
 FOLDER = os.environ.get("COTERIE_DATA")
 HOUR_S = 3600.0
@@ -42,7 +44,7 @@ def lognormal(median_s: float, sigma: float) -> Distribution:
 
 def sessions(length: Distribution, until_s: float, seed: int = 1, every_s: float = 2.0) -> list[Session]:
     process = PoissonChurn(kind="poisson", every=f"{every_s} s", session=length)  # type: ignore[arg-type]
-    return process.sessions(0, seed, 0, until_s, DataFolder())
+    return process.sessions(0, 0, until_s, Participants(seed, ()))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_a_day_has_the_arrivals_that_its_rate_adds_up_to() -> None:
             "amplitude": amplitude,
         }
     )
-    drawn = process.sessions(0, 1, 0, days * period_s, DataFolder())
+    drawn = process.sessions(0, 0, days * period_s, Participants(1, ()))
     for quarter in range(4):
         low, high = quarter * math.pi / 2, (quarter + 1) * math.pi / 2
         share = 0.25 + amplitude / (2 * math.pi) * (math.cos(low) - math.cos(high))
@@ -95,8 +97,21 @@ def test_a_day_has_the_arrivals_that_its_rate_adds_up_to() -> None:
         assert counted == pytest.approx(share * days * period_s, rel=0.01)
 
 
+class Given(SessionsOfAnybody):
+    """The sessions that it is given, as (start, end)."""
+
+    given: tuple[Session, ...]
+
+    def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
+        return list(self.given)
+
+
+def deal(sessions: Iterable[Session], pool: Sequence[int], until_s: float) -> Deal:
+    return Given(given=tuple(sessions)).play(0, pool, until_s, Participants(0, ()))
+
+
 def test_whoever_has_been_away_the_longest_comes_next() -> None:
-    found = deal([(0.0, 3.0), (1.0, 2.0), (4.0, 9.0), (5.0, 6.0)], (7, 8), 8.0, "crash", "fresh", 60.0)
+    found = deal([(0.0, 3.0), (1.0, 2.0), (4.0, 9.0), (5.0, 6.0)], (7, 8), 8.0)
     assert [(event.time_s, event.kind, event.clients) for event in found.events] == [
         (3.0, "crash", (7,)),
         (1.0, "join", (8,)),
@@ -109,8 +124,8 @@ def test_whoever_has_been_away_the_longest_comes_next() -> None:
 
 
 def test_who_finds_nobody_is_turned_away_and_who_is_not_needed_stays_away() -> None:
-    assert deal([(1.0, 5.0), (2.0, 3.0)], (4,), 10.0, "leave", "keep", 60.0).turned_away == 1
-    assert deal([(1.0, 5.0)], (4, 5, 6), 10.0, "leave", "keep", 60.0).unused == [5, 6]
+    assert deal([(1.0, 5.0), (2.0, 3.0)], (4,), 10.0).turned_away == 1
+    assert deal([(1.0, 5.0)], (4, 5, 6), 10.0).unused == [5, 6]
 
 
 @given(
@@ -121,7 +136,7 @@ def test_who_finds_nobody_is_turned_away_and_who_is_not_needed_stays_away() -> N
     until=st.integers(1, 24),
 )
 def test_any_sessions_make_a_possible_schedule(drawn: list[Session], pool: int, until: int) -> None:
-    found = deal(sorted(drawn), range(pool), until / 2, "crash", "fresh", 60.0)
+    found = deal(sorted(drawn), range(pool), until / 2)
     validate_schedule(found.events, pool)
     assert all(event.time_s < until / 2 for event in found.events)
     for client in found.unused:

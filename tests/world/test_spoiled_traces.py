@@ -11,8 +11,8 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.world import bandwidths
 from sim.world.churn.sessions import spot_sessions
-from sim.world.devices import slow_times as slow_times_module
 from sim.world.devices import speeds
+from sim.world.devices.slow_times import MeasuredSlowTimes
 from sim.world.latency.matrix import latency_matrix
 from sim.world.latency.measured import round_trips
 
@@ -38,7 +38,7 @@ def curve(folder: Path) -> Any:
 
 
 def slow_times(folder: Path) -> Any:
-    return slow_times_module.slow_times(str(folder / "slow.csv"))
+    return MeasuredSlowTimes(file=str(folder / "slow.csv")).trace
 
 
 def matrix(folder: Path) -> Any:

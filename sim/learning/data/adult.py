@@ -48,27 +48,24 @@ class Adult(LabelledData):
         import torch
 
         from sim.files.table_file import TextFormat, read_table
-        from sim.learning.data.columns import TablePart, numbers, places_of
+        from sim.learning.data.columns import Column, TablePart, encoded, places_of
 
         tables = []
         for name in ("adult.data", "adult.test"):  # which has a remark on top, and full stops behind incomes
             file = folder.trace('data.name = "adult"', "adult", name)
             frame = read_table(file, TextFormat(",", "|", _COLUMNS, ".")).with_row_index("row", offset=1)
             tables.append(TablePart(file, frame))
-        columns: list[list[np.ndarray]] = [[], []]
-        only_categories = self.features == "categories"
-        for name in () if only_categories else _NUMBERS:
-            values = [numbers(table, name).to_numpy() for table in tables]
-            if name in _SKEWED:
-                values = [np.log1p(each) for each in values]
-            mean, deviation = values[0].mean(), values[0].std() or 1.0
-            for part, each in zip(columns, values, strict=True):
-                part.append(((each - mean) / deviation)[:, None])
+        plain, no_value = (_NUMBERS, None) if self.features == "all" else ((), _UNKNOWN)
+        columns = [Column(name, None) for name in plain]
         for name in _CATEGORIES:
-            known = sorted(set(tables[0].frame[name]) - ({_UNKNOWN} if only_categories else set()))
-            for part, table in zip(columns, tables, strict=True):
-                part.append(places_of(table, name, known)[:, None] == np.arange(len(known)))
-        x = [torch.from_numpy(np.concatenate(part, axis=1)).float() for part in columns]
+            columns.append(Column(name, tuple(sorted(set(tables[0].frame[name]) - {no_value}))))
+        found = [encoded(table, columns, wide=True)[0] for table in tables]
+        for place, name in enumerate(plain):
+            values = [np.log1p(each[:, place]) if name in _SKEWED else each[:, place] for each in found]
+            mean, deviation = values[0].mean(), values[0].std() or 1.0
+            for part, each in zip(found, values, strict=True):
+                part[:, place] = (each - mean) / deviation
+        x = [torch.from_numpy(each).float() for each in found]
         y = [places_of(table, "income", _INCOMES) for table in tables]
         for table, labels in zip(tables, y, strict=True):
             if len(bad := np.flatnonzero(labels < 0)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -119,7 +119,7 @@ class LabelledData(DataSection):
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
         partition = self.partition.deal(dataset.labels, clients, seed)
         if self.partition.tests == "all":
-            partition = partition.on_all_tests(len(dataset.test_y))
+            partition = replace(partition, test=(np.arange(len(dataset.test_y)),) * clients)
         if self.test_samples is not None:
             partition = partition.cap_test(self.test_samples, seed)
         if self.validation_share:

@@ -6,6 +6,7 @@ import numpy as np
 
 from sim.files.data_folder import DataFolder
 from sim.learning.data.dataset import Dataset, LabelledData
+from sim.learning.data.user_arrays import split
 
 
 class Digits(LabelledData):
@@ -29,12 +30,7 @@ class Digits(LabelledData):
         bunch = load_digits()
         pixels = torch.from_numpy(bunch.data / 16).float()
         labels = torch.from_numpy(bunch.target.astype(np.int64))
-        rng = np.random.Generator(np.random.Philox(key=1797))
-        test = np.zeros(len(labels), dtype=bool)
-        for label in range(10):
-            members = rng.permutation(np.flatnonzero(bunch.target == label))
-            test[members[: round(len(members) / 5)]] = True
-        train = torch.from_numpy(~test)
+        train, test = split(bunch.target, 1 / 5, key=1797)
         std, mean = torch.std_mean(pixels[train], correction=0)
         x = (pixels - mean) / std
-        return Dataset(x[train], labels[train], x[~train], labels[~train], self.classes)
+        return Dataset(x[train], labels[train], x[test], labels[test], self.classes)

@@ -78,12 +78,7 @@ class QuadraticData(DataSection):
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
         """To each client the rows that were made for it."""
-        partition = Partition(
-            _blocks(clients, self.samples),
-            _blocks(clients, 1),
-            membership(even_sizes(clients, self.clusters)),
-        )
-        return partition, no_validation(clients)
+        return _of_each(clients, self.samples, 1, self.clusters), no_validation(clients)
 
 
 class SyntheticRegression(DataSection):
@@ -134,11 +129,7 @@ class SyntheticRegression(DataSection):
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
         """To each client the samples that were made for it."""
-        partition = Partition(
-            _blocks(clients, self.samples),
-            _blocks(clients, self.test_samples),
-            membership(even_sizes(clients, 2)),
-        )
+        partition = _of_each(clients, self.samples, self.test_samples, 2)
         if not self.validation_share:
             return partition, no_validation(clients)
         held_back = partition.hold_back(self.validation_share, seed)
@@ -146,5 +137,7 @@ class SyntheticRegression(DataSection):
         return replace(held_back, validation=None), held_back.validation
 
 
-def _blocks(clients: int, size: int) -> tuple[np.ndarray, ...]:
-    return tuple([np.arange(client * size, (client + 1) * size) for client in range(clients)])
+def _of_each(clients: int, train: int, test: int, clusters: int) -> Partition:
+    """So many training and test samples for client after client, in clusters of equal sizes."""
+    rows = [tuple(np.array_split(np.arange(clients * size), clients)) for size in (train, test)]
+    return Partition(rows[0], rows[1], membership(even_sizes(clients, clusters)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -34,37 +34,26 @@ _SHIFTED = "subtract what all have in common"
 
 @dataclass(frozen=True)
 class ArraysPart:
-    """Inputs, labels and clients as the user gave them, with the names by which messages call them.
+    """Inputs, labels and clients, with the names by which messages call them.
 
-    x may be a tuple: several inputs of each sample. missing: which numbers of x become the mean of the known
-    ones in training.
+    As the user gave them, where x may be a tuple: several inputs of each sample. Or, once they are checked,
+    as arrays: x [n, ...] is float32, or, if it is yet to be standardised, what the user gave: times and
+    coordinates differ by less than float32 holds; y int64 [n] or float32 [n, T]; clients [n] or None.
+    missing: which numbers of x, bool, become the mean of the known ones in training. shapes: of several
+    inputs, which then lie side by side in x [n, numbers]; None for one.
     """
 
     names: tuple[str, str, str]
     x: Any
     y: Any
     clients: Any = None
-    missing: np.ndarray | None = None
+    missing: Any = None
+    shapes: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
 
-
-@dataclass(frozen=True)
-class _Checked:
-    """Inputs [n, ...], labels int64 [n] or float32 [n, T], clients [n] or None.
-
-    Inputs are float32, or, if they are yet to be standardised, what the user gave: times and coordinates
-    differ by less than float32 holds. shapes: of several inputs, which lie side by side in x [n, numbers];
-    None for one.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    clients: np.ndarray | None
-    shapes: tuple[tuple[int, ...], ...] | None
-    missing: Any = None  # bool [n, ...], of tables
-
-    def rows(self, rows: np.ndarray) -> _Checked:
+    def rows(self, rows: np.ndarray) -> ArraysPart:
+        """Some of its samples, without their clients."""
         missing = None if self.missing is None else self.missing[rows]
-        return replace(self, x=self.x[rows], y=self.y[rows], missing=missing)
+        return replace(self, x=self.x[rows], y=self.y[rows], clients=None, missing=missing)
 
 
 def dataset_of(
@@ -82,22 +71,21 @@ def dataset_of(
     a problem.
     """
     regression = section.task == "regression"
+    wide = bool(np.any(standardise))
     parts = {
-        name: _checked(
-            given[name], classes, regression=regression, wide=bool(np.any(standardise)), refuse=refuse
-        )
+        name: _checked(given[name], classes, regression=regression, wide=wide, refuse=refuse)
         for name in PARTS
         if name in given
     }
-    _require_alike(parts, given, refuse)
-    names, places = _owners(parts, given, refuse)
+    _require_alike(parts, refuse)
+    names, places = _owners(parts, refuse)
     train = parts["train"]
     outputs = train.y.shape[1] if regression else classes
     if outputs is None:
         outputs = max(2, 1 + max(int(part.y.max()) for part in parts.values()))
     if "test" not in parts:
         of_class = np.zeros(len(train.x), np.int64) if regression else train.y
-        kept, tested = _split(places.get("train", of_class), section.test_share)
+        kept, tested = split(places.get("train", of_class), section.test_share, _SPLIT_KEY)
         if not len(tested):
             samples = f"has {len(kept)} sample{'s' * (len(kept) != 1)}"
             raise refuse(f"{samples}; must have two at least of each class or client, one of them to test on")
@@ -116,7 +104,7 @@ def dataset_of(
 
 def _checked(
     part: ArraysPart, classes: int | None, *, regression: bool, wide: bool, refuse: Refuse
-) -> _Checked:
+) -> ArraysPart:
     of_x, of_y, of_clients = part.names
     x, shapes = _all_inputs(part.x, of_x, wide, refuse)
     samples, clients = len(x), None
@@ -142,7 +130,7 @@ def _checked(
         clients = _array(part.clients, of_clients, "iuU", names, refuse)
         fits = clients.shape == (samples,)
         _require_shape(clients, of_clients, fits, f"({samples},), a client for each sample", refuse)
-    return _Checked(x, y, clients, shapes, part.missing)
+    return replace(part, x=x, y=y, clients=clients, shapes=shapes)
 
 
 def _all_inputs(
@@ -188,31 +176,25 @@ def _require_shape(array: np.ndarray, name: str, fits: bool, wanted: str, refuse
         raise refuse(f"{name} has the shape {array.shape}; must be {wanted}")
 
 
-def _require_alike(parts: Mapping[str, _Checked], given: Mapping[str, ArraysPart], refuse: Refuse) -> None:
+def _require_alike(parts: Mapping[str, ArraysPart], refuse: Refuse) -> None:
     """All parts have inputs of one shape and as many numbers to predict."""
     first = parts["train"]
-    for name, part in parts.items():
+    for part in parts.values():
         inputs = [each.shapes or each.x.shape[1:] for each in (part, first)]
         for (mine, theirs), place in ((inputs, 0), ((part.y.shape[1:], first.y.shape[1:]), 1)):
             if mine != theirs:
-                raise refuse(
-                    f"{given[name].names[place]} has samples of the shape {mine}; must be "
-                    f"{theirs}, as in {given['train'].names[place]}"
-                )
+                must = f"must be {theirs}, as in {first.names[place]}"
+                raise refuse(f"{part.names[place]} has samples of the shape {mine}; {must}")
 
 
-def _owners(
-    parts: Mapping[str, _Checked], given: Mapping[str, ArraysPart], refuse: Refuse
-) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+def _owners(parts: Mapping[str, ArraysPart], refuse: Refuse) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
     """The clients' names in order and, by part, the index of each sample's client; empty without clients."""
     named = {name: part.clients for name, part in parts.items() if part.clients is not None}
     if not named:
         return (), {}
-    for name in parts:
+    for name, part in parts.items():
         if name not in named and name != "test":
-            raise refuse(
-                f"{given[name].names[2]} is missing; must say whose each sample is, as other parts do"
-            )
+            raise refuse(f"{part.names[2]} is missing; must say whose each sample is, as other parts do")
     names, places = np.unique(np.concatenate(list(named.values())), return_inverse=True)
     ends = np.cumsum([len(clients) for clients in named.values()])[:-1]
     return tuple(map(str, names.tolist())), dict(zip(named, np.split(places, ends), strict=True))
@@ -221,9 +203,12 @@ def _owners(
 # --- what is made of them -------------------------------------------------------------------------------
 
 
-def _split(groups: np.ndarray, test_share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train and to test on: of each group, which is a sample's client, or else its class, a share."""
-    rng = np.random.Generator(np.random.Philox(key=_SPLIT_KEY))
+def split(groups: np.ndarray, test_share: float, key: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train and to test on: of each group, which is a sample's client, or else its class, a share.
+
+    key: of the random numbers that choose them.
+    """
+    rng = np.random.Generator(np.random.Philox(key=key))
     test = np.zeros(len(groups), dtype=bool)
     for rows in rows_by_class(groups, int(groups.max()) + 1):
         count = min(max(1, round(test_share * len(rows))), len(rows) - 1)
@@ -231,7 +216,7 @@ def _split(groups: np.ndarray, test_share: float) -> tuple[np.ndarray, np.ndarra
     return np.flatnonzero(~test), np.flatnonzero(test)
 
 
-def _filled(parts: Mapping[str, _Checked]) -> Mapping[str, _Checked]:
+def _filled(parts: Mapping[str, ArraysPart]) -> Mapping[str, ArraysPart]:
     """The parts with each missing number replaced by the mean of the known training values, 0 without any."""
     if all(part.missing is None or not part.missing.any() for part in parts.values()):
         return parts
@@ -244,7 +229,7 @@ def _filled(parts: Mapping[str, _Checked]) -> Mapping[str, _Checked]:
     }
 
 
-def _scaled(parts: Mapping[str, _Checked], standardise: bool | np.ndarray) -> Mapping[str, _Checked]:
+def _scaled(parts: Mapping[str, ArraysPart], standardise: bool | np.ndarray) -> Mapping[str, ArraysPart]:
     """The parts with these numbers of a sample shifted and scaled by mean and deviation in training."""
     if not np.any(standardise):
         return parts
@@ -265,7 +250,7 @@ def _scaled(parts: Mapping[str, _Checked], standardise: bool | np.ndarray) -> Ma
     }
 
 
-def _dataset(parts: Mapping[str, _Checked], outputs: int, owners: Owners | None) -> Dataset:
+def _dataset(parts: Mapping[str, ArraysPart], outputs: int, owners: Owners | None) -> Dataset:
     import torch
 
     train, validation, test = parts["train"], parts.get("validation"), parts["test"]

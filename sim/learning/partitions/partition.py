@@ -43,10 +43,6 @@ class Partition:
                 drawn[i] = np.sort(rng.choice(rows, limit, replace=False))
         return replace(self, test=tuple(drawn))
 
-    def on_all_tests(self, samples: int) -> Partition:
-        """The same with all test samples, of which there are so many, for each client."""
-        return replace(self, test=(np.arange(samples),) * len(self.train))
-
     def hold_back(self, share: float, seed: int) -> Partition:
         """The same with a share of each client's train samples, at least one, for validation instead.
 

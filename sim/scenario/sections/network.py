@@ -1,6 +1,6 @@
 """The network between the clients."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -132,30 +132,30 @@ class Network(Settings):
         stated = None if place is None else getattr(self.classes[place], key)
         return getattr(self, key) if stated is None else stated
 
+    def prefixed(self) -> Iterator[tuple[str, "Network | NetworkClass"]]:
+        """This section and its classes, each with what its keys begin with."""
+        yield "network", self
+        yield from ((f"network.class.{i}", kind) for i, kind in enumerate(self.classes))
+
     def members(self) -> Iterator[tuple[str, Members]]:
         """The lists of clients and servers that are mentioned, each with its key."""
-        grouped: list[tuple[str, Groups | None]] = []
+        grouped: dict[str, Groups | None] = {}
         for i, cut in enumerate(self.partition):
             yield f"network.partition.{i}.from", cut.sources or ()
             yield f"network.partition.{i}.to", cut.to or ()
-            grouped.append((f"network.partition.{i}.groups", cut.groups))
+            grouped[f"network.partition.{i}.groups"] = cut.groups
         for i, kind in enumerate(self.classes):
-            grouped += [
-                (f"network.class.{i}.inside", kind.inside),
-                (f"network.class.{i}.across", kind.across),
-            ]
-        for key, groups in grouped:
+            grouped[f"network.class.{i}.inside"] = kind.inside
+            grouped[f"network.class.{i}.across"] = kind.across
+        for key, groups in grouped.items():
             if groups is not None and groups != "clusters":
                 yield from ((f"{key}.{j}", group) for j, group in enumerate(groups))
 
     def positions(self) -> Iterator[tuple[str, PositionLatency]]:
         """The latencies by position, each with its key."""
-        latencies = {"network.latency": self.latency} | {
-            f"network.class.{i}.latency": kind.latency for i, kind in enumerate(self.classes)
-        }
-        for key, latency in latencies.items():
-            if isinstance(latency, PositionLatency):
-                yield key, latency
+        for prefix, section in self.prefixed():
+            if isinstance(section.latency, PositionLatency):
+                yield f"{prefix}.latency", section.latency
 
     def only_for_servers(self) -> Iterator[str]:
         """The keys that mean nothing in a network without servers."""
@@ -202,17 +202,13 @@ class Network(Settings):
         )
 
     def _class(self, number: int, participants: Participants) -> ConnectionClass:
-        differs, link, key = self.classes[number], self._link(number, participants), f"network.class.{number}"
+        differs, link = self.classes[number], self._link(number, participants)
         if differs.servers:
             return ConnectionClass(link, dict.fromkeys(participants.servers, 0), "touching")
-        if differs.inside is not None:
-            return ConnectionClass(
-                link, _group_of(participants.groups(differs.inside, f"{key}.inside")), "inside"
-            )
-        assert differs.across is not None  # one of the three is stated
-        return ConnectionClass(
-            link, _group_of(participants.groups(differs.across, f"{key}.across")), "across"
-        )
+        where: Literal["inside", "across"] = "inside" if differs.inside is not None else "across"
+        groups = participants.groups(getattr(differs, where), f"network.class.{number}.{where}")
+        group_of = {name: place for place, group in enumerate(groups) for name in group}
+        return ConnectionClass(link, group_of, where)
 
     def _link(self, number: int | None, participants: Participants) -> ConnectionModel:
         """What the connections of class `number` are like; None: those of no class."""
@@ -229,10 +225,6 @@ class Network(Settings):
             reorder_s=self.of_class(number, "reorder_delay") or 0.0,
             bandwidth_bps=None if number is None else self.classes[number].bandwidth,
         )
-
-
-def _group_of(groups: Sequence[Sequence[str]]) -> dict[str, int]:
-    return {name: number for number, group in enumerate(groups) for name in group}
 
 
 def _check_datagrams(network: Network, place: int | None) -> None:

@@ -10,7 +10,7 @@ import heapq
 import math
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -20,7 +20,6 @@ from pydantic import Field, PositiveFloat
 
 from actors.settings.base import Settings, default
 from actors.settings.quantities import ClientList, PositiveDuration, Share, Within
-from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile
 from sim.kernel.random import RandomStream, stream
 from sim.plugins.point import PluginPoint
@@ -32,6 +31,18 @@ from sim.world.plugins import WorldPlugin
 _SESSIONS_MAX = 100_000  # of one client
 
 Speedup = Annotated[PositiveFloat, Within(0.001, 1_000_000)]
+
+
+@dataclass(frozen=True)
+class Deal:
+    """The events of sessions that were assigned to the clients of a pool.
+
+    unused: clients without a session. turned_away: sessions without a client.
+    """
+
+    events: list[ChurnEvent]
+    unused: list[int]
+    turned_away: int = 0
 
 
 class ChurnProcessKind(Settings):
@@ -52,19 +63,70 @@ class ChurnProcessKind(Settings):
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
         """The events of the pool's clients before that time. number: of this process. UserError."""
 
+    def _events(self, client: int, session: Session, until_s: float, *, again: bool) -> Iterator[ChurnEvent]:
+        """How a client's session begins and ends. One that begins at 0 has no begin: the client is there."""
+        start_s, end_s = session
+        if again:
+            yield ChurnEvent(start_s, "rejoin", (client,), self.state, self.backup_every)
+        elif start_s > 0:
+            yield ChurnEvent(start_s, "join", (client,))
+        if end_s < until_s:
+            yield ChurnEvent(end_s, self.end, (client,))
+
 
 class SessionsOfAnybody(ChurnProcessKind):
     """A process that makes sessions, which are then assigned to the clients of the pool."""
 
     @abstractmethod
-    def sessions(
-        self, number: int, seed: int, clients: int, until_s: float, folder: DataFolder
-    ) -> list[Session]:
-        """The sessions of process `number` with so many clients in its pool, by start. UserError."""
+    def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
+        """The sessions of process `number` with `count` clients in its pool, by start. UserError."""
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
-        sessions = self.sessions(number, participants.seed, len(pool), until_s, participants.data_folder)
-        return deal(sessions, pool, until_s, self.end, self.state, self.backup_every)
+        """Each session goes to the client that has been away the longest.
+
+        Events at `until_s` or later are left out, and so are sessions of no length.
+        """
+        away = deque(pool)
+        seen: set[int] = set()
+        up: list[tuple[float, int]] = []  # (end, client)
+        events: list[ChurnEvent] = []
+        turned_away = 0
+        for start_s, end_s in self.sessions(number, len(pool), until_s, participants):
+            if start_s >= until_s:
+                break
+            if end_s <= start_s:
+                continue
+            while up and up[0][0] < start_s:  # a client has one event at a time
+                away.append(heapq.heappop(up)[1])
+            if not away:
+                turned_away += 1
+                continue
+            client = away.popleft()
+            events += self._events(client, (start_s, end_s), until_s, again=client in seen)
+            seen.add(client)
+            heapq.heappush(up, (end_s, client))
+        return Deal(events, [client for client in pool if client not in seen], turned_away)
+
+
+class SessionsOfEach(ChurnProcessKind):
+    """A process that says when each client of the pool is up."""
+
+    @abstractmethod
+    def _sessions(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> dict[int, list[Session]]:
+        """The sessions of each client in process `number`, in order. UserError."""
+
+    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+        events: list[ChurnEvent] = []
+        unused = []
+        for client, found in self._sessions(number, pool, until_s, participants).items():
+            own = [session for session in found if session[0] < until_s]
+            for place, session in enumerate(own):
+                events += self._events(client, session, until_s, again=place > 0)
+            if not own:
+                unused.append(client)
+        return Deal(sorted(events, key=lambda event: event.time_s), unused)
 
 
 class PoissonChurn(SessionsOfAnybody):
@@ -84,12 +146,11 @@ class PoissonChurn(SessionsOfAnybody):
     """Share of the pool that is up at the start, each at the beginning of a session. With lengths that are
     not exponential the population takes a few sessions to settle."""
 
-    def sessions(
-        self, number: int, seed: int, clients: int, until_s: float, folder: DataFolder
-    ) -> list[Session]:
+    def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
+        seed = participants.seed
         first = RandomStream(seed, "churn", number, "first sessions")
         # Whole sessions: all of these clients begin one at 0.
-        present = [(0.0, self.session.sample(first)) for _ in range(round(self.up_at_start * clients))]
+        present = [(0.0, self.session.sample(first)) for _ in range(round(self.up_at_start * count))]
         # By thinning (Lewis and Shedler 1979): candidates come at the highest rate, and each is accepted with
         # the ratio of the rate at its time to that.
         arrivals = RandomStream(seed, "churn", number, "arrivals")
@@ -148,15 +209,13 @@ class TraceChurn(SessionsOfAnybody):
     speedup: Speedup = 1.0
     """How much faster than real time the trace passes: with 60, an hour is a minute."""
 
-    def sessions(
-        self, number: int, seed: int, clients: int, until_s: float, folder: DataFolder
-    ) -> list[Session]:
+    def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
         key, faster = f'churn_process.{number}.source = "{self.source}"', self.speedup
-        measured = spot_sessions(self.source, key, folder)
+        measured = spot_sessions(self.source, key, participants.data_folder)
         return [(start_s / faster, end_s / faster) for start_s, end_s in measured]
 
 
-class TableChurn(ChurnProcessKind):
+class TableChurn(SessionsOfEach):
     """A table says when each client of the pool is up, as it was measured, say. A client that has no row
     never comes."""
 
@@ -169,17 +228,18 @@ class TableChurn(ChurnProcessKind):
     """How much faster the table's time passes: with 60, an hour is a minute; with 1000, the table's numbers
     are milliseconds."""
 
-    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+    def _sessions(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> dict[int, list[Session]]:
         file, faster = InputFile(f"churn_process.{number}.file", Path(self.file)), self.speedup
         found = sessions_of_clients(file, pool, until_s * faster)
-        sessions = {
+        return {
             client: [(start_s / faster, end_s / faster) for start_s, end_s in rows]
             for client, rows in found.items()
         }
-        return deal_each(sessions, until_s, self.end, self.state, self.backup_every)
 
 
-class OwnChurn(WorldPlugin, ChurnProcessKind):
+class OwnChurn(WorldPlugin, SessionsOfEach):
     """A function of your own says when each client of the pool is up.
 
     It gives a client's sessions, one after the other, as pairs (start, end) in seconds; whoever has one from
@@ -190,13 +250,12 @@ class OwnChurn(WorldPlugin, ChurnProcessKind):
 
     provided = ("rng", "shared_rng", "client", "clients", "until")
 
-    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
-        sessions = {client: self._sessions(number, client, until_s, participants) for client in pool}
-        return deal_each(sessions, until_s, self.end, self.state, self.backup_every)
-
     def _sessions(
-        self, number: int, client: int, until_s: float, participants: Participants
-    ) -> list[Session]:
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> dict[int, list[Session]]:
+        return {client: self._of_one(number, client, until_s, participants) for client in pool}
+
+    def _of_one(self, number: int, client: int, until_s: float, participants: Participants) -> list[Session]:
         """A client's sessions that begin before `until_s`."""
         about = self.about_client(client)
 
@@ -235,82 +294,3 @@ ChurnProcess = Annotated[
     Annotated[PoissonChurn | DiurnalChurn | TableChurn | TraceChurn, Field(discriminator="kind")],
     PluginPoint(OwnChurn),
 ]
-
-
-# --- playing them -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Deal:
-    """The events of sessions that were assigned to the clients of a pool.
-
-    unused: clients without a session. turned_away: sessions without a client.
-    """
-
-    events: list[ChurnEvent]
-    unused: list[int]
-    turned_away: int
-
-
-def deal(
-    sessions: Iterable[Session],
-    pool: Sequence[int],
-    until_s: float,
-    end: Literal["crash", "leave"],
-    state: State,
-    backup_every_s: float,
-) -> Deal:
-    """Assign `sessions`, in the order of their starts, to the clients of `pool`.
-
-    Each goes to the client that has been away the longest. A client whose session begins at 0 is there from
-    the start. Events at `until_s` or later are left out, and so are sessions of no length.
-    """
-    away = deque(pool)
-    seen: set[int] = set()
-    up: list[tuple[float, int]] = []  # (end, client)
-    events: list[ChurnEvent] = []
-    turned_away = 0
-    for start_s, end_s in sessions:
-        if start_s >= until_s:
-            break
-        if end_s <= start_s:
-            continue
-        while up and up[0][0] < start_s:  # a client has one event at a time
-            away.append(heapq.heappop(up)[1])
-        if not away:
-            turned_away += 1
-            continue
-        client = away.popleft()
-        if client in seen:
-            events.append(ChurnEvent(start_s, "rejoin", (client,), state, backup_every_s))
-        elif start_s > 0:
-            events.append(ChurnEvent(start_s, "join", (client,)))
-        seen.add(client)
-        if end_s < until_s:
-            events.append(ChurnEvent(end_s, end, (client,)))
-        heapq.heappush(up, (end_s, client))
-    return Deal(events, [client for client in pool if client not in seen], turned_away)
-
-
-def deal_each(
-    sessions: Mapping[int, Iterable[Session]],
-    until_s: float,
-    end: Literal["crash", "leave"],
-    state: State,
-    backup_every_s: float,
-) -> Deal:
-    """The events of each client's own `sessions`, those in order that begin before `until_s`."""
-    events: list[ChurnEvent] = []
-    unused = []
-    for client, own in sessions.items():
-        place = -1
-        for place, (start_s, end_s) in enumerate(takewhile(lambda session: session[0] < until_s, own)):
-            if place:
-                events.append(ChurnEvent(start_s, "rejoin", (client,), state, backup_every_s))
-            elif start_s > 0:
-                events.append(ChurnEvent(start_s, "join", (client,)))
-            if end_s < until_s:
-                events.append(ChurnEvent(end_s, end, (client,)))
-        if place < 0:
-            unused.append(client)
-    return Deal(sorted(events, key=lambda event: event.time_s), unused, 0)

@@ -145,7 +145,21 @@ class MeasuredSlowTimes(SlowTimes):
     @cached_property
     def trace(self) -> Trace:
         """What the file says. UserError."""
-        return slow_times(self.file)
+        source = InputFile("devices.measured.file", Path(self.file))
+        rows = source.table("time_s", "factor")
+        if len(rows) < 2:
+            raise source.refusal("has one row; needs two at least, the last of which ends the cycle")
+        times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]
+        if times_s[0] != 0:
+            raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the begin of the cycle")
+        for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
+            if time_s <= before_s:
+                raise row.refusal(
+                    f"time_s = {time_s:g}: must be more than that of the row before, {before_s:g}"
+                )
+        # The last row only ends the cycle.
+        factors = [row.number("factor", FACTOR_MIN, FACTOR_MAX) for row in rows[:-1]]
+        return tuple(times_s), tuple(factors)
 
     def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
         length_s = self.trace[0][-1]
@@ -198,20 +212,3 @@ class OwnSlowTimes(WorldPlugin, SlowTimes):
             if end_s == math.inf:
                 return
         yield math.inf, 1.0
-
-
-def slow_times(file: str) -> Trace:
-    """Times, ascending from 0, and factors of `devices.measured.file`; one time more than factors."""
-    source = InputFile("devices.measured.file", Path(file))
-    rows = source.table("time_s", "factor")
-    if len(rows) < 2:
-        raise source.refusal("has one row; needs two at least, the last of which ends the cycle")
-    times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]
-    if times_s[0] != 0:
-        raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the begin of the cycle")
-    for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
-        if time_s <= before_s:
-            raise row.refusal(f"time_s = {time_s:g}: must be more than that of the row before, {before_s:g}")
-    # The last row only ends the cycle.
-    factors = [row.number("factor", FACTOR_MIN, FACTOR_MAX) for row in rows[:-1]]
-    return tuple(times_s), tuple(factors)

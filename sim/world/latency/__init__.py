@@ -12,8 +12,8 @@ from sim.plugins.point import PluginPoint
 from sim.world.distributions import Distribution, NormalTime, distributions
 from sim.world.latency.matrix import MatrixLatency
 from sim.world.latency.measured import TraceLatency
-from sim.world.latency.nodes import LatencyByNode, LatencyOfPairs
-from sim.world.latency.own import OwnLatency
+from sim.world.latency.nodes import LatencyByNode, NodeLatency
+from sim.world.latency.own import OwnLatencies, OwnLatency
 from sim.world.latency.positions import PositionLatency
 from sim.world.participants import Participants
 
@@ -27,7 +27,7 @@ else:
         constant(Duration),
     ]
 
-LatencyModel = Distribution | LatencyOfPairs
+LatencyModel = Distribution | NodeLatency | OwnLatencies
 """A model of the latency of messages."""
 
 

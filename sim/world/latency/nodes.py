@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from actors.settings.base import Settings
 from sim.kernel.random import RandomStream
 from sim.world.participants import Participants
+
+if TYPE_CHECKING:
+    from sim.world.latency.own import OwnLatencies
 
 LATENCY_MAX_S = 86_400.0  # a day, in measured files
 
@@ -40,20 +43,9 @@ class NodeLatency:
         return seconds * math.exp(self.jitter * draws.normal()) if self.jitter else seconds
 
 
-class LatencyOfPairs(Protocol):
-    """A model of latencies that depend on sender and receiver."""
-
-    @property
-    def jitter(self) -> float:
-        """0 if the model takes no random numbers."""
-
-    def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
-        """The latency in seconds of a message of `pair` that departs at `time_s`. draws: of that message."""
-
-
 class LatencyByNode(Settings):
     """A kind of latency that depends on sender and receiver."""
 
     @abstractmethod
-    def build(self, key: str, participants: Participants) -> LatencyOfPairs:
+    def build(self, key: str, participants: Participants) -> "NodeLatency | OwnLatencies":
         """The model for these participants. key: the scenario's key of it, for errors. UserError."""

@@ -74,12 +74,11 @@ class PositionLatency(LatencyByNode):
         stated = dict(zip(participants.clients, self.places or (), strict=self.places is not None))
         if self.server_place is not None:
             stated |= dict.fromkeys(participants.servers, self.server_place)
-        places = {
-            name: _degrees(
-                stated[name] if name in stated else draw_city(RandomStream(participants.seed, "place", name))
-            )
-            for name in participants.names
-        }
+        places: dict[str, Degrees] = {}
+        for name in participants.names:
+            drawn = RandomStream(participants.seed, "place", name)
+            place = stated[name] if name in stated else draw_city(drawn)
+            places[name] = CITIES[place][:2] if isinstance(place, str) else place
         numbers = {place: number for number, place in enumerate(dict.fromkeys(places.values()))}
         return NodeLatency(
             fibre_seconds(list(numbers), self.floor, self.stretch),
@@ -87,12 +86,6 @@ class PositionLatency(LatencyByNode):
             jitter=self.jitter,
             places=places,
         )
-
-
-def _degrees(place: str | Degrees) -> Degrees:
-    if isinstance(place, str):
-        return CITIES[place].latitude, CITIES[place].longitude
-    return place
 
 
 def great_circle_m(one: Degrees, other: Degrees) -> float:

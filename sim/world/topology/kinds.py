@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -97,20 +97,29 @@ class Undirected(TopologyKind):
         numbers = [sorted(each) for each in neighbours]
         return Adjacency(numbers, numbers)
 
-    def _connected(
-        self, draw: Callable[[int], nx.Graph], seed: int, remedy: str
-    ) -> Iterable[tuple[int, int]]:
-        """The links of the first graph that is connected, of those that `draw` makes of its seed."""
+
+class RandomGraph(Undirected):
+    """A topology whose graph is drawn until one is connected."""
+
+    remedy: ClassVar[str]
+    """What it needs to be connected."""
+
+    @abstractmethod
+    def draw(self, n: int, seed: int) -> nx.Graph:
+        """A graph of n clients."""
+
+    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
         import networkx as nx
 
+        of_kind = key(seed, self.kind)
         for attempt in range(_TRIES):
-            drawn = draw(key(seed, attempt))
+            drawn = self.draw(n, key(of_kind, attempt))
             if nx.is_connected(drawn):
                 links: Iterable[tuple[int, int]] = drawn.edges
                 return links
         raise UserError(
-            f'clients.topology.kind = "{self.kind}": no connected graph of {len(drawn)} clients in {_TRIES} '
-            f"draws: it needs {remedy}"
+            f'clients.topology.kind = "{self.kind}": no connected graph of {n} clients in {_TRIES} draws: it '
+            f"needs {self.remedy}"
         )
 
 
@@ -139,8 +148,10 @@ class Ring(Undirected):
         return [(i, (i + 1) % n) for i in range(n)]
 
 
-class KRegular(Undirected):
+class KRegular(RandomGraph):
     """A random connected graph in which all clients have the same number of neighbours."""
+
+    remedy = "a larger degree"
 
     kind: Literal["k-regular"]
     degree: Count
@@ -156,21 +167,20 @@ class KRegular(Undirected):
     def links(self, n: int) -> int:
         return n * self.degree // 2
 
-    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+    def draw(self, n: int, seed: int) -> nx.Graph:
         import networkx as nx
 
-        def draw(seed: int) -> nx.Graph:
-            # Its algorithm pairs free ends at random, which hardly ever succeeds if most pairs are linked.
-            # Then the complement is drawn.
-            if 2 * self.degree > n:
-                return nx.complement(nx.random_regular_graph(n - 1 - self.degree, n, seed=seed))
-            return nx.random_regular_graph(self.degree, n, seed=seed)
-
-        return self._connected(draw, key(seed, "k-regular"), "a larger degree")
+        # Its algorithm pairs free ends at random, which hardly ever succeeds if most pairs are linked. Then
+        # the complement is drawn.
+        if 2 * self.degree > n:
+            return nx.complement(nx.random_regular_graph(n - 1 - self.degree, n, seed=seed))
+        return nx.random_regular_graph(self.degree, n, seed=seed)
 
 
-class ErdosRenyi(Undirected):
+class ErdosRenyi(RandomGraph):
     """A random connected graph in which each pair is linked with the same probability."""
+
+    remedy = "a probability above ln(n) / n"
 
     kind: Literal["erdos-renyi"]
     probability: Annotated[float, Field(gt=0, le=1)]
@@ -186,17 +196,16 @@ class ErdosRenyi(Undirected):
             )
         return round(self.probability * n * (n - 1) / 2)
 
-    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+    def draw(self, n: int, seed: int) -> nx.Graph:
         import networkx as nx
 
-        def draw(seed: int) -> nx.Graph:
-            return nx.fast_gnp_random_graph(n, self.probability, seed=seed)
-
-        return self._connected(draw, key(seed, "erdos-renyi"), "a probability above ln(n) / n")
+        return nx.fast_gnp_random_graph(n, self.probability, seed=seed)
 
 
-class SmallWorld(Undirected):
+class SmallWorld(RandomGraph):
     """Watts and Strogatz (Nature 393, 1998): a ring of near neighbours, with some links rewired at random."""
+
+    remedy = "a larger degree, or less rewired"
 
     kind: Literal["small-world"]
     degree: Annotated[int, Field(ge=2, multiple_of=2), Within(2, 1_000_000)]
@@ -211,13 +220,10 @@ class SmallWorld(Undirected):
     def links(self, n: int) -> int:
         return n * self.degree // 2
 
-    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+    def draw(self, n: int, seed: int) -> nx.Graph:
         import networkx as nx
 
-        def draw(seed: int) -> nx.Graph:
-            return nx.watts_strogatz_graph(n, self.degree, self.rewire, seed=seed)
-
-        return self._connected(draw, key(seed, "small-world"), "a larger degree, or less rewired")
+        return nx.watts_strogatz_graph(n, self.degree, self.rewire, seed=seed)
 
 
 class ClusterTopology(Undirected):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -12,16 +13,6 @@ from sim.learning.models.model import require_images
 from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
 
 Shape = tuple[int, ...]
-
-
-def _small_mlp(input_shape: Shape, features: int) -> nn.Module:
-    """One hidden layer."""
-    return fully_connected(math.prod(input_shape), (200,), features)
-
-
-def _deep_mlp(input_shape: Shape, features: int) -> nn.Module:
-    """Two hidden layers."""
-    return fully_connected(math.prod(input_shape), (100, 100), features)
 
 
 def _small_cnn(input_shape: Shape, features: int) -> nn.Module:
@@ -150,22 +141,19 @@ def _alexnet(input_shape: Shape, features: int) -> nn.Module:
     )
 
 
-def _of_torchvision(name: str) -> Callable[[Shape, int], nn.Module]:
-    def build(input_shape: Shape, features: int) -> nn.Module:
-        return replace_batch_norms(vision.network(name, input_shape[0], features))
-
-    return build
+def _of_torchvision(name: str, input_shape: Shape, features: int) -> nn.Module:
+    return replace_batch_norms(vision.network(name, input_shape[0], features))
 
 
 MODULES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
-    "small-mlp": _small_mlp,
-    "deep-mlp": _deep_mlp,
+    "small-mlp": lambda shape, features: fully_connected(math.prod(shape), (200,), features),
+    "deep-mlp": lambda shape, features: fully_connected(math.prod(shape), (100, 100), features),
     "small-cnn": _small_cnn,
     "deep-cnn": _deep_cnn,
     "small-resnet": _small_resnet,
     "lenet": _lenet,
     "alexnet": _alexnet,
-    **{name: _of_torchvision(name) for name in vision.NETWORKS},
+    **{name: partial(_of_torchvision, name) for name in vision.NETWORKS},
 }
 """(input shape, d_z) -> module, of each row of `sim.learning.models.backbones.BACKBONES`."""
 

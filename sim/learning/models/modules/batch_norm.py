@@ -6,7 +6,6 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _NormBase
 
 from sim.errors import UserError
-from sim.learning.models.modules.replacing import converted
 
 
 class BatchNorm(nn.Module):
@@ -66,29 +65,25 @@ class BatchNorm(nn.Module):
 def replace_batch_norms(module: nn.Module) -> nn.Module:
     """Make torch's batch norms inside `module` ours, in place and with the same values; returns the module.
 
-    Norms without running statistics stay: they have no state. ValueError for norms whose running statistics
-    are computed in another way: averages over all batches (momentum None), and classes derived from torch's.
+    A norm stays the object that it was, with its hooks and wherever it is used. Norms without running
+    statistics stay torch's: they have no state. ValueError for norms whose running statistics are computed in
+    another way: averages over all batches (momentum None), and classes derived from torch's.
     """
-    converted(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), _convert)
-    for path, part in module.named_modules():
-        if isinstance(part, _NormBase) and part.running_mean is not None:
-            kind = type(part).__name__
+    for path, norm in module.named_modules():
+        if not isinstance(norm, _NormBase) or norm.running_mean is None:
+            continue
+        if type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
             raise ValueError(
-                f"{path or 'the model'} is a {kind} with running statistics. Each client has its own of "
-                "torch.nn.BatchNorm1d, 2d and 3d, but not of classes derived from them: put what it adds "
-                "behind the norm, or set track_running_stats=False"
+                f"{path or 'the model'} is a {type(norm).__name__} with running statistics. Each client has "
+                "its own of torch.nn.BatchNorm1d, 2d and 3d, but not of classes derived from them: put what "
+                "it adds behind the norm, or set track_running_stats=False"
             )
+        if norm.momentum is None:
+            raise ValueError(f"{norm}: its running statistics need a momentum")
+        norm.__class__ = BatchNorm  # type: ignore[assignment]
+        del norm.num_batches_tracked
+        for name in BatchNorm.untrained:
+            statistics = norm._buffers.pop(name)
+            assert statistics is not None
+            norm.register_parameter(name, nn.Parameter(statistics))
     return module
-
-
-def _convert(norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d) -> None:
-    if norm.running_mean is None:
-        return
-    if norm.momentum is None:
-        raise ValueError(f"{norm}: its running statistics need a momentum")
-    norm.__class__ = BatchNorm  # type: ignore[assignment]
-    del norm.num_batches_tracked
-    for name in BatchNorm.untrained:
-        statistics = norm._buffers.pop(name)
-        assert statistics is not None
-        norm.register_parameter(name, nn.Parameter(statistics))

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from sim.learning.models.modules.replacing import converted
-
 _MASK = 0xFFFFFFFF
 
 
@@ -55,10 +53,12 @@ def _mixed(numbers: Tensor) -> Tensor:
 
 
 def replace_dropouts(module: nn.Module) -> nn.Module:
-    """Make torch's dropouts inside `module` ours, in place; returns the module."""
-    return converted(module, (nn.Dropout,), _convert)
+    """Make torch's dropouts inside `module` ours, in place; returns the module.
 
-
-def _convert(theirs: nn.Dropout) -> None:
-    theirs.__class__ = Dropout  # type: ignore[assignment]
-    theirs.register_parameter("draw", nn.Parameter(torch.zeros(())))
+    A class derived from torch's may have a forward pass of its own, and stays what it is.
+    """
+    for part in module.modules():
+        if type(part) is nn.Dropout:
+            part.__class__ = Dropout  # type: ignore[assignment]
+            part.register_parameter("draw", nn.Parameter(torch.zeros(())))
+    return module

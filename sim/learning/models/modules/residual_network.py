@@ -3,15 +3,6 @@
 from torch import Tensor, nn
 
 
-def _conv_block(channels_in: int, channels_out: int, groups: int, *, pool: bool) -> nn.Sequential:
-    layers = [
-        nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False),
-        nn.GroupNorm(groups, channels_out),
-        nn.ReLU(),
-    ]
-    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
-
-
 class ResidualNetwork(nn.Module):
     """Eight 3x3 convolutions in two residual and four plain blocks, then a linear layer.
 
@@ -21,22 +12,15 @@ class ResidualNetwork(nn.Module):
 
     def __init__(self, channels: int, classes: int, width: int, groups: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(
-            _conv_block(channels, width, groups, pool=False),
-            _conv_block(width, 2 * width, groups, pool=True),
-        )
-        self.residual_1 = nn.Sequential(
-            _conv_block(2 * width, 2 * width, groups, pool=False),
-            _conv_block(2 * width, 2 * width, groups, pool=False),
-        )
-        self.middle = nn.Sequential(
-            _conv_block(2 * width, 4 * width, groups, pool=True),
-            _conv_block(4 * width, 8 * width, groups, pool=True),
-        )
-        self.residual_2 = nn.Sequential(
-            _conv_block(8 * width, 8 * width, groups, pool=False),
-            _conv_block(8 * width, 8 * width, groups, pool=False),
-        )
+
+        def block(before: int, after: int, pool: bool = False) -> nn.Sequential:
+            layers = [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.GroupNorm(groups, after)]
+            return nn.Sequential(*layers, nn.ReLU(), *([nn.MaxPool2d(2)] if pool else []))
+
+        self.stem = nn.Sequential(block(channels, width), block(width, 2 * width, True))
+        self.residual_1 = nn.Sequential(block(2 * width, 2 * width), block(2 * width, 2 * width))
+        self.middle = nn.Sequential(block(2 * width, 4 * width, True), block(4 * width, 8 * width, True))
+        self.residual_2 = nn.Sequential(block(8 * width, 8 * width), block(8 * width, 8 * width))
         self.head = nn.Linear(8 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
