@@ -17,8 +17,9 @@ class Component:
     """Base of the objects that methods are put together from, such as rounds or a table of peers.
 
     A method makes them in `begin()`, as `self.rounds = Rounds(self, ...)`. They are told what happens to
-    their client, in the order in which they were made; `heard`, only those whose class defines it. `client` does not keep the client alive: nothing of
-    one that has crashed for good must stay, nor be computed.
+    their client, in the order in which they were made; of messages only those whose class defines `heard`.
+    `client` does not keep the client alive: nothing of one that has crashed for good must stay, nor be
+    computed.
     """
 
     def __init__(self, client: Client) -> None:
@@ -32,7 +33,7 @@ class Component:
         """Something arrived from `sender`."""
 
     def peer_changed(self, peer: str, up: bool) -> None:
-        """`peer` was added to the client's peers, or taken out of them; not by the shuffles of a sampled view."""
+        """`peer` was added to the client's peers, or taken out; not told of shuffles of a sampled view."""
 
     def step_ended(self) -> None:
         """An iteration is over and counted."""
