@@ -6,11 +6,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from actors.settings.base import SettingError, Settings
-from actors.settings.members import client_numbers
 from actors.settings.units import DURATION
 from protocols.framework.requirements import ProtocolSettings
 from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
+from sim.members import client_numbers
 from sim.results.measures import MEASURES
 from sim.scenario.protocol_errors import blaming, requirements_of
 from sim.scenario.protocol_methods import defined

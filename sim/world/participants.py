@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from actors.settings.members import Groups, Members
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
+from sim.members import Groups, Members
 
 
 def client_name(index: int) -> str:

@@ -8,9 +8,9 @@ from functools import cached_property
 from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, Settings
-from actors.settings.members import Groups, Members, is_one_client
 from actors.settings.quantities import Duration, PositiveDuration, ShareAboveZero
 from sim.kernel.random import RandomStream
+from sim.members import Groups, Members, is_one_client
 from sim.world.participants import Participants
 
 

@@ -126,6 +126,7 @@ def test_protocols_never_import_the_simulator() -> None:
 
 ROOMS = (
     "errors",
+    "members",
     "files",
     "plugins",
     "kernel",
@@ -196,14 +197,26 @@ def test_the_kernel_knows_nothing_but_time_and_chance() -> None:
 
 
 def test_the_world_knows_nothing_of_learning() -> None:
-    ours = ("sim.world", "sim.kernel", "sim.plugins", "sim.files", "sim.errors", "actors")
+    ours = ("sim.world", "sim.kernel", "sim.plugins", "sim.files", "sim.members", "sim.errors", "actors")
     keys = ("protocols.membership", "pydantic")
     assert found(lambda path: outsiders(path, *ours, *keys, "numpy", "networkx"), "sim/world") == {}
 
 
 def test_learning_knows_nothing_of_the_world() -> None:
-    own = ("sim.learning", "sim.kernel.random", "sim.errors", "sim.files", "sim.plugins", "actors.settings")
-    own += ("actors.source_location", "actors.message.describe")  # where in a user's file an error came from
+    own = (
+        "sim.learning",
+        "sim.kernel.random",
+        "sim.errors",
+        "sim.files",
+        "sim.members",
+        "sim.plugins",
+        "actors.settings",
+    )
+    own += (
+        "sim.members",
+        "actors.source_location",
+        "actors.message.describe",
+    )  # where in a user's file an error came from
     methods = ("protocols.framework.objectives",)
     assert (
         found(

@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError
-from actors.settings.members import cluster_misfits
 from actors.settings.quantities import Count, Within
 from sim.errors import UserError
 from sim.kernel.random import stream
@@ -26,6 +25,7 @@ from sim.learning.partitions.dealing import (
 )
 from sim.learning.partitions.iid import deal_at_random
 from sim.learning.partitions.partition import Clustered, Partition, PartitionSection, more_than_classes
+from sim.members import cluster_misfits
 
 
 class PermutedClusters(Clustered):

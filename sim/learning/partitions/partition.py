@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import model_validator
 
 from actors.settings.base import SettingError, Settings, exactly_one
-from actors.settings.members import cluster_misfits
 from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels, even_sizes
+from sim.members import cluster_misfits
 
 
 @dataclass(frozen=True)

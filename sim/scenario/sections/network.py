@@ -6,8 +6,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, Settings, at_least_one, default
-from actors.settings.members import Groups, Members, is_one_client
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
+from sim.members import Groups, Members, is_one_client
 from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
 from sim.world.latency import Latency, latency_model
 from sim.world.latency.positions import PositionLatency

@@ -18,12 +18,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, Settings, exactly_one
-from actors.settings.members import cluster_misfits
 from actors.settings.quantities import Count, Share, Within
 from actors.settings.tables import kind_alone
 from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.kernel.random import key
+from sim.members import cluster_misfits
 
 if TYPE_CHECKING:
     import networkx as nx
