@@ -25,9 +25,8 @@ from sim.results.report.blocks import (
     Section,
     SideBySide,
     Table,
+    cell,
     reached,
-    seconds,
-    share,
 )
 from sim.results.report.coalitions import benefit_graph, changes_table, losses_table
 from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
@@ -95,10 +94,10 @@ def _progress(view: RunView) -> Section:
             for each, panel in view.others
         ]
         blocks += [Heading("Other measures"), SideBySide(others)]
-    if reached := _picture("time-to-accuracy", time_to_accuracy(view)):
+    if levels := _picture("time-to-accuracy", time_to_accuracy(view)):
         blocks += [
             Heading("Time to accuracy"),
-            SideBySide([reached, [Paragraph(_REACHED), times_table(view)]]),
+            SideBySide([levels, [Paragraph(_REACHED), times_table(view)]]),
         ]
     return Section(measure.label.capitalize(), blocks)
 
@@ -257,7 +256,12 @@ def _moves(view: RunView) -> Section | None:
     blocks: list[Block] = [Picture("clients-up", curves.clients_up(view))]
     if (population := view.population) is not None:
         rows: list[list[str | Cell]] = [
-            [view.clients[move.client], move.event, seconds(move.time_s), *_consequence(population, move)]
+            [
+                view.clients[move.client],
+                move.event,
+                cell(move.time_s, text.duration),
+                *_consequence(population, move),
+            ]
             for move in view.moves
         ]
         lead = (
@@ -293,7 +297,7 @@ def _consequence(population: Population, move: LifecycleEvent) -> list[Cell]:
         has_others = move.is_newcomer and population.has_incumbents(move)
         return [reached(population.catch_up(move)) if has_others else _NOTHING, _NOTHING, _NOTHING]
     dip = population.dip(move.time_s)
-    return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), reached(dip.seconds)]
+    return [_NOTHING] * 3 if dip is None else [_NOTHING, cell(dip.depth, text.share), reached(dip.seconds)]
 
 
 def _traffic(view: RunView) -> Section:
