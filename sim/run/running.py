@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import torch
 
 from sim.errors import NotVerified, UserError
@@ -104,9 +103,8 @@ def run_scenario(
         scenario = simulation.scenario  # with what was decided: running it again gives the same directory
         assert scenario.engine.threads != "fastest", "measured by now"
         torch.set_num_threads(scenario.engine.threads)
-        fork, parent = fork_of(earlier), other_future(earlier)
-        on = str(simulation.engine.device)
-        directory = create_directory(scenario, out, on, overwrite, fork=fork, parent=parent)
+        fork, on = fork_of(earlier), str(simulation.engine.device)
+        directory = create_directory(scenario, out, on, overwrite, fork=fork, parent=other_future(earlier))
         if earlier is not None and earlier.is_cut_short_of(directory.target):
             assert earlier.cut_short is not None
             directory.target = earlier.cut_short
@@ -130,7 +128,7 @@ def run_scenario(
             _begin(simulation, directory, earlier, checkpoints, watcher)
             watched = nullcontext() if notice is None else Watchdog(simulation, notice)
             with watched, explained("an evaluation of all models", simulation.engine.device):
-                result = _run(simulation, directory, overwrite, interrupts, watcher, fork, parent)
+                result = _run(simulation, directory, overwrite, interrupts, watcher, fork)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             if notice is not None and overwrite:
                 _announce_kept(place, result, notice)
@@ -214,11 +212,10 @@ def _run(
     interrupts: Interrupts,
     watcher: Watcher,
     fork: Mapping[str, Any] | None,
-    parent: pa.Table | None,
 ) -> RunResult:
     """Run to the end, and write the results; raises what ended the run before its time after that.
 
-    fork, parent: of a fork, what is known of where it comes from.
+    fork: what the summary says of one.
     """
     error: Deadlock | UserError | None = None
     with unawaited_coroutines() as unawaited:
@@ -244,7 +241,7 @@ def _run(
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.target))
     simulation.engine.read_log.flush()
-    saved = save(directory, simulation, summary, overwrite=replaces, parent=parent)
+    saved = save(directory, simulation, summary, overwrite=replaces)
     if error is not None:
         _add_notes(error, unawaited, saved)
         raise error

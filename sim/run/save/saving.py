@@ -67,22 +67,20 @@ def save(
     summary: dict[str, Any],
     *,
     overwrite: bool = False,
-    parent: pa.Table | None = None,
 ) -> Saved:
     """Write the results and put them to their place, instead of those that are there with `overwrite`.
 
-    parent: of a fork, measurements of its parent. If there is no room even for the summary, they go to a
-    folder for temporary files.
+    If there is no room even for the summary, they go to a folder for temporary files.
     """
-    saved = _save(directory, simulation, summary, overwrite, parent)
+    saved = _save(directory, simulation, summary, overwrite)
     if saved.path is not None:
         return saved
-    again = _save_elsewhere(simulation, summary, parent)
+    again = _save_elsewhere(directory, simulation, summary)
     directory.discard()
     return replace(again, unwritten=saved.unwritten + again.unwritten)
 
 
-def _save_elsewhere(simulation: Simulation, summary: dict[str, Any], parent: pa.Table | None) -> Saved:
+def _save_elsewhere(first: RunDirectory, simulation: Simulation, summary: dict[str, Any]) -> Saved:
     try:
         folder = Path(tempfile.mkdtemp(prefix="coterie-"))
     except OSError:
@@ -91,7 +89,7 @@ def _save_elsewhere(simulation: Simulation, summary: dict[str, Any], parent: pa.
         directory = create_directory(
             simulation.scenario, folder, str(simulation.engine.device), fork=summary.get("fork")
         )
-        saved = _save(directory, simulation, summary, False, parent)
+        saved = _save(directory, simulation, summary, False, first)
         if saved.path is None:
             directory.discard()
     except UserError:
@@ -131,8 +129,9 @@ def _save(
     simulation: Simulation,
     summary: dict[str, Any],
     overwrite: bool,
-    parent: pa.Table | None,
+    first: RunDirectory | None = None,
 ) -> Saved:
+    """first: where the results should have gone, which has what was written before the run."""
     # The small ones first, and the report last, which is made of the others.
     parts: dict[str, Callable[[], object]] = {
         "summary.json": partial(directory.write_summary, summary),
@@ -140,8 +139,8 @@ def _save(
         "metrics.parquet and graph.parquet": lambda: directory.write_metrics(simulation.observer.metrics),
         "events.parquet": lambda: directory.write_events(simulation.trace),
     }
-    if parent is not None:
-        parts["parent.parquet"] = partial(directory.write_parent, parent)
+    if first is not None and first.has("parent"):
+        parts["parent.parquet"] = lambda: directory.copy(first.path / "parent.parquet")
     parts["report.html"] = lambda: write_report(directory)
     unwritten = []
     for name, write in parts.items():
