@@ -69,10 +69,7 @@ class Simulation:
         )
         self._by_name: dict[str, Life[Any]] = {}
         self._milestones = milestones = Milestones(self)
-        reported = milestones.reported if milestones.may_be_due else None
-        self.observer = Observer(
-            scenario, loop, engine, network.counts, self.supervisor, self.trace, reported
-        )
+        self.observer = Observer(self, milestones.reported if milestones.may_be_due else None)
         network.listener = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------

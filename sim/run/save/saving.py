@@ -24,11 +24,21 @@ from sim.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)
-class Saved:
-    """Where the results are, None if nowhere, and what is not among them or not there: "<file>: <reason>"."""
+class RunResult:
+    """Where the results are, and what is in summary.json."""
 
-    path: Path | None
+    directory: Path | None
+    """None if they could not be written anywhere."""
+    summary: dict[str, Any]
     unwritten: tuple[str, ...] = ()
+    """What could not be written, or not where it belongs: "<file>: <reason>"."""
+    signal: int | None = None
+    """The signal that came, if one did: it cut the run short, or came while the results were written."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal cut the run short."""
+        return bool(self.summary["interrupted"])
 
 
 def create_directory(
@@ -67,34 +77,34 @@ def save(
     summary: dict[str, Any],
     *,
     overwrite: bool = False,
-) -> Saved:
+) -> RunResult:
     """Write the results and put them to their place, instead of those that are there with `overwrite`.
 
     If there is no room even for the summary, they go to a folder for temporary files.
     """
     saved = _save(directory, simulation, summary, overwrite)
-    if saved.path is not None:
+    if saved.directory is not None:
         return saved
     again = _save_elsewhere(directory, simulation, summary)
     directory.discard()
     return replace(again, unwritten=saved.unwritten + again.unwritten)
 
 
-def _save_elsewhere(first: RunDirectory, simulation: Simulation, summary: dict[str, Any]) -> Saved:
+def _save_elsewhere(first: RunDirectory, simulation: Simulation, summary: dict[str, Any]) -> RunResult:
     try:
         folder = Path(tempfile.mkdtemp(prefix="coterie-"))
     except OSError:
-        return Saved(None)
+        return RunResult(None, summary)
     try:
         directory = create_directory(
             simulation.scenario, folder, str(simulation.engine.device), fork=summary.get("fork")
         )
         saved = _save(directory, simulation, summary, False, first)
-        if saved.path is None:
+        if saved.directory is None:
             directory.discard()
     except UserError:
-        saved = Saved(None)
-    if saved.path is None:
+        saved = RunResult(None, summary)
+    if saved.directory is None:
         with suppress(OSError):
             folder.rmdir()
     return saved
@@ -130,7 +140,7 @@ def _save(
     summary: dict[str, Any],
     overwrite: bool,
     first: RunDirectory | None = None,
-) -> Saved:
+) -> RunResult:
     """first: where the results should have gone, which has what was written before the run."""
     # The small ones first, and the report last, which is made of the others.
     parts: dict[str, Callable[[], object]] = {
@@ -149,11 +159,11 @@ def _save(
         except (Exception, PanicException) as error:  # whatever it is, what can be kept is worth more
             unwritten.append(f"{name}: {_reason(error)}")
             if name == "summary.json":
-                return Saved(None, tuple(unwritten))
+                return RunResult(None, summary, tuple(unwritten))
     try:
-        return Saved(directory.finalise(replace=overwrite and not unwritten), tuple(unwritten))
+        return RunResult(directory.finalise(replace=overwrite and not unwritten), summary, tuple(unwritten))
     except OSError as error:
-        return Saved(None, (*unwritten, f"{directory.path}: {_reason(error)}"))
+        return RunResult(None, summary, (*unwritten, f"{directory.path}: {_reason(error)}"))
 
 
 def _reason(error: BaseException) -> str:
