@@ -103,8 +103,10 @@ def run_scenario(
             with watched, explained("an evaluation of all models", simulation.engine.device):
                 result = _run(simulation, directory, overwrite, interrupts, watcher, fork)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
-            if notice is not None and overwrite:
-                _announce_kept(place, result, notice)
+            kept = overwrite and not result.summary["finished"] and result.directory not in (None, place)
+            if notice is not None and kept:
+                why = "was interrupted" if result.interrupted else "failed"
+                notice(f"the run {why}: it has replaced nothing")
         except BaseException:
             directory.discard()  # no effect on results that are complete
             raise
@@ -162,12 +164,6 @@ def _announce(
         notice(f"{place} exists and stays; the results of this run go to {free}{replaces}")
     elif not quiet:
         notice(f"the results of this run go to {place}")
-
-
-def _announce_kept(place: Path, result: RunResult, notice: Callable[[str], None]) -> None:
-    """Say so if a run that did not finish has left the earlier results in their place."""
-    if not result.summary["finished"] and result.directory not in (None, place):
-        notice(f"the run {'was interrupted' if result.interrupted else 'failed'}: it has replaced nothing")
 
 
 def _is_finished(place: Path) -> bool:
@@ -314,6 +310,7 @@ def _watch(
         simulation.engine.read_log.flush()
         watcher.evaluated()
 
-    simulation.on_log = log
+    if log is not None:
+        simulation.on_log = log
     simulation.observer.on_evaluated = evaluated
     return watcher

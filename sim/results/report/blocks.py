@@ -150,5 +150,6 @@ def difference(value: float, measure: Measure) -> Cell:
 
 
 def reached(after_s: float | None) -> Cell:
-    """How long it took until something was reached; None if it never was."""
-    return Cell("not reached", math.inf) if after_s is None else cell(after_s, text.duration)
+    """How long it took until something was reached; None or infinite if it never was."""
+    never = after_s is None or math.isinf(after_s)
+    return Cell("not reached", math.inf) if never else cell(after_s, text.duration)

@@ -67,7 +67,7 @@ def times_table(view: RunView) -> Table:
     rows: list[list[str | Cell]] = []
     for level in levels(view):
         first = np.sort(first_times(view, level))
-        of_clients = [_finite(first[math.ceil(share * len(first)) - 1]) for share in (0.5, 0.9)]
+        of_clients = [float(first[math.ceil(share * len(first)) - 1]) for share in (0.5, 0.9)]
         sent = bytes_to_target(mean, view.bytes_sent, level)
         rows.append(
             [
@@ -117,7 +117,3 @@ def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -
     of_all, _, _ = of.partition(",")
     figure.update_yaxes(title_text=f"share of the {of_all}", tickformat=".0%", range=[-0.02, 1.02])
     return figure
-
-
-def _finite(seconds: float) -> float | None:
-    return float(seconds) if math.isfinite(seconds) else None

@@ -32,7 +32,8 @@ def clients(view: RunView) -> Table:
     columns: list[Column] = [("client", list(view.clients))]
     if view.happenings:
         last = {happening.client: happening for happening in view.happenings if happening.event != "stop"}
-        columns.append(("last event", [_last_event(last.get(client)) for client in range(len(view.clients))]))
+        events = {client: f"{each.event} at {text.duration(each.time_s)}" for client, each in last.items()}
+        columns.append(("last event", [events.get(each, text.NOTHING) for each in range(len(view.clients))]))
     if view.clusters is not None:
         columns.append(_column("cluster", view.clusters))
     columns += _results(view) + _work(view)
@@ -99,10 +100,6 @@ def _work(view: RunView) -> list[Column]:
 def _column(head: str, values: NDArray[Any], shown: Callable[[float | None], str] = text.number) -> Column:
     """What is known of each client [N]."""
     return head, [cell(value, shown) for value in values.tolist()]
-
-
-def _last_event(happening: LifecycleEvent | None) -> str:
-    return text.NOTHING if happening is None else f"{happening.event} at {text.duration(happening.time_s)}"
 
 
 def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:

@@ -192,7 +192,9 @@ class RunDirectory:
             raise ValueError(f"{self.path} has no summary.json yet")
         if self._hidden is not None:
             (self.path / PROGRESS).unlink(missing_ok=True)
-            Manifest.of(self.path, [*TEXTS, *_files_of(TABLES | SPECIAL_TABLES), READS]).write()
+            Manifest.of(
+                self.path, [*TEXTS, *[f"{table}.parquet" for table in TABLES | SPECIAL_TABLES], READS]
+            ).write()
             self.path = self._hidden.move_to_target(replace)
             self._hidden = None
         return self.path
@@ -227,13 +229,12 @@ class RunDirectory:
 
     def has(self, table: str) -> bool:
         """Whether there is one of `SPECIAL_TABLES`."""
-        [name] = _files_of([table])
+        name = f"{table}.parquet"
         return os.path.isfile(self.path / name) or (self._manifest is not None and name in self._manifest)
 
     def table_path(self, table: str) -> Path:
         """The file of a table; UserError if it is not there, another one, or has other columns."""
-        [name] = _files_of([table])
-        file = self.file(name)
+        file = self.file(f"{table}.parquet")
         if self._manifest is not None and table not in self._checked:
             try:
                 with file.open("rb") as opened:
@@ -291,10 +292,6 @@ class RunDirectory:
             with suppress(OSError):
                 file.unlink(missing_ok=True)
             raise
-
-
-def _files_of(tables: Iterable[str]) -> list[str]:
-    return [f"{table}.parquet" for table in tables]
 
 
 def _json(content: Mapping[str, Any]) -> str:
