@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,17 +18,17 @@ from sim.results.view import RunView
 MOST_FAILURES = 200
 
 
-def document(head: Mapping[str, Any], sections: Sequence[Section]) -> str:
-    """A whole HTML page. `head` is what `templates/report.html` says of the run before the sections."""
+def document(view: RunView, sections: Sequence[Section]) -> str:
+    """A whole HTML page; `templates/report.html` says what of the run comes before the sections."""
+    failures = view.get("failures") or []
     page = _templates().get_template("report.html")
     return page.render(
-        head=head,
+        view=view,
+        tiles=_tiles(view),
+        shown=failures[:MOST_FAILURES],
+        failures=failures,
         sections=sections,
         plotly=get_plotlyjs(),
-        font=FONT,
-        light=LIGHT,
-        dark=DARK,
-        variables=_variables,
     )
 
 
@@ -54,7 +53,7 @@ def share_script(report: Path) -> None:
 
 def rendered_page(template: str) -> str:
     """A page of a template alone, in the report's colours."""
-    return _templates().get_template(template).render(font=FONT, light=LIGHT, dark=DARK, variables=_variables)
+    return _templates().get_template(template).render()
 
 
 def rendered(block: Block) -> str:
@@ -65,7 +64,10 @@ def rendered(block: Block) -> str:
 @cache
 def _templates() -> Environment:
     loader = PackageLoader("sim.results.report")
-    return Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
+    templates = Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
+    known = {"font": FONT, "light": LIGHT, "dark": DARK, "variables": _variables}
+    templates.globals |= known | {"outcome": outcome, "text": text}
+    return templates
 
 
 def _variables(colours: Mapping[str, str]) -> Markup:
@@ -73,30 +75,6 @@ def _variables(colours: Mapping[str, str]) -> Markup:
 
 
 # --- what the page opens with -------------------------------------------------------------------------------
-
-
-def head(view: RunView) -> dict[str, Any]:
-    """What `templates/report.html` says before the sections."""
-    overrides = map(str, view.get("overrides") or ())
-    failures = view.get("failures") or []
-    return {
-        "scenario": str(view.get("scenario")),
-        "question": view.question,
-        # What was stated beside the file: what its comment says holds without.
-        "overrides": [each if each.startswith("--unset ") else f"--set {each}" for each in overrides],
-        "notices": view.get("notices") or (),
-        "protocol": outcome.protocol(view.summary),
-        "seed": view.get("seed"),
-        "virtual": text.duration(view.end_s),
-        "wall": text.duration(view.get("wall_seconds")),
-        "trace": view.get("trace_hash"),
-        "interrupted": outcome.interrupted(view.summary),
-        "headlines": [line[0].upper() + line[1:] for line in outcome.headlines(view.summary)],
-        "failures": failures[:MOST_FAILURES],
-        "failure_count": len(failures),
-        "answer": outcome.answer(view.summary),
-        "tiles": _tiles(view),
-    }
 
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:

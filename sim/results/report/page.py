@@ -32,7 +32,7 @@ from sim.results.report.coalitions import benefit_graph, changes_table, losses_t
 from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
 from sim.results.report.graph import MOST_LINES, drawn_graph
 from sim.results.report.heatmaps import learned_graph
-from sim.results.report.html import document, head, help_note, ratio
+from sim.results.report.html import document, help_note, ratio
 from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
 from sim.results.report.network_map import network_map
 from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table, worst_client
@@ -54,7 +54,7 @@ def write_report(directory: RunDirectory) -> Path:
     view = RunView(directory)
     with np.errstate(over="ignore", invalid="ignore"):  # what has diverged too far to be drawn is left out
         sections = [section for part in _PARTS if (section := part(view)) is not None]
-        return directory.write_report(document(head(view), sections))
+        return directory.write_report(document(view, sections))
 
 
 def _progress(view: RunView) -> Section:
