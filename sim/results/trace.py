@@ -6,13 +6,20 @@ as 64-bit digests of their own, so that equal hashes mean equal texts. What is t
 so many rows each, to a file, so that the memory of a run does not grow with its messages.
 """
 
+from __future__ import annotations
+
 from hashlib import blake2b
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from actors.message import Envelope
+
+if TYPE_CHECKING:
+    from sim.results.store.events_file import EventsFile
 
 MESSAGE_EVENTS = ("sent", "delivered", "lost", "dropped")
 LIFECYCLE_EVENTS = ("start", "join", "leave", "crash", "rejoin", "failed", "restarted", "stop")
@@ -35,30 +42,19 @@ TABLE_SCHEMA = pa.schema(
 )
 
 _CODES = {event: code for code, event in enumerate(EVENTS)}
-_DTYPE = np.dtype(
-    [
-        ("time", "<f8"),
-        ("event", "u1"),
-        ("actor", "<u8"),
-        ("peer", "<u8"),
-        ("type", "<u8"),
-        ("bytes", "<i8"),
-        ("detail", "<u8"),
-    ]
-)
+_FIELDS = {
+    "time": "<f8",
+    "event": "u1",
+    "actor": "<u8",
+    "peer": "<u8",
+    "type": "<u8",
+    "bytes": "<i8",
+    "detail": "<u8",
+}
+_DTYPE = np.dtype(list(_FIELDS.items()))
 # What is kept of an entry: texts by their numbers, a checksum as such, and the message's number, 0 for none.
-_ROW = np.dtype(
-    [
-        ("time", "<f8"),
-        ("event", "u1"),
-        ("actor", "<i4"),
-        ("peer", "<i4"),
-        ("type", "<i4"),
-        ("bytes", "<i8"),
-        ("detail", "<u8"),
-        ("message", "<i8"),
-    ]
-)
+_NUMBERS = {"actor": "<i4", "peer": "<i4", "type": "<i4", "message": "<i8"}
+_ROW = np.dtype(list((_FIELDS | _NUMBERS).items()))
 _BLOCK = 2048  # entries that are made into records at once
 ROWS = 1 << 16
 """Rows that are handed on together."""
@@ -89,33 +85,6 @@ class _Texts(dict[str | None, int]):
         return self._digests[numbers]
 
 
-class Kept(Protocol):
-    """Where the rows of a trace go, in order."""
-
-    def write(self, rows: pa.Table) -> object: ...
-
-
-class InMemory:
-    """Keeps the rows of a trace in memory."""
-
-    def __init__(self) -> None:
-        self.tables: list[pa.Table] = []
-
-    def write(self, rows: pa.Table) -> None:
-        """Keep some more."""
-        self.tables.append(rows)
-
-
-class Addressed(Protocol):
-    """A message on its way, as far as the trace looks at it."""
-
-    @property
-    def sender(self) -> str: ...
-
-    @property
-    def receiver(self) -> str: ...
-
-
 class Trace:
     """Records a run. With `keep_messages=False` messages are hashed but not kept.
 
@@ -124,8 +93,9 @@ class Trace:
 
     def __init__(self, *, keep_messages: bool = True) -> None:
         self.keep_messages = keep_messages
-        self.kept: Kept = InMemory()
-        """Where rows go, `ROWS` at a time, and the rest by `flush`."""
+        self.kept: EventsFile | None = None
+        """Where rows go, `ROWS` at a time, and the rest by `flush`; None for memory."""
+        self._tables: list[pa.Table] = []
         self._blake = blake2b(digest_size=16)
         self._recent: list[tuple] = []  # entries that are no records yet
         self._rows = np.empty(ROWS, _ROW)
@@ -145,7 +115,7 @@ class Trace:
         self,
         event: str,
         time_s: float,
-        envelope: Addressed,
+        envelope: Envelope,
         type_name: str,
         size_bytes: int,
         reason: str = "",
@@ -178,16 +148,20 @@ class Trace:
 
     def to_table(self) -> pa.Table:
         """What is kept in memory, in order, with the columns of `TABLE_SCHEMA`."""
-        assert isinstance(self.kept, InMemory)
+        assert self.kept is None
         self.flush()
-        return pa.concat_tables([TABLE_SCHEMA.empty_table(), *self.kept.tables])
+        return pa.concat_tables([TABLE_SCHEMA.empty_table(), *self._tables])
 
     def flush(self) -> None:
         """Hand on all that is to be kept so far."""
         self._settle()
         if self._filled:
-            self.kept.write(self._table(self._rows[: self._filled]))
-            self._filled = 0
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        write = self._tables.append if self.kept is None else self.kept.write
+        write(self._table(self._rows[: self._filled]))
+        self._filled = 0
 
     def _table(self, rows: np.ndarray) -> pa.Table:
         texts, events = pa.array(list(self._texts), pa.string()), pa.array(EVENTS, pa.string())
@@ -242,8 +216,7 @@ class Trace:
             self._filled += len(fitting)
             rows = rows[len(fitting) :]
             if self._filled == len(self._rows):
-                self.kept.write(self._table(self._rows))
-                self._filled = 0
+                self._hand_on()
 
 
 def first_difference(first: pa.Table, second: pa.Table) -> str | None:

@@ -231,7 +231,8 @@ class RunView:
         rows = self._directory.scan("events").filter(
             pl.col("event").is_in(LIFECYCLE_EVENTS) & pl.col("actor").is_in(list(self.clients))
         )
-        numbers = self._numbers_of("actor")
+        clients = range(len(self.clients))
+        numbers = pl.col("actor").replace_strict(self.clients, clients, return_dtype=pl.Int64)
         frame = rows.select("time", numbers, "event", pl.col("detail").fill_null("")).collect()
         return [LifecycleEvent(*happening) for happening in frame.iter_rows()]
 
@@ -378,10 +379,6 @@ class RunView:
         frame = self._directory.scan("graph").filter(pl.col("time") == time_s).collect()
         source, target = (frame[end].to_numpy().astype(np.int64) for end in ("source", "target"))
         return Snapshot(source, target, frame["weight"].to_numpy())
-
-    def _numbers_of(self, column: str) -> pl.Expr:
-        """A column of clients' names as their numbers."""
-        return pl.col(column).replace_strict(self.clients, range(len(self.clients)), return_dtype=pl.Int64)
 
 
 def _over_all_lives(counts: NDArray[np.float64]) -> float:

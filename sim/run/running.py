@@ -5,19 +5,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import torch
 
 from sim.errors import NotVerified, UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
-from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.learning.engine.replay.replay_log import RecordedReadLog
 from sim.learning.engine.replay.snapshot import collect
@@ -30,34 +28,16 @@ from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interru
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
 from sim.run.measure.summary import summarise
-from sim.run.process import quiet_collector, safe_path, spare, threads
+from sim.run.process import safe_path
 from sim.run.resume.checkpoint import Checkpointer
 from sim.run.resume.resuming import ResumableRun, fork_of, other_future
-from sim.run.save.progress import ALONE, WRITING, Progress, Show, Watcher
+from sim.run.save.progress import ALONE, WRITING, Show, Watcher
 from sim.run.save.progress_file import saving_progress
-from sim.run.save.saving import Saved, create_directory, save
-from sim.run.setup.builder import build
+from sim.run.save.saving import RunResult, create_directory, save
+from sim.run.setup.builder import built
 from sim.run.unawaited import unawaited_coroutines
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """Where the results are, and what is in summary.json."""
-
-    directory: Path | None
-    """None if they could not be written anywhere."""
-    summary: dict[str, Any]
-    unwritten: tuple[str, ...] = ()
-    """What could not be written, or not where it belongs, with the reasons."""
-    signal: int | None = None
-    """The signal that came, if one did: it cut the run short, or came while the results were written."""
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether a signal cut the run short."""
-        return bool(self.summary["interrupted"])
 
 
 def run_scenario(
@@ -91,22 +71,14 @@ def run_scenario(
     """
     started = time.perf_counter()
     interrupts = Interrupts()
-    with (
-        interrupts.answered(),
-        quiet_collector(),
-        threads(scenario.engine.threads),
-        tensor_cores(scenario.engine.precision),
-        closing(build(scenario, data_dir, device)) as simulation,
-    ):
-        spare()  # with the modules that building it has loaded
+    with interrupts.answered(), built(scenario, data_dir, device) as simulation:
         if earlier is not None and (changed := earlier.differences(simulation)):
             _refuse_or_say(earlier, changed, anyway, notice)
         scenario = simulation.scenario  # with what was decided: running it again gives the same directory
         assert scenario.engine.threads != "fastest", "measured by now"
         torch.set_num_threads(scenario.engine.threads)
-        fork, parent = fork_of(earlier), other_future(earlier)
-        on = str(simulation.engine.device)
-        directory = create_directory(scenario, out, on, overwrite, fork=fork, parent=parent)
+        fork, on = fork_of(earlier), str(simulation.engine.device)
+        directory = create_directory(scenario, out, on, overwrite, fork=fork, parent=other_future(earlier))
         if earlier is not None and earlier.is_cut_short_of(directory.target):
             assert earlier.cut_short is not None
             directory.target = earlier.cut_short
@@ -124,16 +96,17 @@ def run_scenario(
                 lambda: interrupts.number is not None,
             )
             directory.keep_events(simulation.trace)
-            watcher = _watch(
-                simulation, saving_progress(lambda: directory.path, progress), started, log, checkpoints
-            )
+            show = saving_progress(lambda: directory.path, progress)
+            watcher = _watch(simulation, show, started, log, checkpoints)
             _begin(simulation, directory, earlier, checkpoints, watcher)
             watched = nullcontext() if notice is None else Watchdog(simulation, notice)
             with watched, explained("an evaluation of all models", simulation.engine.device):
-                result = _run(simulation, directory, overwrite, interrupts, watcher, fork, parent)
+                result = _run(simulation, directory, overwrite, interrupts, watcher, fork)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
-            if notice is not None and overwrite:
-                _announce_kept(place, result, notice)
+            kept = overwrite and not result.summary["finished"] and result.directory not in (None, place)
+            if notice is not None and kept:
+                why = "was interrupted" if result.interrupted else "failed"
+                notice(f"the run {why}: it has replaced nothing")
         except BaseException:
             directory.discard()  # no effect on results that are complete
             raise
@@ -193,12 +166,6 @@ def _announce(
         notice(f"the results of this run go to {place}")
 
 
-def _announce_kept(place: Path, result: RunResult, notice: Callable[[str], None]) -> None:
-    """Say so if a run that did not finish has left the earlier results in their place."""
-    if not result.summary["finished"] and result.directory not in (None, place):
-        notice(f"the run {'was interrupted' if result.interrupted else 'failed'}: it has replaced nothing")
-
-
 def _is_finished(place: Path) -> bool:
     """Whether results, if there are any, are of a finished run; those that don't say so count as such."""
     try:
@@ -214,11 +181,10 @@ def _run(
     interrupts: Interrupts,
     watcher: Watcher,
     fork: Mapping[str, Any] | None,
-    parent: pa.Table | None,
 ) -> RunResult:
     """Run to the end, and write the results; raises what ended the run before its time after that.
 
-    fork, parent: of a fork, what is known of where it comes from.
+    fork: what the summary says of one.
     """
     error: Deadlock | UserError | None = None
     with unawaited_coroutines() as unawaited:
@@ -244,22 +210,20 @@ def _run(
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.target))
     simulation.engine.read_log.flush()
-    saved = save(directory, simulation, summary, overwrite=replaces, parent=parent)
+    result = save(directory, simulation, summary, overwrite=replaces)
     if error is not None:
-        _add_notes(error, unawaited, saved)
+        _add_notes(error, result)
         raise error
-    return RunResult(saved.path, summary, saved.unwritten)
+    return result
 
 
-def _add_notes(error: Exception, warnings: Iterable[str], saved: Saved) -> None:
+def _add_notes(error: Exception, result: RunResult) -> None:
     """Have an error say what became of the results until then."""
-    for warning in warnings:
+    for warning in result.summary["warnings"]:
         error.add_note(f"warning: {warning}")
-    if saved.path is None:
-        error.add_note("the results up to then could not be written")
-    else:
-        error.add_note(f"the results up to then are in {saved.path}")
-    for reason in saved.unwritten:
+    where = "could not be written" if result.directory is None else f"are in {result.directory}"
+    error.add_note(f"the results up to then {where}")
+    for reason in result.unwritten:
         error.add_note(f"not written: {reason}")
 
 
@@ -333,26 +297,20 @@ def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, st
 
 def _watch(
     simulation: Simulation,
-    show: Show | None,
+    show: Show,
     started: float,
     log: Callable[[str], None] | None,
     checkpoints: Checkpointer,
 ) -> Watcher:
     """Collect garbage at evaluations, and show how far the run is."""
-
-    def shown(progress: Progress) -> None:
-        assert show is not None
-        with suppress(OSError):  # the terminal has been closed; the run is worth more
-            show(progress)
-
-    looked = None if checkpoints.every_s is None else checkpoints.look
-    watcher = Watcher(simulation, None if show is None else shown, started, looked)
+    watcher = Watcher(simulation, show, started, checkpoints.look)
 
     def evaluated() -> None:
         collect(simulation.engine)
         simulation.engine.read_log.flush()
         watcher.evaluated()
 
-    simulation.on_log = log
+    if log is not None:
+        simulation.on_log = log
     simulation.observer.on_evaluated = evaluated
     return watcher

@@ -79,7 +79,7 @@ def test_rows_go_on_as_they_come(monkeypatch):
             assert streamed._filled <= 100
             self.tables.append(rows)
 
-    streamed.kept = Sizes()
+    streamed.kept = Sizes()  # type: ignore[assignment]
     for step in range(10_000):
         for trace in (whole, streamed):
             to = Envelope("a", f"b{step % 7}", None)

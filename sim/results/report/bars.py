@@ -1,5 +1,7 @@
 """The report's bars. Each builder gives a figure, or None where the run has no data for it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
@@ -48,16 +50,10 @@ def work_done(view: RunView) -> go.Figure | None:
     order = np.argsort(done, kind="stable")
     step_s = view.device_s_per_step
     slow = np.full(len(done), False) if step_s is None else step_s > SLOW * np.nanmedian(step_s)
-    figure = blank(300)
-    for name, chosen, fill in (("slow device", slow, ORANGE), ("others", ~slow, BLUE)):
-        places = np.flatnonzero(chosen[order])
-        if not places.size:
-            continue
-        clients = order[places].tolist()
-        hints = [[view.clients[client], _per_step(step_s, client)] for client in clients]
-        hover = "%{customdata[0]} <b>%{y:,}</b> iterations%{customdata[1]}<extra></extra>"
-        figure.add_trace(_bars(places.tolist(), done[clients], name, fill, hints, hover))
-    _name_bars(figure, [view.clients[client] for client in order.tolist()])
+    hints = [[view.clients[client], _per_step(step_s, client)] for client in order.tolist()]
+    hover = "%{customdata[0]} <b>%{y:,}</b> iterations%{customdata[1]}<extra></extra>"
+    groups = (("slow device", slow[order], ORANGE), ("others", ~slow[order], BLUE))
+    figure = _bars(done[order], groups, hints, hover)
     figure.update_yaxes(title_text="iterations done", rangemode="tozero")
     figure.update_layout(showlegend=bool(slow.any()))
     return figure
@@ -74,25 +70,17 @@ def gains(view: RunView) -> go.Figure | None:
     if len(view.gains) < 2 or view.measure is None:
         return None
     measure = view.measure[0]
-    figure = blank(300)
     differences = np.array([gain.difference for gain in view.gains])
-    for name, chosen, fill in (
-        ("better with peers", differences > 0, GREEN),
-        ("not better", differences <= 0, ORANGE),
-    ):
-        places = np.flatnonzero(chosen).tolist()
-        if not places:
-            continue
-        hints = [
-            [view.clients[client], measure.text(with_peers), measure.text(alone)]
-            for client, with_peers, alone, _ in (view.gains[place] for place in places)
-        ]
-        shown = "%{y:+.1f} points" if measure.is_share else "%{y:+.4~g}"
-        hover = f"%{{customdata[0]}} <b>{shown}</b><br>"
-        hover += "with peers %{customdata[1]}, alone %{customdata[2]}<extra></extra>"
-        heights = differences[places] * (100 if measure.is_share else 1)
-        figure.add_trace(_bars(places, heights, name, fill, hints, hover))
-    _name_bars(figure, [view.clients[gain.client] for gain in view.gains])
+    better = differences > 0
+    hints = [
+        [view.clients[client], measure.text(with_peers), measure.text(alone)]
+        for client, with_peers, alone, _ in view.gains
+    ]
+    shown = "%{y:+.1f} points" if measure.is_share else "%{y:+.4~g}"
+    hover = f"%{{customdata[0]}} <b>{shown}</b><br>"
+    hover += "with peers %{customdata[1]}, alone %{customdata[2]}<extra></extra>"
+    groups = (("better with peers", better, GREEN), ("not better", ~better, ORANGE))
+    figure = _bars(differences * (100 if measure.is_share else 1), groups, hints, hover)
     unit = " (percentage points)" if measure.is_share else ""
     figure.update_yaxes(title_text=f"better by{unit}", zeroline=True, zerolinecolor=EDGE)
     return figure
@@ -104,14 +92,22 @@ def least_px(figure: go.Figure | None) -> int:
 
 
 def _bars(
-    places: list[int], heights: NDArray[np.float64], name: str, fill: str, hints: list[list[str]], hover: str
-) -> go.Bar:
-    marker = {"color": fill, "line": {"width": 0}}
-    return go.Bar(x=places, y=heights, name=name, marker=marker, customdata=hints, hovertemplate=hover)
+    heights: NDArray[np.float64],
+    groups: Sequence[tuple[str, NDArray[np.bool_], str]],
+    hints: Sequence[Sequence[str]],
+    hover: str,
+) -> go.Figure:
+    """A bar for each client, under it its name, which is the first of its hints, where there is room.
 
-
-def _name_bars(figure: go.Figure, names: list[str]) -> None:
-    """Puts as many names under the bars, which stand at 0, 1, 2 ..., as are readable there."""
+    groups: name, which of the clients, and colour.
+    """
+    figure = blank(300)
+    for name, chosen, fill in groups:
+        if places := np.flatnonzero(chosen).tolist():
+            marker, data = {"color": fill, "line": {"width": 0}}, [hints[place] for place in places]
+            bar = go.Bar(x=places, y=heights[places], name=name, marker=marker, customdata=data)
+            figure.add_trace(bar.update(hovertemplate=hover))
+    names = [name for name, *_ in hints]
     places = (
         list(range(0, len(names), -(-len(names) // _MOST_LABELS))) if len(names) <= 2 * _MOST_LABELS else []
     )
@@ -123,4 +119,4 @@ def _name_bars(figure: go.Figure, names: list[str]) -> None:
         ticks="",
         title_text="" if places else f"{len(names):,} clients",
     )
-    figure.update_layout(bargap=0.25 if len(names) <= _MOST_LABELS else 0)
+    return figure.update_layout(bargap=0.25 if len(names) <= _MOST_LABELS else 0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from sim.results import text
+from sim.results.measures import Measure
 
 MOST_ROWS = 5_000  # of a table: bounds the size of the report
 MOST_OPEN_ROWS = 15
@@ -137,31 +138,18 @@ class Section:
     blocks: Sequence[Block]
 
 
-def number(value: float | None) -> Cell:
-    """A count or a measurement; None and NaN: unknown."""
-    return _cell(value, text.number)
-
-
-def share(value: float | None) -> Cell:
-    """A share of 1, in percent."""
-    return _cell(value, text.share)
-
-
-def points(value: float | None) -> Cell:
-    """A difference of two shares, with its sign."""
-    return _cell(value, text.points)
-
-
-def seconds(value: float | None) -> Cell:
-    """A stretch of virtual time."""
-    return _cell(value, text.duration)
-
-
-def _cell(value: float | None, shown: Callable[[float | None], str]) -> Cell:
+def cell(value: float | None, shown: Callable[[float | None], str] = text.number) -> Cell:
+    """A number as `shown` has it, by default a count or a measurement; None and NaN: unknown."""
     known = None if value is None or math.isnan(value) else value
     return Cell(shown(known), known)
 
 
+def difference(value: float, measure: Measure) -> Cell:
+    """A difference of two values of a measure; of shares in percentage points."""
+    return cell(value, text.points if measure.is_share else text.number)
+
+
 def reached(after_s: float | None) -> Cell:
-    """How long it took until something was reached; None if it never was."""
-    return Cell("not reached", math.inf) if after_s is None else seconds(after_s)
+    """How long it took until something was reached; None or infinite if it never was."""
+    never = after_s is None or math.isinf(after_s)
+    return Cell("not reached", math.inf) if never else cell(after_s, text.duration)

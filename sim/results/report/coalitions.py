@@ -7,8 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sim.results import text
-from sim.results.report import blocks
-from sim.results.report.blocks import Cell, Table
+from sim.results.report.blocks import Cell, Table, cell
 from sim.results.report.graph import frame, places
 from sim.results.report.style import EDGE, HUES, INK, blank, colour
 from sim.results.view import RunView
@@ -124,8 +123,7 @@ def losses_table(view: RunView) -> Table:
         names = ", ".join(view.clients[client] for client in members)
         for client in members:
             known = found[client]
-            numbers = [blocks.number(getattr(known, name)) for name in LOSSES]
-            rows.append([view.clients[client], names, *numbers])
+            rows.append([view.clients[client], names, *[cell(getattr(known, name)) for name in LOSSES]])
     heads = ["client", "coalition", "loss alone", "with all", "in equilibrium"]
     return Table(heads, rows, "coalitions", "the largest coalition first")
 
@@ -142,5 +140,5 @@ def changes_table(view: RunView) -> Table:
     for group in formed.values():
         since_s = min(found.since_s for found in group)
         names = ", ".join(view.clients[found.client] for found in sorted(group, key=lambda f: f.client))
-        rows.append([blocks.seconds(since_s), names])
+        rows.append([cell(since_s, text.duration), names])
     return Table(["since", "members"], rows, "changes", "in the order of time")

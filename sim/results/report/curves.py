@@ -10,7 +10,7 @@ from sim.results import text
 from sim.results.measures import Measure
 from sim.results.metrics import ALONE, Series, value_at, worst_decile
 from sim.results.population import ARRIVALS, Panel
-from sim.results.report.blocks import Cell, Table, number, points, seconds, share
+from sim.results.report.blocks import Cell, Table, cell, difference
 from sim.results.report.style import (
     BLUE,
     EDGE,
@@ -281,7 +281,6 @@ def differences(view: RunView) -> Table | None:
     if view.measure is None or view.parent is None or view.fork_s is None:
         return None
     measure, panel = view.measure
-    shown, told = (share, points) if measure.is_share else (number, number)
     rows: list[tuple[float, list[str | Cell]]] = []
     for client, name in enumerate(view.clients):
         here, there = panel.of(client), view.parent.of(client)
@@ -289,8 +288,12 @@ def differences(view: RunView) -> Table | None:
         if common.size:
             ours, theirs = (value_at(each, common[-1]) for each in (here, there))
             better = ours - theirs if measure.higher_is_better else theirs - ours
-            cells = [seconds(float(common[-1])), shown(theirs), shown(ours), told(ours - theirs)]
-            rows.append((better, [name, *cells]))
+            values = [
+                cell(theirs, measure.text),
+                cell(ours, measure.text),
+                difference(ours - theirs, measure),
+            ]
+            rows.append((better, [name, cell(float(common[-1]), text.duration), *values]))
     if not rows:
         return None
     heads = ["client", "time", "its parent", "this run", "difference"]

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.metrics import Series, bytes_to_target, time_to_target
-from sim.results.report import blocks
-from sim.results.report.blocks import Cell, Table
+from sim.results.report.blocks import Cell, Table, cell, reached
 from sim.results.report.style import HUES, blank, line, time_axis
 from sim.results.view import RunView
 
@@ -67,16 +66,16 @@ def times_table(view: RunView) -> Table:
     mean = Series(panel.times, np.nanmean(panel.values, axis=1))
     rows: list[list[str | Cell]] = []
     for level in levels(view):
-        reached = np.sort(first_times(view, level))
-        of_clients = [_finite(reached[math.ceil(share * len(reached)) - 1]) for share in (0.5, 0.9)]
+        first = np.sort(first_times(view, level))
+        of_clients = [float(first[math.ceil(share * len(first)) - 1]) for share in (0.5, 0.9)]
         sent = bytes_to_target(mean, view.bytes_sent, level)
         rows.append(
             [
-                blocks.share(level),
-                blocks.reached(time_to_target(mean, level)),
-                Cell(text.size(sent), sent),
-                *[blocks.reached(time_s) for time_s in of_clients],
-                blocks.number(int(np.isinf(reached).sum())),
+                cell(level, text.share),
+                reached(time_to_target(mean, level)),
+                cell(sent, text.size),
+                *[reached(time_s) for time_s in of_clients],
+                cell(int(np.isinf(first).sum())),
             ]
         )
     heads = ["accuracy", "mean", "sent by then", "half", "90 %", "never"]
@@ -118,7 +117,3 @@ def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -
     of_all, _, _ = of.partition(",")
     figure.update_yaxes(title_text=f"share of the {of_all}", tickformat=".0%", range=[-0.02, 1.02])
     return figure
-
-
-def _finite(seconds: float) -> float | None:
-    return float(seconds) if math.isfinite(seconds) else None

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.report.style import BLUE, EDGE, FAINT, HUES, SYMBOLS, blank, colour, slider
+from sim.results.report.style import EDGE, FAINT, HUES, SYMBOLS, blank, colour, slider, strokes
 from sim.results.view import RunView
 
 MOST_NODES = 200
@@ -115,24 +115,14 @@ def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: flo
     kept = np.lexsort(((one * 7919 + other * 104_729) % 65_537, -found))[:MOST_LINES]
     one, other, width = one[kept], other[kept], np.ceil(4 * found[kept]).astype(int) - 1
     return [
-        go.Scatter(
-            x=segments(where[one[width == number], 0], where[other[width == number], 0]),
-            y=segments(where[one[width == number], 1], where[other[width == number], 1]),
-            mode="lines",
-            line={"color": BLUE, "width": _WIDTHS[number]},
-            opacity=_STRENGTHS[number],
-            name=f"weight up to {text.number((number + 1) / 4 * heaviest)}",
-            hoverinfo="skip",
-            showlegend=False,
-        )
-        for number in range(4)
+        strokes(
+            where[one[width == number]],
+            where[other[width == number]],
+            *look,
+            f"weight up to {text.number((number + 1) / 4 * heaviest)}",
+        ).update(showlegend=False)
+        for number, look in enumerate(zip(_WIDTHS, _STRENGTHS, strict=True))
     ]
-
-
-def segments(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float32]:
-    """One coordinate of several line segments, with a gap after each."""
-    gaps = np.full(len(starts), np.nan)
-    return np.column_stack([starts, ends, gaps]).ravel().astype(np.float32)
 
 
 def _nodes(view: RunView, number: int, group: list[int], where: NDArray[np.float64]) -> go.Scatter:

@@ -19,9 +19,18 @@ from sim.results.view import RunView
 MOST_FAILURES = 200
 
 
-def document(head: Mapping[str, Any], sections: Sequence[Section]) -> str:
-    """A whole HTML page. `head` is what `templates/report.html` says of the run before the sections."""
-    return rendered_page("report.html", head=head, sections=sections, plotly=get_plotlyjs())
+def document(view: RunView, sections: Sequence[Section]) -> str:
+    """A whole HTML page; `templates/report.html` says what of the run comes before the sections."""
+    failures = view.get("failures") or []
+    return rendered_page(
+        "report.html",
+        view=view,
+        tiles=_tiles(view),
+        shown=failures[:MOST_FAILURES],
+        failures=failures,
+        sections=sections,
+        plotly=get_plotlyjs(),
+    )
 
 
 SCRIPT = "plotly.min.js"
@@ -45,8 +54,7 @@ def share_script(report: Path) -> None:
 
 def rendered_page(template: str, **said: Any) -> str:
     """A page of a template and what it is given, in the report's colours."""
-    look = {"font": FONT, "light": LIGHT, "dark": DARK, "variables": _variables}
-    return _templates().get_template(template).render(**look, **said)
+    return _templates().get_template(template).render(**said)
 
 
 def rendered(block: Block) -> str:
@@ -57,7 +65,10 @@ def rendered(block: Block) -> str:
 @cache
 def _templates() -> Environment:
     loader = PackageLoader("sim.results.report")
-    return Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
+    templates = Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
+    known = {"font": FONT, "light": LIGHT, "dark": DARK, "variables": _variables}
+    templates.globals |= known | {"outcome": outcome, "text": text}
+    return templates
 
 
 def _variables(colours: Mapping[str, str]) -> Markup:
@@ -65,30 +76,6 @@ def _variables(colours: Mapping[str, str]) -> Markup:
 
 
 # --- what the page opens with -------------------------------------------------------------------------------
-
-
-def head(view: RunView) -> dict[str, Any]:
-    """What `templates/report.html` says before the sections."""
-    overrides = map(str, view.get("overrides") or ())
-    failures = view.get("failures") or []
-    return {
-        "scenario": str(view.get("scenario")),
-        "question": view.question,
-        # What was stated beside the file: what its comment says holds without.
-        "overrides": [each if each.startswith("--unset ") else f"--set {each}" for each in overrides],
-        "notices": view.get("notices") or (),
-        "protocol": outcome.protocol(view.summary),
-        "seed": view.get("seed"),
-        "virtual": text.duration(view.end_s),
-        "wall": text.duration(view.get("wall_seconds")),
-        "trace": view.get("trace_hash"),
-        "interrupted": outcome.interrupted(view.summary),
-        "headlines": [line[0].upper() + line[1:] for line in outcome.headlines(view.summary)],
-        "failures": failures[:MOST_FAILURES],
-        "failure_count": len(failures),
-        "answer": outcome.answer(view.summary),
-        "tiles": _tiles(view),
-    }
 
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:

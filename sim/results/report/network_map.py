@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from sim.results.report.graph import SMALL_PX, segments, true_groups
-from sim.results.report.style import BLUE, FAINT, HUES, blank, colour
+from sim.results.report.graph import SMALL_PX, true_groups
+from sim.results.report.style import FAINT, HUES, blank, colour, strokes
 from sim.results.view import RunView
 
 MOST_LINES = 300
@@ -69,17 +69,8 @@ def _draw_lines(figure: go.Figure, view: RunView, where: Mapping[str, NDArray[np
         by_width[-(-4 * count // most) - 1].append(pair)
     for number in sorted(by_width):
         starts, ends = (np.array([where[pair[end]] for pair in by_width[number]]) for end in (0, 1))
-        figure.add_trace(
-            go.Scatter(
-                x=segments(starts[:, 0], ends[:, 0]),
-                y=segments(starts[:, 1], ends[:, 1]),
-                mode="lines",
-                line={"color": BLUE, "width": _WIDTHS[number]},
-                opacity=0.4,
-                name=f"up to {(number + 1) * most // 4:,} messages",
-                hoverinfo="skip",
-            )
-        )
+        name = f"up to {(number + 1) * most // 4:,} messages"
+        figure.add_trace(strokes(starts, ends, _WIDTHS[number], 0.4, name))
 
 
 def _draw_actors(figure: go.Figure, view: RunView, where: Mapping[str, NDArray[np.float64]]) -> None:

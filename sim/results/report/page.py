@@ -25,15 +25,14 @@ from sim.results.report.blocks import (
     Section,
     SideBySide,
     Table,
+    cell,
     reached,
-    seconds,
-    share,
 )
 from sim.results.report.coalitions import benefit_graph, changes_table, losses_table
 from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
 from sim.results.report.graph import MOST_LINES, drawn_graph
 from sim.results.report.heatmaps import learned_graph
-from sim.results.report.html import document, head, help_note, ratio
+from sim.results.report.html import document, help_note, ratio
 from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
 from sim.results.report.network_map import network_map
 from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table, worst_client
@@ -55,7 +54,7 @@ def write_report(directory: RunDirectory) -> Path:
     view = RunView(directory)
     with np.errstate(over="ignore", invalid="ignore"):  # what has diverged too far to be drawn is left out
         sections = [section for part in _PARTS if (section := part(view)) is not None]
-        return directory.write_report(document(head(view), sections))
+        return directory.write_report(document(view, sections))
 
 
 def _progress(view: RunView) -> Section:
@@ -80,25 +79,19 @@ def _progress(view: RunView) -> Section:
         )
     if models := list(view.get("models") or ()):
         lead += f" Clients have several models ({', '.join(models)}) and are judged by {models[0]}."
-    figures = {
-        "progress-over-time": curves.progress_over_time(view),
-        "progress-over-bytes": curves.progress_over_bytes(view),
-        "models-over-time": curves.models_over_time(view),
-    }
-    blocks: list[Block] = [
-        Paragraph(lead),
-        SideBySide([_picture(*item) for item in figures.items() if item[1]]),
-    ]
+    drawn = _side_by_side(
+        ("", "progress-over-time", curves.progress_over_time(view)),
+        ("", "progress-over-bytes", curves.progress_over_bytes(view)),
+        ("", "models-over-time", curves.models_over_time(view)),
+    )
+    blocks: list[Block] = [Paragraph(lead), drawn]
     if view.others:
-        others = [
-            _picture(f"measure-{each.name}", curves.measured(view, each, panel))
-            for each, panel in view.others
-        ]
-        blocks += [Heading("Other measures"), SideBySide(others)]
-    if reached := _picture("time-to-accuracy", time_to_accuracy(view)):
+        found = [("", f"measure-{each.name}", curves.measured(view, each, of)) for each, of in view.others]
+        blocks += [Heading("Other measures"), _side_by_side(*found)]
+    if levels := _picture("time-to-accuracy", time_to_accuracy(view)):
         blocks += [
             Heading("Time to accuracy"),
-            SideBySide([reached, [Paragraph(_REACHED), times_table(view)]]),
+            SideBySide([levels, [Paragraph(_REACHED), times_table(view)]]),
         ]
     return Section(measure.label.capitalize(), blocks)
 
@@ -106,6 +99,16 @@ def _progress(view: RunView) -> Section:
 def _picture(name: str, figure: go.Figure | None, least_px: int = 0) -> list[Block]:
     """A picture, if there is one."""
     return [] if figure is None else [Picture(name, figure, least_px)]
+
+
+def _side_by_side(*pictures: tuple[str, str, go.Figure | None]) -> SideBySide:
+    """Those that there are, each under its title, if it has one, and with its name."""
+    columns = [
+        [Heading(title)] * bool(title) + _picture(name, figure)
+        for title, name, figure in pictures
+        if figure is not None
+    ]
+    return SideBySide(columns)
 
 
 def _futures(view: RunView) -> Section | None:
@@ -198,33 +201,30 @@ def _one_client(view: RunView) -> Section | None:
             "compute; one that no message ended, for a time limit or a pause. What was cut short, by a crash "
             "or the end, is left out."
         )
-    bars = (
+    drawn = _side_by_side(
+        ("How it fared", "course", curve),
         ("What it waited for", "waited-for", waits),
         ("Whom it listens to", "listens-to", one_client.listens_to(view)),
         ("Who listens to it", "listened-to", one_client.listens_to(view, others=True)),
         ("Its classes", "classes", one_client.classes_of(view)),
+        *[("", f"course-{number}", each) for number, each in enumerate(one_client.other_courses(view))],
     )
-    columns = [[Heading("How it fared"), Picture("course", curve)]]
-    columns += [[Heading(title), Picture(name, figure)] for title, name, figure in bars if figure is not None]
     if view.graph_times.size and view.clusters is not None:
         lead += " Orange: a client of another true cluster."
-    others = enumerate(one_client.other_courses(view))
-    columns += [[Picture(f"course-{number}", figure)] for number, figure in others]
     choice = Choice(shown, view.clients[view.worst_first[0]])
-    return Section("One client", [*worst_client(view), Paragraph(lead), choice, SideBySide(columns)])
+    return Section("One client", [*worst_client(view), Paragraph(lead), choice, drawn])
 
 
 def _observed(view: RunView) -> Section | None:
     """A curve for each name under which the method's clients or servers observe something."""
     found = [(name, *each) for name in view.observed for each in view.observations(name)]
     shown = [each for each in found if each[:2] != (one_client.STALENESS, "clients")]  # which is shown below
-    drawn = [
-        _picture(f"observed-{number}", curves.observed(view, *each)) for number, each in enumerate(shown)
-    ]
-    if not drawn:
+    if not shown:
         return None
+    figures = [curves.observed(view, *each) for each in shown]
+    drawn = _side_by_side(*[("", f"observed-{number}", each) for number, each in enumerate(figures)])
     lead = "What the method itself observes: the mean of each from one evaluation to the next."
-    return Section("What the method observes", [Paragraph(lead), SideBySide(drawn)])
+    return Section("What the method observes", [Paragraph(lead), drawn])
 
 
 def _timeline(view: RunView) -> Section:
@@ -257,7 +257,12 @@ def _moves(view: RunView) -> Section | None:
     blocks: list[Block] = [Picture("clients-up", curves.clients_up(view))]
     if (population := view.population) is not None:
         rows: list[list[str | Cell]] = [
-            [view.clients[move.client], move.event, seconds(move.time_s), *_consequence(population, move)]
+            [
+                view.clients[move.client],
+                move.event,
+                cell(move.time_s, text.duration),
+                *_consequence(population, move),
+            ]
             for move in view.moves
         ]
         lead = (
@@ -293,7 +298,7 @@ def _consequence(population: Population, move: LifecycleEvent) -> list[Cell]:
         has_others = move.is_newcomer and population.has_incumbents(move)
         return [reached(population.catch_up(move)) if has_others else _NOTHING, _NOTHING, _NOTHING]
     dip = population.dip(move.time_s)
-    return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), reached(dip.seconds)]
+    return [_NOTHING] * 3 if dip is None else [_NOTHING, cell(dip.depth, text.share), reached(dip.seconds)]
 
 
 def _traffic(view: RunView) -> Section:

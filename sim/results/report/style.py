@@ -6,7 +6,9 @@ Pictures name a colour by its CSS variable. The page's script puts in its value 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from sim.results import palette, text
 from sim.results.measures import Measure
@@ -75,6 +77,23 @@ def line(
         line={"color": colour, "width": 2.2, "dash": dash},
         customdata=hints,
         hovertemplate=hover + "<extra></extra>",
+    )
+
+
+def strokes(
+    starts: NDArray[np.float64], ends: NDArray[np.float64], width: float, opacity: float, name: str
+) -> go.Scatter:
+    """Straight lines between points [K, 2] and others, in blue, which say nothing when pointed at."""
+    gaps = np.full_like(starts, np.nan)  # after each
+    x, y = np.stack([starts, ends, gaps], axis=1).reshape(-1, 2).astype(np.float32).T
+    return go.Scatter(
+        x=x,
+        y=y,
+        mode="lines",
+        line={"color": BLUE, "width": width},
+        opacity=opacity,
+        name=name,
+        hoverinfo="skip",
     )
 
 

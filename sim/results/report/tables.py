@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sim.results import text
 from sim.results.metrics import ALONE, Series
 from sim.results.population import DEPARTURES, Dip, LifecycleEvent, dip_and_recovery
-from sim.results.report import blocks
-from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Table
+from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Table, cell, difference, reached
 from sim.results.view import RunView
 from sim.results.waits import kept_waiting_s
 
@@ -33,9 +32,10 @@ def clients(view: RunView) -> Table:
     columns: list[Column] = [("client", list(view.clients))]
     if view.happenings:
         last = {happening.client: happening for happening in view.happenings if happening.event != "stop"}
-        columns.append(("last event", [_last_event(last.get(client)) for client in range(len(view.clients))]))
+        events = {client: f"{each.event} at {text.duration(each.time_s)}" for client, each in last.items()}
+        columns.append(("last event", [events.get(each, text.NOTHING) for each in range(len(view.clients))]))
     if view.clusters is not None:
-        columns.append(("cluster", [blocks.number(int(cluster)) for cluster in view.clusters]))
+        columns.append(_column("cluster", view.clusters))
     columns += _results(view) + _work(view)
     rows: list[list[str | Cell]] = [[values[client] for _, values in columns] for client in order]
     how = "" if view.measure is None else "the worst first"
@@ -45,18 +45,17 @@ def clients(view: RunView) -> Table:
 def help_table(view: RunView) -> Table:
     """What each client reached with its peers and alone, the least helped first."""
     assert view.measure is not None
-    is_share = view.measure[0].is_share
-    readable, difference = (blocks.share, blocks.points) if is_share else (blocks.number, blocks.number)
+    measure = view.measure[0]
     rows: list[list[str | Cell]] = [
         [
-            view.clients[gain.client],
-            readable(gain.with_peers),
-            readable(gain.alone),
-            difference(gain.difference),
+            view.clients[client],
+            cell(with_peers, measure.text),
+            cell(alone, measure.text),
+            difference(better, measure),
         ]
-        for gain in view.gains
+        for client, with_peers, alone, better in view.gains
     ]
-    heads = ["client", "with peers", "alone", "better by (points)" if is_share else "better by"]
+    heads = ["client", "with peers", "alone", "better by (points)" if measure.is_share else "better by"]
     return Table(heads, rows, "clients", "the least helped first")
 
 
@@ -64,54 +63,43 @@ def _results(view: RunView) -> list[Column]:
     if view.measure is None:
         return []
     measure = view.measure[0]
-    readable = blocks.share if measure.is_share else blocks.number
-    last = view.last(measure.name)
+    last, alone = view.last(measure.name), view.last(measure.name + ALONE)
     assert last is not None
     diverged = set(view.get("non_finite", "at_end") or ())
-    columns: list[Column] = [
-        (
-            measure.label,
-            [
-                Cell("not finite", None) if name in diverged else readable(value)
-                for name, value in zip(view.clients, last.tolist(), strict=True)
-            ],
-        )
+    reached = [
+        Cell("not finite", None) if name in diverged else cell(value, measure.text)
+        for name, value in zip(view.clients, last.tolist(), strict=True)
     ]
-    alone = view.last(measure.name + ALONE)
-    if alone is not None:
-        columns.append(("alone", [readable(value) for value in alone.tolist()]))
-    return columns
+    return [(measure.label, reached)] + ([] if alone is None else [_column("alone", alone, measure.text)])
 
 
 def _work(view: RunView) -> list[Column]:
     """How much each client did, and how fast its device is."""
     columns: list[Column] = []
     if view.iterations is not None:
-        columns.append(("iterations", [blocks.number(int(count)) for count in view.iterations]))
-    steps, busy_s, up_s = view.last("training_steps"), view.busy_s, view.up_s
-    if steps is not None:
-        columns.append(("steps", [blocks.number(int(count)) for count in np.nan_to_num(steps)]))
+        columns.append(_column("iterations", view.iterations.astype(int)))
+    if (steps := view.last("training_steps")) is not None:
+        columns.append(_column("steps", np.nan_to_num(steps).astype(int)))
         if not np.isnan(view.spent_s).all():
-            columns.append(("budget spent", [blocks.seconds(value) for value in view.spent_s.tolist()]))
-        columns.append(
-            ("steps/s", [blocks.number(value) for value in _share(steps, view.training_s).tolist()])
-        )
-    for name, head in (("gradients", "gradients"), ("samples_seen", "samples seen")):
+            columns.append(_column("budget spent", view.spent_s, text.duration))
+        columns.append(_column("steps/s", _share(steps, view.training_s)))
+    for name in ("gradients", "samples_seen"):
         if (counts := view.last(name)) is not None and counts.any():
-            columns.append((head, [blocks.number(int(count)) for count in np.nan_to_num(counts)]))
+            columns.append(_column(name.replace("_", " "), np.nan_to_num(counts).astype(int)))
     if (step_s := view.device_s_per_step) is not None:
-        columns.append(("device time per step", [blocks.seconds(value) for value in step_s.tolist()]))
-    if busy_s is not None:
-        columns.append(("up", [blocks.seconds(value) for value in up_s.tolist()]))
-        columns.append(("training", [blocks.share(value) for value in _share(busy_s, up_s).tolist()]))
+        columns.append(_column("device time per step", step_s, text.duration))
+    if view.busy_s is not None:
+        columns.append(_column("up", view.up_s, text.duration))
+        columns.append(_column("training", _share(view.busy_s, view.up_s), text.share))
     if (kept_s := kept_waiting_s(view)) is not None:
-        waited_s = [kept_s.get(name, 0.0) for name in view.clients]
-        columns.append(("others waited for it", [blocks.seconds(value) for value in waited_s]))
+        waited_s = np.array([kept_s.get(name, 0.0) for name in view.clients])
+        columns.append(_column("others waited for it", waited_s, text.duration))
     return columns
 
 
-def _last_event(happening: LifecycleEvent | None) -> str:
-    return text.NOTHING if happening is None else f"{happening.event} at {text.duration(happening.time_s)}"
+def _column(head: str, values: NDArray[Any], shown: Callable[[float | None], str] = text.number) -> Column:
+    """What is known of each client [N]."""
+    return head, [cell(value, shown) for value in values.tolist()]
 
 
 def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
@@ -162,11 +150,11 @@ def hurt_table(view: RunView) -> Table | None:
             view.clients[each.client],
             view.clients[each.departure.client],
             each.departure.event,
-            blocks.seconds(each.departure.time_s),
-            blocks.share(each.dip.depth),
-            blocks.reached(each.dip.seconds),
-            blocks.share(each.share),
-            blocks.share(each.usual),
+            cell(each.departure.time_s, text.duration),
+            cell(each.dip.depth, text.share),
+            reached(each.dip.seconds),
+            cell(each.share, text.share),
+            cell(each.usual, text.share),
         ]
         for each in found
     ]
@@ -220,7 +208,7 @@ class Reason(NamedTuple):
 
     what: str
     values: NDArray[np.float64]
-    cell: Callable[[float | None], Cell]
+    shown: Callable[[float | None], str] = text.number
     more: bool = True
     rank: int = 1
     in_unit: bool = False
@@ -233,7 +221,7 @@ class Reason(NamedTuple):
         sign, median = -1 if self.more else 1, float(np.nanmedian(self.values[rest]))
         if self.in_unit:
             return float(np.nanmin(sign * (self.values[worst] - median))) / gap / _EXPLAINS
-        nothing = 0.01 * (1.0 if self.cell is blocks.share or not median else abs(median))
+        nothing = 0.01 * (1.0 if self.shown is text.share or not median else abs(median))
         ratios = np.log((np.maximum(self.values, 0) + nothing) / (max(median, 0.0) + nothing))
         usual = _LEAST_SPREAD + float(np.nanmedian(np.abs(ratios[rest])))
         return float(np.nanmin(sign * ratios[worst])) / usual / _APART
@@ -261,7 +249,7 @@ def worst_client(view: RunView) -> list[Block]:
     no_reason = "No single quantity stands out; the largest differences:"
     lead += f"Above all: {rows[0][1].what}." if rows[0][0] >= 1 else no_reason
     cells: list[list[str | Cell]] = [
-        [row.what, *[row.cell(float(np.nanmedian(row.values[of]))) for of in (worst, rest)]]
+        [row.what, *[cell(float(np.nanmedian(row.values[of])), row.shown) for of in (worst, rest)]]
         for _, row in rows[:_MOST_QUANTITIES]
     ]
     table = Table(["", name, "median of the others"], cells, "quantities")
@@ -278,26 +266,26 @@ def _named(view: RunView, numbers: list[int]) -> str:
 def _rows(view: RunView, last: NDArray[np.float64]) -> Iterator[Reason]:
     """Everything known that can be a reason; `last` [N]: what they are judged by."""
     if view.get("samples"):
-        yield Reason("training samples", np.array(view.get("samples"), float), blocks.number)
+        yield Reason("training samples", np.array(view.get("samples"), float))
     if view.get("class_counts"):
         counts = np.array(view.get("class_counts"), float)
         shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
         entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=1)
-        yield Reason("effective number of classes", np.exp(entropy), blocks.number)
-    yield Reason("time up", view.up_s, blocks.seconds)
+        yield Reason("effective number of classes", np.exp(entropy))
+    yield Reason("time up", view.up_s, text.duration)
     began_s = np.zeros(len(last))
     for move in view.moves:
         if move.is_newcomer:
             began_s[move.client] = move.time_s
     if began_s.any():
-        yield Reason("time since it began anew", view.end_s - began_s, blocks.seconds)
+        yield Reason("time since it began anew", view.end_s - began_s, text.duration)
     if not np.isnan(view.spent_s).all():
         spent = np.nan_to_num(view.spent_s, nan=view.end_s)
-        yield Reason("time until its budget was spent", spent, blocks.seconds)
+        yield Reason("time until its budget was spent", spent, text.duration)
     if (step_s := view.device_s_per_step) is not None:
-        yield Reason("device time per step", step_s, blocks.seconds, more=False)
+        yield Reason("device time per step", step_s, text.duration, more=False)
     if (steps := view.last("training_steps")) is not None:
-        yield Reason("training steps", steps, blocks.number, rank=2)
+        yield Reason("training steps", steps, rank=2)
     yield from _whom(view)
     yield from _measured(view, last, began_s)
 
@@ -314,20 +302,20 @@ def _whom(view: RunView) -> Iterator[Reason]:
         sent=sent, lost=lost, of_clients=arrived & of.is_not_null(), right=arrived & (of == to)
     )
     if heard["of_clients"].any():
-        yield Reason("messages that it received", heard["of_clients"], blocks.number, rank=2)
+        yield Reason("messages that it received", heard["of_clients"], rank=2)
     lost_share = _share(heard["lost"], heard["sent"])
-    yield Reason("messages to it that were lost", lost_share, blocks.share, more=False)
+    yield Reason("messages to it that were lost", lost_share, text.share, more=False)
     if view.clusters is not None:
         others = _others(view.clusters)
-        yield Reason("others in its true cluster", others, blocks.number)
+        yield Reason("others in its true cluster", others)
         what, right = "messages to it from its true cluster", _share(heard["right"], heard["of_clients"])
         if view.graph_times.size:
             what, right = "weight that it gives its true cluster", _right_weight(view)
         if others[view.worst_first[0]]:
-            yield Reason(what, right, blocks.share)
+            yield Reason(what, right, text.share)
     if (panel := view.panel("staleness")) is not None:
         ages = _share(np.nansum(panel.values, axis=0), (~np.isnan(panel.values)).sum(axis=0))
-        yield Reason("age of the models that it used", ages, blocks.seconds, more=False)
+        yield Reason("age of the models that it used", ages, text.duration, more=False)
 
 
 def _right_weight(view: RunView) -> NDArray[np.float64]:
@@ -352,7 +340,7 @@ def _measured(view: RunView, last: NDArray[np.float64], began_s: NDArray[np.floa
     """What was measured of its model at other times, of its cluster, and of its models without the others."""
     assert view.measure is not None
     measure, panel = view.measure
-    reason = partial(Reason, cell=blocks.share if measure.is_share else blocks.number, in_unit=True)
+    reason = partial(Reason, shown=measure.text, in_unit=True)
     better = 1 if measure.higher_is_better else -1
     best, at_end = np.full((2, len(last)), np.nan)
     for client, until_s in enumerate(np.nan_to_num(view.spent_s, nan=np.inf).tolist()):

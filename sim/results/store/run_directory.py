@@ -1,7 +1,6 @@
 """The result directory of a run: its files, written and read. docs/results.md describes each."""
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -136,15 +134,18 @@ class RunDirectory:
 
     def write_events(self, trace: Trace) -> None:
         """The trace, as far as it was kept: where that was in a file, the rest of it, or a copy."""
-        kept = trace.kept
-        if not isinstance(kept, EventsFile):
+        if trace.kept is None:
             self._write("events", trace.to_table())
             return
         trace.flush()
-        kept.close({} if self._trace_hash is None else {TRACE_HASH: self._trace_hash})
-        if kept is not self._events:
-            with self.whole("events.parquet") as file:
-                shutil.copyfile(kept.path, file)
+        trace.kept.close({} if self._trace_hash is None else {TRACE_HASH: self._trace_hash})
+        if trace.kept is not self._events:
+            self.copy(trace.kept.path)
+
+    def copy(self, file: Path) -> None:
+        """Have a table of another directory, by the same name. Raises OSError."""
+        with self.whole(file.name) as own:
+            shutil.copyfile(file, own)
 
     def write_intervals(self, intervals: Iterable[tuple[str, float, float, str]]) -> None:
         """The devices' time: (actor, start_s, end_s, "busy" or "down"); an actor's intervals are disjoint."""
@@ -191,7 +192,9 @@ class RunDirectory:
             raise ValueError(f"{self.path} has no summary.json yet")
         if self._hidden is not None:
             (self.path / PROGRESS).unlink(missing_ok=True)
-            Manifest.of(self.path, [*TEXTS, *_files_of(TABLES | SPECIAL_TABLES), READS]).write()
+            Manifest.of(
+                self.path, [*TEXTS, *[f"{table}.parquet" for table in TABLES | SPECIAL_TABLES], READS]
+            ).write()
             self.path = self._hidden.move_to_target(replace)
             self._hidden = None
         return self.path
@@ -226,13 +229,12 @@ class RunDirectory:
 
     def has(self, table: str) -> bool:
         """Whether there is one of `SPECIAL_TABLES`."""
-        [name] = _files_of([table])
+        name = f"{table}.parquet"
         return os.path.isfile(self.path / name) or (self._manifest is not None and name in self._manifest)
 
     def table_path(self, table: str) -> Path:
         """The file of a table; UserError if it is not there, another one, or has other columns."""
-        [name] = _files_of([table])
-        file = self.file(name)
+        file = self.file(f"{table}.parquet")
         if self._manifest is not None and table not in self._checked:
             try:
                 with file.open("rb") as opened:
@@ -292,22 +294,11 @@ class RunDirectory:
             raise
 
 
-def _files_of(tables: Iterable[str]) -> list[str]:
-    return [f"{table}.parquet" for table in tables]
-
-
 def _json(content: Mapping[str, Any]) -> str:
-    return json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """As JSON knows it: numpy's numbers as plain ones, infinite and undefined numbers as null."""
+    plain = json.loads(json.dumps(content, default=_plain), parse_constant=lambda _: None)
+    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON knows it: numpy scalars as numbers, infinite and undefined numbers as null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return dict(value) if isinstance(value, Mapping) else value.tolist()

@@ -80,14 +80,7 @@ class DeviceCompute(Compute):
         self.device = device
         self.cost = cost
         self._initial = initial
-        self._draws = Draws(
-            engine,
-            client,
-            settings.batch_size,
-            settings.sampling,
-            settings.augmentation,
-            settings.views,
-        )
+        self._draws = Draws(engine, client, settings)
         self.samples, self.batch_size = self._draws.samples, self._draws.batch_size
         self.samples_per_step = self.batch_size * settings.views
         """Samples of a training step or a gradient, each view counted."""

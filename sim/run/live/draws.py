@@ -1,16 +1,20 @@
 """Which of its own samples a client computes on, and with what weights."""
 
+from __future__ import annotations
+
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from protocols.framework.compute import Batch, Samples
-from sim.learning.augmentation import Augmentation
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.graph.operations import Weighted
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
 from sim.learning.engine.handles import known
+
+if TYPE_CHECKING:
+    from sim.run.live.compute import LearningSettings
 
 PURPOSES = ("train", "gradient", "loss", "batch")
 
@@ -24,22 +28,17 @@ class Draws:
 
     __slots__ = ("_plain", "augmented", "batch_size", "client", "drawn", "engine", "keys", "samples")
 
-    def __init__(
-        self,
-        engine: Engine,
-        client: int,
-        batch_size: int,
-        sampling: str,
-        augmentation: Augmentation | None,
-        views: int,
-    ) -> None:
+    def __init__(self, engine: Engine, client: int, settings: LearningSettings) -> None:
         self.engine = engine
         self.client = client
         self.samples = int(engine.data.train.counts[client])
         if self.samples == 0:
             raise ValueError(f"client {client} has no training samples")
-        self.batch_size = batch_size if sampling == "replacement" else min(batch_size, self.samples)
-        self.augmented = BatchSampler(engine.data.train, self.batch_size, sampling, augmentation, views)
+        size, kind = settings.batch_size, settings.sampling
+        self.batch_size = size if kind == "replacement" else min(size, self.samples)
+        self.augmented = BatchSampler(
+            engine.data.train, self.batch_size, kind, settings.augmentation, settings.views
+        )
         """Of what is trained on."""
         self._plain = replace(self.augmented, augmentation=None)
         self.keys = {purpose: engine.draw_key(client, purpose) for purpose in PURPOSES}

@@ -59,20 +59,17 @@ class Simulation:
         """Called when a run has paused, at the end of an instant: whether it is to go on."""
         self.on_end: Callable[[], object] = lambda: None
         """Called when a run has lasted for its whole duration, before its last evaluation."""
-        self.on_log: Callable[[str], None] | None = None
+        self.on_log: Callable[[str], None] = lambda line: None
         self.supervisor = Supervisor(
             network,
             on_failure=scenario.supervision.on_failure,
             max_restarts=scenario.supervision.max_restarts,
-            log=self._log,
+            log=lambda line: self.on_log(line),
             observe=self._supervised,
         )
         self._by_name: dict[str, Life[Any]] = {}
         self._milestones = milestones = Milestones(self)
-        reported = milestones.reported if milestones.may_be_due else None
-        self.observer = Observer(
-            scenario, loop, engine, network.counts, self.supervisor, self.trace, reported
-        )
+        self.observer = Observer(self, milestones.reported if milestones.may_be_due else None)
         network.listener = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------
@@ -292,10 +289,6 @@ class Simulation:
         now = self.loop.time()
         if not any(event.kind in ("join", "rejoin") for event in self.events if event.time_s > now):
             self.loop.stop()
-
-    def _log(self, line: str) -> None:
-        if self.on_log is not None:
-            self.on_log(line)
 
     # --- results --------------------------------------------------------------------------------------------
 

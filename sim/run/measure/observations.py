@@ -87,18 +87,3 @@ def _require_weights(weights: object, clients: Container[str]) -> Mapping[str, f
         if not isinstance(weight, float | int | Scalar) and not hasattr(weight, "__float__"):
             raise TypeError(f"weights() must give {peer} a number, not {type(weight).__name__}")
     return {peer: weight if isinstance(weight, Scalar) else float(weight) for peer, weight in weights.items()}
-
-
-class Window:
-    """What one actor reported since the last evaluation. `sums`: sum and number of values, by name."""
-
-    __slots__ = ("sums",)
-
-    def __init__(self) -> None:
-        self.sums: dict[str, list[Any]] = {}
-
-    def drain(self) -> list[tuple[str, float]]:
-        """(name, mean value) of everything reported, in the order of first mention, and start afresh."""
-        means = [(name, total / count) for name, (total, count) in self.sums.items()]
-        self.sums = {}
-        return means

@@ -1,29 +1,30 @@
 """The observer: measures a run from outside, which costs no virtual time and which no client sees."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from actors.supervisor import Supervisor
-from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
-from sim.learning.engine import Engine, checksums
+from sim.learning.engine import checksums
 from sim.learning.evaluation import finite_rows, measure_models
 from sim.learning.metrics import metrics_of
 from sim.results.measures import MEASURES, measure_called
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
-from sim.results.trace import Trace
 from sim.run.live.lives import ClientLife, with_same_model
 from sim.run.measure.convergence import Plateau
 from sim.run.measure.divergence import Divergence
-from sim.run.measure.observations import Window, coalition_of, defines, observed, weights_of
+from sim.run.measure.observations import coalition_of, defines, observed, weights_of
 from sim.run.measure.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
 from sim.scenario.protocol_errors import objective_of
-from sim.scenario.scenario import Scenario
-from sim.world.network import Counts
+
+if TYPE_CHECKING:
+    from sim.run.live.simulation import Simulation
 
 _ALWAYS = ("accuracy", "loss", "distance")  # measured in most runs, so that they never mean anything else
 
@@ -45,31 +46,21 @@ class Observer:
     by_name: the clients, once there are any. on_evaluated is called after each evaluation.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        loop: VirtualLoop,
-        engine: Engine,
-        counts: Counts,
-        supervisor: Supervisor,
-        trace: Trace,
-        reported: Callable[[float], None] | None,
-    ) -> None:
-        """`reported`, if any, is told of the iterations that actors report; `trace` takes the checksums of
-        models."""
+    def __init__(self, simulation: Simulation, reported: Callable[[float], None] | None) -> None:
+        """`reported`, if any, is told of the iterations that actors report."""
         self.metrics = Metrics()
         self.divergence = Divergence()
         self.models: dict[str, None] = {}  # by which names clients have several
         self.by_name: Mapping[str, ClientLife] = {}
         self.on_evaluated: Callable[[], object] | None = None
-        self._scenario = scenario
-        self._loop = loop
-        self._engine = engine
-        self._counts = counts
-        self._supervisor = supervisor
-        self._trace = trace
+        self._simulation = simulation
+        self._scenario = scenario = simulation.scenario
+        self._loop = simulation.loop
+        self._engine = simulation.engine
+        self._supervisor = simulation.supervisor
         self._reported = reported
-        self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
+        # What the actors reported since the last evaluation: sum and number of values, by name.
+        self._reports: dict[str, dict[str, list[Any]]] = {}
         self.converged_s: float | None = None
         protocol, rule = scenario.protocol, scenario.run.converged
         objective = objective_of(protocol.method, protocol.settings)
@@ -88,8 +79,7 @@ class Observer:
 
         What is returned raises ValueError for a name that the observer itself uses.
         """
-        window = self._windows.setdefault(actor, Window())  # of all its lives
-        reported = self._reported
+        sums, reported = self._reports.setdefault(actor, {}), self._reported  # of all its lives
 
         def observe(name: str, value: float) -> None:
             # The shortest way is nearly always taken: every message may be a reason to report something.
@@ -97,10 +87,10 @@ class Observer:
                 if reported is not None:
                     reported(value)
                 return
-            entry = window.sums.get(name)
+            entry = sums.get(name)
             if entry is None:
                 _require_free(name, self.evaluated)
-                window.sums[name] = [observed(name, value), 1]
+                sums[name] = [observed(name, value), 1]
             else:
                 entry[0] += value if type(value) is float else observed(name, value)
                 entry[1] += 1
@@ -141,15 +131,25 @@ class Observer:
             self._evaluate_models(now, up, chosen)
             self._record_graph(now, up)
             self._record_coalitions(now, up)
-        for actor, window in self._windows.items():
-            for name, mean in window.drain():
+        for actor, sums in self._reports.items():
+            means = [(name, total / count) for name, (total, count) in sums.items()]
+            sums.clear()
+            for name, mean in means:
                 self.metrics.add(now, actor, name, mean)
         iterations = [client.iterations for client in up]
         self.metrics.add_all(now, [client.name for client in up], "iterations", iterations)
-        self.metrics.add(now, ALL, "alive", len(up))
-        self.metrics.add(now, ALL, "bytes_sent", self._counts.bytes)
-        self.metrics.add(now, ALL, "messages_sent", self._counts.sent)
-        self._record_work(now)
+        counts = self._simulation.network.counts
+        computes = [client.compute for client in self.by_name.values()]
+        totals = {
+            "alive": len(up),
+            "bytes_sent": counts.bytes,
+            "messages_sent": counts.sent,
+            # What all clients have computed until now: what an accuracy has cost by then.
+            "steps_taken": sum([compute.training_steps for compute in computes]),
+            "flops": sum([compute.flops for compute in computes]),
+        }
+        for name, total in totals.items():
+            self.metrics.add(now, ALL, name, total)
         self._evaluations += 1
         if self._plateau is not None and self.converged_s is None:
             latest = self.metrics.latest(self.measure.name)
@@ -159,13 +159,6 @@ class Observer:
                     self._loop.stop()
         if self.on_evaluated is not None:
             self.on_evaluated()
-
-    def _record_work(self, now: float) -> None:
-        """What all clients have computed until now: what an accuracy has cost by then."""
-        computes = [client.compute for client in self.by_name.values()]
-        steps = sum([compute.training_steps for compute in computes])
-        self.metrics.add(now, ALL, "steps_taken", steps)
-        self.metrics.add(now, ALL, "flops", sum([compute.flops for compute in computes]))
 
     def _drawn(self, up: list[ClientLife]) -> list[ClientLife]:
         """Whose models are measured now, by a draw of the evaluation's own, on which nothing else hangs."""
@@ -185,7 +178,7 @@ class Observer:
             finite = looked["finite"]
             if not again:
                 for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
-                    self._trace.checksum(now, client.name, value)
+                    self._simulation.trace.checksum(now, client.name, value)
             places = [place for place, client in enumerate(clients) if client.index in chosen]
             if len(places) < len(clients):
                 self.divergence.look(now, [client.name for client in clients], finite, {}, finite)

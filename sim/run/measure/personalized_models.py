@@ -62,7 +62,10 @@ def _checked(models: object, params: Vector, predict: bool) -> dict[str, Ensembl
 
 def _ensemble(name: str, model: Any, params: Vector) -> Ensemble:
     pairs = [(1.0, model)] if isinstance(model, Vector) else model
-    if not isinstance(pairs, Sequence) or not pairs or not all(_is_pair(pair) for pair in pairs):
+    are_pairs = isinstance(pairs, Sequence) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and type(pair[1]) is Vector for pair in pairs
+    )
+    if not are_pairs or not pairs:
         raise TypeError(
             f"evaluated(): {name} must be a model, or a list of pairs (weight, model), not a "
             f"{type(model).__name__}"
@@ -78,10 +81,6 @@ def _ensemble(name: str, model: Any, params: Vector) -> Ensemble:
                 f"{params.shape[0]:,}"
             )
     return tuple([(weight / total, vector) for weight, (_, vector) in zip(weights, pairs, strict=True)])
-
-
-def _is_pair(pair: object) -> bool:
-    return isinstance(pair, tuple) and len(pair) == 2 and type(pair[1]) is Vector
 
 
 def rows_of(engine: Engine, ensembles: Sequence[Ensemble]) -> tuple[Tensor, Tensor]:

@@ -36,14 +36,15 @@ def summarise(
 ) -> dict[str, Any]:
     """The contents of summary.json; docs/results.md has the meaning of each key."""
     up = [client.name for client in simulation.clients_up]
+    initial = sum(client.up_at_start for client in simulation.clients)
     summary = {
         **_of_the_run(simulation, wall_s),
-        "clients": _client_counts(simulation),
+        "clients": {"initial": initial, **vars(simulation.churn), "alive": len(up)},
         **_of_the_models(simulation, alone, up),
         **_of_the_messages(simulation),
         "engine": _engine(simulation),
         "budget": _budget(simulation),
-        "work": _work(simulation),
+        "work": _work([client.work for client in simulation.clients]),
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
         "class_counts": _class_counts(simulation),
@@ -210,11 +211,6 @@ def _class_counts(simulation: Simulation) -> list[list[int]] | None:
     return counts
 
 
-def _client_counts(simulation: Simulation) -> dict[str, int]:
-    initial = sum(client.up_at_start for client in simulation.clients)
-    return {"initial": initial, **vars(simulation.churn), "alive": len(simulation.clients_up)}
-
-
 def _budget(simulation: Simulation) -> dict[str, Any] | None:
     """What each client might spend, how many of those that are up have, and when; None without a budget."""
     budget = simulation.scenario.run.budget
@@ -225,15 +221,13 @@ def _budget(simulation: Simulation) -> dict[str, Any] | None:
     return {budget.kind: budget.limit, "finished": finished, "spent_seconds": spent_s}
 
 
-def _work(simulation: Simulation) -> dict[str, Any]:
+def _work(works: Sequence[Work]) -> dict[str, Any]:
     """What the clients did over all their lives, by the names of `Work`: least, mean, most, and each."""
-    works = [client.work for client in simulation.clients]
-    summary = {}
-    for field in fields(Work):
-        values = [getattr(work, field.name) for work in works]
-        mean = sum(values) / len(values)
-        summary[field.name] = {"min": min(values), "mean": mean, "max": max(values), "clients": values}
-    return summary
+    found = {field.name: [getattr(work, field.name) for work in works] for field in fields(Work)}
+    return {
+        name: {"min": min(each), "mean": sum(each) / len(each), "max": max(each), "clients": each}
+        for name, each in found.items()
+    }
 
 
 def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:

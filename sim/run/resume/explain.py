@@ -18,7 +18,7 @@ from sim.run.live.simulation import Simulation
 from sim.run.resume.replay import replaying
 from sim.run.resume.resuming import Provenance, changed, folders_of
 from sim.run.save.provenance import made_by
-from sim.scenario.scenario import Scenario, load_scenario
+from sim.scenario.scenario import load_scenario
 from sim.world.devices.device import BUSY
 
 _OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe")
@@ -49,7 +49,9 @@ def explained_client(
     if directory.is_whole and (end_s := directory.summary()["virtual_seconds"]) < time_s:
         raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
     said = Provenance.of(folder)
-    other = _other_code(said, scenario)
+    # A replay depends on no library, and on no device.
+    now = made_by(scenario, torch.device("cpu"))
+    other = changed(said.made_by, {name: what for name, what in now.items() if "code" in name})
     if notice is not None and other:
         notice(f"this may not be what {path} did: {'; '.join(other)}")
     device = said.machine.device
@@ -67,12 +69,6 @@ def explained_client(
         if not reached:
             raise UserError(f"{ended} at {now_s:g} s, before --at {time_s:g} s")
         return list(_described(simulation, simulation.clients[number]))
-
-
-def _other_code(said: Provenance, scenario: Scenario) -> list[str]:
-    """Which code has changed since the run; a replay depends on no library, and on no device."""
-    now = made_by(scenario, torch.device("cpu"))
-    return changed(said.made_by, {name: what for name, what in now.items() if "code" in name})
 
 
 def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:

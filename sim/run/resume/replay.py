@@ -1,7 +1,7 @@
 """Going through a run again by the log of its reads: the same events and messages, and no tensor work."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +11,7 @@ from sim.learning.engine.replay.snapshot import collect, start_replay
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.live.simulation import Simulation
-from sim.run.process import quiet_collector, spare, threads
-from sim.run.setup.builder import build
+from sim.run.setup.builder import built
 from sim.scenario.scenario import Scenario
 
 
@@ -25,12 +24,7 @@ def replaying(
     Raises UserError for what cannot be built, and `ReplayError` where the log is of another run.
     """
     assert scenario.engine.threads != "fastest", "a scenario as results state it"
-    with (
-        quiet_collector(),
-        threads(scenario.engine.threads),
-        closing(build(scenario, data_dir, device)) as simulation,
-    ):
-        spare()
+    with built(scenario, data_dir, device) as simulation:
         start_replay(simulation.engine, ReplayedReadLog(frames(directory.path / READS)))
         simulation.observer.on_evaluated = partial(collect, simulation.engine)
         yield simulation

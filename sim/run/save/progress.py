@@ -84,16 +84,11 @@ class Pace:
 class Watcher:
     """Looks at a simulation again and again while it runs, as an observer, and shows how far it is.
 
-    started_s: when the run began, by `time.perf_counter`. `looked` is called after each look. Without both it
-    only knows how long the run's begin is ago.
+    started_s: when the run began, by `time.perf_counter`. `looked` is called after each look.
     """
 
     def __init__(
-        self,
-        simulation: Simulation,
-        show: Show | None,
-        started_s: float,
-        looked: Callable[[], object] | None = None,
+        self, simulation: Simulation, show: Show, started_s: float, looked: Callable[[], object]
     ) -> None:
         self._simulation = simulation
         self._show = show
@@ -104,8 +99,7 @@ class Watcher:
         self._accuracy: float | None = None
         self._is_new = True  # whether there may be an accuracy that was not looked at
         self._paces = Pace(), Pace(), Pace()
-        if show is not None or looked is not None:
-            simulation.loop.call_at_observer(0.0, self._look, self._longest_step_s())
+        simulation.loop.call_at_observer(0.0, self._look, self._longest_step_s())
 
     @property
     def elapsed_s(self) -> float:
@@ -118,15 +112,12 @@ class Watcher:
 
     def enter(self, phase: str) -> None:
         """The simulation is over, and this follows."""
-        if self._show is not None:
-            self._show(self._progress(phase))
+        self._show(self._progress(phase))
 
     def _look(self, step_s: float) -> None:
         """Show how far it is, and look again after so much virtual time that little real time has passed."""
-        if self._show is not None:
-            self._show(self._progress(RUNNING))
-        if self._looked is not None:
-            self._looked()
+        self._show(self._progress(RUNNING))
+        self._looked()
         now_s = time.perf_counter()
         took_s, self._looked_s = now_s - self._looked_s, now_s
         if took_s < _OFTEN_S:

@@ -76,7 +76,8 @@ def saving_progress(folder: Callable[[], Path], show: Show | None) -> Show:
             with suppress(OSError):  # the disk is full: the run is worth more
                 Note.of(progress, curve).write(folder())
         if show is not None:
-            show(progress)
+            with suppress(OSError):  # the terminal has been closed; the run is worth more
+                show(progress)
 
     return note
 

@@ -24,11 +24,21 @@ from sim.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)
-class Saved:
-    """Where the results are, None if nowhere, and what is not among them or not there: "<file>: <reason>"."""
+class RunResult:
+    """Where the results are, and what is in summary.json."""
 
-    path: Path | None
+    directory: Path | None
+    """None if they could not be written anywhere."""
+    summary: dict[str, Any]
     unwritten: tuple[str, ...] = ()
+    """What could not be written, or not where it belongs: "<file>: <reason>"."""
+    signal: int | None = None
+    """The signal that came, if one did: it cut the run short, or came while the results were written."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal cut the run short."""
+        return bool(self.summary["interrupted"])
 
 
 def create_directory(
@@ -67,36 +77,34 @@ def save(
     summary: dict[str, Any],
     *,
     overwrite: bool = False,
-    parent: pa.Table | None = None,
-) -> Saved:
+) -> RunResult:
     """Write the results and put them to their place, instead of those that are there with `overwrite`.
 
-    parent: of a fork, measurements of its parent. If there is no room even for the summary, they go to a
-    folder for temporary files.
+    If there is no room even for the summary, they go to a folder for temporary files.
     """
-    saved = _save(directory, simulation, summary, overwrite, parent)
-    if saved.path is not None:
+    saved = _save(directory, simulation, summary, overwrite)
+    if saved.directory is not None:
         return saved
-    again = _save_elsewhere(simulation, summary, parent)
+    again = _save_elsewhere(directory, simulation, summary)
     directory.discard()
     return replace(again, unwritten=saved.unwritten + again.unwritten)
 
 
-def _save_elsewhere(simulation: Simulation, summary: dict[str, Any], parent: pa.Table | None) -> Saved:
+def _save_elsewhere(first: RunDirectory, simulation: Simulation, summary: dict[str, Any]) -> RunResult:
     try:
         folder = Path(tempfile.mkdtemp(prefix="coterie-"))
     except OSError:
-        return Saved(None)
+        return RunResult(None, summary)
     try:
         directory = create_directory(
             simulation.scenario, folder, str(simulation.engine.device), fork=summary.get("fork")
         )
-        saved = _save(directory, simulation, summary, False, parent)
-        if saved.path is None:
+        saved = _save(directory, simulation, summary, False, first)
+        if saved.directory is None:
             directory.discard()
     except UserError:
-        saved = Saved(None)
-    if saved.path is None:
+        saved = RunResult(None, summary)
+    if saved.directory is None:
         with suppress(OSError):
             folder.rmdir()
     return saved
@@ -131,8 +139,9 @@ def _save(
     simulation: Simulation,
     summary: dict[str, Any],
     overwrite: bool,
-    parent: pa.Table | None,
-) -> Saved:
+    first: RunDirectory | None = None,
+) -> RunResult:
+    """first: where the results should have gone, which has what was written before the run."""
     # The small ones first, and the report last, which is made of the others.
     parts: dict[str, Callable[[], object]] = {
         "summary.json": partial(directory.write_summary, summary),
@@ -140,8 +149,8 @@ def _save(
         "metrics.parquet and graph.parquet": lambda: directory.write_metrics(simulation.observer.metrics),
         "events.parquet": lambda: directory.write_events(simulation.trace),
     }
-    if parent is not None:
-        parts["parent.parquet"] = partial(directory.write_parent, parent)
+    if first is not None and first.has("parent"):
+        parts["parent.parquet"] = lambda: directory.copy(first.path / "parent.parquet")
     parts["report.html"] = lambda: write_report(directory)
     unwritten = []
     for name, write in parts.items():
@@ -150,11 +159,11 @@ def _save(
         except (Exception, PanicException) as error:  # whatever it is, what can be kept is worth more
             unwritten.append(f"{name}: {_reason(error)}")
             if name == "summary.json":
-                return Saved(None, tuple(unwritten))
+                return RunResult(None, summary, tuple(unwritten))
     try:
-        return Saved(directory.finalise(replace=overwrite and not unwritten), tuple(unwritten))
+        return RunResult(directory.finalise(replace=overwrite and not unwritten), summary, tuple(unwritten))
     except OSError as error:
-        return Saved(None, (*unwritten, f"{directory.path}: {_reason(error)}"))
+        return RunResult(None, summary, (*unwritten, f"{directory.path}: {_reason(error)}"))
 
 
 def _reason(error: BaseException) -> str:

@@ -20,12 +20,14 @@ from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key, stream
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Vector
+from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.plugins.section import FAILURES, in_short
 from sim.run.live.budget import BudgetedCompute
 from sim.run.live.compute import DeviceCompute
 from sim.run.live.lives import ClientLife, ServerLife
 from sim.run.live.simulation import Simulation
+from sim.run.process import quiet_collector, spare, threads
 from sim.run.setup.engine import choose_device, decided, make_engine, require_precision, with_engine
 from sim.run.setup.learning import load_learning
 from sim.run.setup.links import links_among
@@ -69,6 +71,19 @@ def build(
     """
     with _users_faults(scenario):
         return _Builder(scenario, DataFolder(data_dir, download), choose_device(device)).simulation()
+
+
+@contextmanager
+def built(scenario: Scenario, data_dir: Path | None, device: str) -> Iterator[Simulation]:
+    """A simulation at virtual time 0, and a process in which it may run: see `sim.run.process`. UserError."""
+    with (
+        quiet_collector(),
+        threads(scenario.engine.threads),
+        tensor_cores(scenario.engine.precision),
+        closing(build(scenario, data_dir, device)) as simulation,
+    ):
+        spare()  # with the modules that building it has loaded
+        yield simulation
 
 
 @contextmanager

@@ -2,6 +2,7 @@ import re
 
 import pytest
 
+from sim.results import text
 from sim.results.report import blocks
 from sim.results.report.blocks import MOST_OPEN_ROWS, Cell, Numbers, Table
 from sim.results.report.html import rendered
@@ -9,8 +10,8 @@ from sim.results.report.html import rendered
 
 def test_numbers_carry_the_values_by_which_they_are_sorted():
     rows = [
-        ["a<b>", blocks.seconds(90.0), blocks.share(None)],
-        ["c", Cell("never", float("inf")), blocks.share(0.5)],
+        ["a<b>", blocks.cell(90.0, text.duration), blocks.cell(None, text.share)],
+        ["c", Cell("never", float("inf")), blocks.cell(0.5, text.share)],
     ]
     page = rendered(Table(["<name>", "time", "share"], rows, "things"))
     assert "<button>&lt;name&gt;</button>" in page

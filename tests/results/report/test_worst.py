@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.results.report.blocks import Paragraph, Table, share
+from sim.results import text
+from sim.results.report.blocks import Paragraph, Table
 from sim.results.report.page import write_report
 from sim.results.report.tables import Reason, _rows, worst_client
 from sim.results.store.run_directory import RunDirectory
@@ -198,7 +199,7 @@ def test_the_number_of_classes_is_the_effective_one(tmp_path: Path) -> None:
 def judged(values: list[float], **options: Any) -> float:
     """How bad a quantity is of client 0, which is at 20 % where the others are at 60 %."""
     worst = np.arange(len(values)) == 0
-    return Reason("x", np.array(values), share, **options).badness(worst, ~worst, 0.4)
+    return Reason("x", np.array(values), text.share, **options).badness(worst, ~worst, 0.4)
 
 
 def test_what_explains_half_of_the_gap_is_a_reason_however_common() -> None:
