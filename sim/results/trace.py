@@ -9,14 +9,12 @@ so many rows each, to a file, so that the memory of a run does not grow with its
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from actors.message import Envelope
 
 if TYPE_CHECKING:
     from sim.results.store.events_file import EventsFile
@@ -85,6 +83,16 @@ class _Texts(dict[str | None, int]):
         return self._digests[numbers]
 
 
+class Addressed(Protocol):
+    """A message on its way, as far as the trace looks at it."""
+
+    @property
+    def sender(self) -> str: ...
+
+    @property
+    def receiver(self) -> str: ...
+
+
 class Trace:
     """Records a run. With `keep_messages=False` messages are hashed but not kept.
 
@@ -115,7 +123,7 @@ class Trace:
         self,
         event: str,
         time_s: float,
-        envelope: Envelope,
+        envelope: Addressed,
         type_name: str,
         size_bytes: int,
         reason: str = "",
