@@ -3,9 +3,10 @@
 Any frozen dataclass is a message. It travels inside an `Envelope`, which only actors and transports see.
 """
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+
+from actors.nearest import did_you_mean
 
 _NAMES_COMPARED = 1_000  # when the nearest of many names is looked for
 _NAMES_SHOWN = 6
@@ -127,9 +128,8 @@ class UnknownPeer(ActorError):
     """Something was sent to a name that no actor ever had; this is not that of an actor that is gone."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
-        near = difflib.get_close_matches(name, names[:_NAMES_COMPARED], n=1, cutoff=0.6)
         there = ", ".join(names) if len(names) <= _NAMES_SHOWN else f"{names[0]}, {names[1]} to {names[-1]}"
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, names[:_NAMES_COMPARED])
         super().__init__(f"nobody in this run is named {name!r}, there are {there}{hint}")
         self.name = name
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 INTERVAL_S = 0.001  # of CPU time, between two samples; the kernel's clock may tick more slowly
 PARTS = (
     ("sim/learning/", "jobs and the pending graph"),
-    ("sim/run/live/compute.py", "jobs and the pending graph"),
+    ("sim/run/live/client_training.py", "jobs and the pending graph"),
     ("sim/kernel/random.py", "network, random numbers, membership"),
     ("sim/kernel/", "event loop and tasks"),
     ("sim/world/devices/device.py", "devices"),

@@ -1,8 +1,7 @@
 """Errors that are meant for the person at the command line."""
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,9 +65,3 @@ def _with_short_words(text: str) -> str:
 
 def _printable(character: str) -> str:
     return character if character.isprintable() else repr(character)[1:-1]
-
-
-def nearest(word: object, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` if a known word is near, else nothing."""
-    near = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -5,13 +5,14 @@ Parsing is exact: the decimal number and the unit are multiplied as fractions an
 is the float ``0.035``. Formatting picks the shortest text that parses back to the same number.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+from actors.nearest import nearest
 
 # [0-9], as \d is any script's digit. At most two of an exponent: so many make no number beyond floats' range.
 _NUMBER = r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?"
@@ -71,8 +72,8 @@ class Quantity:
         # Compared without case, since Mbit/s and mbit/s are the usual mix-up.
         by_lower = {known.lower(): known for known in self.units}
         spelled_out = unit.lower().replace("bps", "bit/s")
-        near = difflib.get_close_matches(spelled_out, by_lower, n=1, cutoff=0.5)
-        hint = f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+        near = nearest(spelled_out, by_lower, 0.5)
+        hint = "" if near is None else f" (did you mean {by_lower[near]!r}?)"
         return f"the unknown unit {unit!r}{hint}"
 
     def format(self, value: float) -> str:

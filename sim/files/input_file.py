@@ -105,7 +105,7 @@ class InputFile:
         head: whether the first line of a CSV file names the columns, and perhaps more of them.
         """
         if self.path.suffix == ".parquet":
-            from sim.files.table_file import parquet_rows  # imports polars, which few runs need at the start
+            from sim.files.input_table import parquet_rows  # imports polars, which few runs need at the start
 
             return parquet_rows(self, columns)
         reader = csv.reader(io.StringIO(self.text(), newline=""))

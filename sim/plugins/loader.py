@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
 
-from sim.errors import UserError, nearest, one_line
+from actors.nearest import did_you_mean
+from sim.errors import UserError, one_line
 from sim.plugins.source_files import SourceFiles, beside, of_package
 
 
@@ -101,7 +102,7 @@ def load_plugin(
         raise UserError(one_line(f"{stated}: {_failure(place, error)}")) from None
     if found is None or not is_one(found):
         own = [each for each, value in vars(module).items() if is_one(value) and _is_of(value, module)]
-        has = f"it has: {', '.join(own) or 'none'}{nearest(label, own)}"
+        has = f"it has: {', '.join(own) or 'none'}{did_you_mean(label, own)}"
         if found is None or kind:
             raise UserError(f"{stated}: {place} has no {kind}{label!r}; {has}")
     return Plugin(key, name if path is None else f"{path}:{label}", found, path, sources)

@@ -5,8 +5,9 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from actors.nearest import did_you_mean
 from actors.settings.tables import Shorthand
-from sim.errors import UserError, nearest, one_line
+from sim.errors import UserError, one_line
 from sim.plugins.loader import is_plugin
 from sim.plugins.point import annotated
 from sim.scenario.plugin_tables import POINTS
@@ -109,7 +110,7 @@ def _existing(table: Any, part: str, option: str, above: Sequence[str]) -> Any:
         raise UserError(f"{option}: {'.'.join(above)} is {show(table)}, which has no keys")
     if part not in table:
         there = f"{'.'.join(above) or 'the file'} has {', '.join(table) or 'no keys'}"
-        raise UserError(one_line(f"{option}: there is no such key; {there}{nearest(part, table)}"))
+        raise UserError(one_line(f"{option}: there is no such key; {there}{did_you_mean(part, table)}"))
     return table[part]
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
 import protocols
-from sim.errors import UserError, nearest, one_line
+from actors.nearest import did_you_mean
+from sim.errors import UserError, one_line
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
 from sim.scenario.protocol_errors import require_sound
 from sim.scenario.refusals import show
@@ -77,7 +78,7 @@ def _known(name: str) -> "type[Client]":
         raise UserError(
             one_line(
                 f"{_KEY} = {show(name)}: must be one of {', '.join(known)}, package.module:Class, "
-                f"or my_file.py:Class{nearest(name, known)}"
+                f"or my_file.py:Class{did_you_mean(name, known)}"
             )
         )
     stem = name.replace("-", "_")

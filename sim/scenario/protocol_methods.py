@@ -1,7 +1,6 @@
 """Methods of a protocol's clients and servers: whether coterie can call them, and what nothing calls."""
 
 import ast
-import difflib
 import inspect
 import os
 import re
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from actors.nearest import nearest
 from actors.source_location import of_definition
 from sim.plugins.source_files import OURS
 
@@ -163,8 +163,8 @@ def _fitting(cls: type, name: str, value: Any, hooks: Mapping[str, Any]) -> dict
 def _nearest(name: str, hooks: set[str]) -> str | None:
     """The hook whose name is nearly this one, however its words are joined: onMessage is on_message."""
     plain = {hook.replace("_", "").lower(): hook for hook in sorted(hooks)}
-    near = difflib.get_close_matches(name.replace("_", "").lower(), plain, n=1, cutoff=_CLOSE)
-    return plain[near[0]] if near else None
+    near = nearest(name.replace("_", "").lower(), plain, _CLOSE)
+    return None if near is None else plain[near]
 
 
 def _is_used(name: str, kind: type, *, of_any: bool, as_text: bool) -> bool:

@@ -1,6 +1,5 @@
 """The text of scenario files: found by path or by name, read, and parsed; UserError for what is none."""
 
-import difflib
 import os
 import re
 import tomllib
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import sim
+from actors.nearest import nearest
 from sim.errors import UserError, errors_about, one_line
 from sim.files.input_file import read_regular
 from sim.scenario.sections.run import NAME_BYTES_MAX
@@ -67,10 +67,10 @@ def _instead_of(path: Path) -> str:
     """Which scenario may be meant by a path where there is no file."""
     beside = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
     by_name = {known.stem: known for known in (*scenario_files(), *beside)}
-    near = difflib.get_close_matches(path.stem, by_name, n=1, cutoff=0.6)
-    return (
-        f"did you mean {by_name[near[0]]}?" if near else "`coterie list scenarios` names those that there are"
-    )
+    near = nearest(path.stem, by_name)
+    if near is None:
+        return "`coterie list scenarios` names those that there are"
+    return f"did you mean {by_name[near]}?"
 
 
 def default_name(path: Path) -> str:

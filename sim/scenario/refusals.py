@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from actors.nearest import did_you_mean
 from actors.settings.base import SettingError, Settings
 from actors.settings.tables import tagged
-from sim.errors import nearest
 from sim.scenario.key_path import step
 from sim.scenario.schema import allowed_values, resolve
 
@@ -160,7 +160,7 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
             beside = [key for model in place.around for key in getattr(model, "beside", ())]  # read before
             known = [*keys_of(place.around), *beside]
             allowed = f"unknown key; allowed: {', '.join(known) or 'none'}"
-            return SettingError(key, value, allowed + nearest(place.path[-1], known))
+            return SettingError(key, value, allowed + did_you_mean(place.path[-1], known))
         case "missing":
             if isinstance(place.path[-1], int):  # of a list, in which each place has its meaning
                 return SettingError(key, None, f"is missing; {key.rpartition('.')[0]} has a value too few")
@@ -170,12 +170,12 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
             return SettingError(f"{key}.{_discriminator(place.here)}", None, allowed)
         case "union_tag_invalid":
             tags, tag = _tags(place.here), context["tag"]
-            allowed = f"must be one of {', '.join(tags)}{nearest(tag, tags)}"
+            allowed = f"must be one of {', '.join(tags)}{did_you_mean(tag, tags)}"
             return SettingError(f"{key}.{_discriminator(place.here)}", tag, allowed)
         case "literal_error":
             name = next(part for part in reversed(place.path) if isinstance(part, str))  # or the list
             words = _words(keys_of(place.around)[name].annotation)
-            return SettingError(key, value, f"must be one of {', '.join(words)}{nearest(value, words)}")
+            return SettingError(key, value, f"must be one of {', '.join(words)}{did_you_mean(value, words)}")
         case "model_type" | "model_attributes_type":
             return SettingError(key, value, f"must be a table with the keys {', '.join(keys_of(place.here))}")
     return SettingError(key, value, _rule(details))

@@ -115,7 +115,7 @@ def test_growth_counts_all_steps_and_memory() -> None:
         "sim/world/devices/device.py": "devices",
         "sim/world/network.py": "network, random numbers, membership",
         "sim/learning/engine/handles.py": "jobs and the pending graph",
-        "sim/run/live/compute.py": "jobs and the pending graph",
+        "sim/run/live/client_training.py": "jobs and the pending graph",
         "actors/codec.py": "sizes of messages",
         "actors/mailbox.py": "actors and mailboxes",
         "protocols/decentralized/gossip.py": "the protocol itself",

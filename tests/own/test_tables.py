@@ -13,7 +13,7 @@ import pytest
 from sim.errors import UserError
 from sim.files import input_file
 from sim.files.data_folder import DataFolder
-from sim.files.table_file import TextFormat, read_table
+from sim.files.input_table import TextFormat, read_table
 from sim.learning.data import DATASETS, Dataset
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario

@@ -10,7 +10,7 @@ import torch
 from protocols.framework.compute import TrainRequest
 from sim.learning.engine import Optimizer
 from sim.run.live import training_history as taken_module
-from sim.run.live.compute import DeviceCompute
+from sim.run.live.client_training import DeviceCompute
 from sim.world.devices.device import CostModel
 from tests.learning.engines import client_data, new_engine, small
 from tests.run.computes import (

@@ -22,7 +22,7 @@ def leftovers(built: Simulation, name: str) -> list[str]:
     found = [f"task {task.get_name()}" for task in built.loop.tasks() if name in task.get_name()]
     found += [f"device {client.device.state}"] if client.device.state != "down" else []
     found += ["a learner"] if client.actor is not None else []
-    found += ["an optimizer's state"] if client.compute._state is not None else []
+    found += ["an optimizer's state"] if client.compute._optimizer_state is not None else []
     found += ["an address"] if name in network._deliver else []
     found += ["the supervisor's care"] if name in built.supervisor.running else []
     for link in (network._uplinks.get(name), network._downlinks.get(name)):

@@ -47,7 +47,7 @@ class Adult(LabelledData):
         """
         import torch
 
-        from sim.files.table_file import TextFormat, read_table
+        from sim.files.input_table import TextFormat, read_table
         from sim.learning.data.columns import Column, TablePart, encoded, places_of
 
         tables = []

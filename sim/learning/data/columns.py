@@ -12,7 +12,7 @@ import polars as pl
 
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
-from sim.files.table_file import TextFormat, read_table
+from sim.files.input_table import TextFormat, read_table
 from sim.learning.data.dataset import Dataset, in_list
 from sim.learning.data.raw_arrays import LARGEST, require_told_apart
 from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of

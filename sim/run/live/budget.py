@@ -9,7 +9,7 @@ from typing import Any
 
 from protocols.framework import vectors
 from protocols.framework.compute import TrainRequest
-from sim.run.live.compute import DeviceCompute
+from sim.run.live.client_training import DeviceCompute
 from sim.scenario.sections.run import ClientBudget
 
 

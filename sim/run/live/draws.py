@@ -14,7 +14,7 @@ from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
 from sim.learning.engine.handles import known
 
 if TYPE_CHECKING:
-    from sim.run.live.compute import LearningSettings
+    from sim.run.live.client_training import LearningSettings
 
 PURPOSES = ("train", "gradient", "loss", "batch")
 

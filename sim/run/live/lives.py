@@ -11,7 +11,7 @@ from protocols.framework.server import Server
 from protocols.membership.view import MembershipView
 from sim.learning.engine import Vector
 from sim.run.live.budget import Work
-from sim.run.live.compute import DeviceCompute
+from sim.run.live.client_training import DeviceCompute
 from sim.scenario.sections.server import ServerCrash
 from sim.world.churn.schedule import State
 from sim.world.devices.device import Device

@@ -24,7 +24,7 @@ from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.plugins.section import FAILURES, in_short
 from sim.run.live.budget import BudgetedCompute
-from sim.run.live.compute import DeviceCompute
+from sim.run.live.client_training import DeviceCompute
 from sim.run.live.lives import ClientLife, ServerLife
 from sim.run.live.simulation import Simulation
 from sim.run.process import quiet_collector, spare, threads

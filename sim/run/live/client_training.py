@@ -93,7 +93,7 @@ class DeviceCompute(Compute):
         self._train_key = self._draws.keys["train"]
         self._gradients = 0
         self._samples_measured = 0  # in gradients, each view counted
-        self._state: Vector | None = None
+        self._optimizer_state: Vector | None = None
         self._steps_done = 0
         self._taken = StepsTaken(settings.optimizer)
         self._training_s: dict[int, float] = {}  # of jobs, by samples
@@ -142,7 +142,7 @@ class DeviceCompute(Compute):
 
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""
-        self._state, self._steps_done = None, 0
+        self._optimizer_state, self._steps_done = None, 0
 
     def has_finished(self) -> None:
         if self.spent_s is None and not self.steps_left and not self.steps_begun:
@@ -196,8 +196,8 @@ class DeviceCompute(Compute):
         job = _new_job(
             TrainJob, (self.client, self._train_key, first, steps, rate, self._steps_done, strengths)
         )
-        trained, self._state = self.engine.train(
-            operation, own, job, state=self._state, anchors=anchors, weights=of_samples
+        trained, self._optimizer_state = self.engine.train(
+            operation, own, job, state=self._optimizer_state, anchors=anchors, weights=of_samples
         )
         self._steps_done += steps
         return trained
@@ -226,8 +226,8 @@ class DeviceCompute(Compute):
         for step in range(steps):
             own_rate = rate[step] if isinstance(rate, tuple) else rate
             job = TrainJob(self.client, key, batch.number, 1, own_rate, self._steps_done, strengths)
-            params, self._state = self.engine.train(
-                operation, params, job, state=self._state, anchors=anchors, weights=weights
+            params, self._optimizer_state = self.engine.train(
+                operation, params, job, state=self._optimizer_state, anchors=anchors, weights=weights
             )
             self._steps_done += 1
         return params
