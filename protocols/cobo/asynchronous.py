@@ -160,7 +160,7 @@ class CoBoAsynchronous(Client):
                 self.peer_time.refund()
                 return
             gradient = await self.gradient((sent + answer.params) / 2)
-            step = self.pairs.step(gradient, answer.gradient)
+            step = self.pairs.change(gradient, answer.gradient)
             for _ in range(max(1, pair.owed + answer.owed)):
                 self.pairs.ascend(peer, step)
                 pair.ledger.note(step)
@@ -232,7 +232,7 @@ class CoBoAsynchronous(Client):
             pair.owed, pair.offered = max(0, pair.owed - pair.offered), 0
             pair.meetings += 1
         if not self.pairs.simplex and missed.value is not None:
-            self.pairs.replace(peer, missed.value)
+            self.pairs.catch_up(peer, missed.value)
         else:
             for step in missed.steps:
                 self.pairs.ascend(peer, step)

@@ -30,13 +30,15 @@ class CoBo(Client):
         self.rounds.announce()
         models = await self.rounds.gather()
         ours: dict[str, RoundGradient] = {}
+        # Client-Selection (lines 9 to 17). `params` is still the announced x_i: both ends have one z.
         for peer in self.sampled(models):
             gradient = await self.gradient((self.params + models[peer].params) / 2)
             ours[peer] = RoundGradient(gradient, self.pairs.updates(peer), self.pairs.weight(peer))
             self.rounds.tell(peer, ours[peer])
         for peer, theirs in (await self.rounds.replies(RoundGradient, ours)).items():
-            self.pairs.replace(peer, theirs.weight, theirs.updates)
-            self.pairs.ascend(peer, self.pairs.step(ours[peer].gradient, theirs.gradient))  # eq. 4
+            self.pairs.catch_up(peer, theirs.weight, theirs.updates)
+            self.pairs.ascend(peer, self.pairs.change(ours[peer].gradient, theirs.gradient))  # eq. 4
+        # Line 4, with the new weights.
         rho = self.settings.rho
         proximal = [(rho * self.pairs.weight(peer), model.params) for peer, model in models.items()]
         update = await self.train(self.settings.local_steps, proximal=proximal)

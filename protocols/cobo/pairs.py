@@ -49,7 +49,7 @@ class PairWeights(Component):
         names = self.client.peers if self.simplex else self._pairs
         return {peer: self._pairs[peer].weight for peer in names if peer in self._pairs}
 
-    def step(self, ours: Vector, theirs: Vector) -> Scalar:
+    def change(self, ours: Vector, theirs: Vector) -> Scalar:
         """gamma <g_i(z), g_k(z)>: how far a weight moves by the two gradients at the midpoint z (eq. 4)."""
         return cast(CoBoSettings, self.client.settings).gamma * self.client.dot(ours, theirs)
 
@@ -64,7 +64,7 @@ class PairWeights(Component):
         elif self.client.is_peer(peer):
             self._project(self._row() | {peer: float(moved)})
 
-    def replace(self, peer: str, weight: float | Scalar, updates: int | None = None) -> None:
+    def catch_up(self, peer: str, weight: float | Scalar, updates: int | None = None) -> None:
         """Take over the other end's weight if it has seen more updates; on the simplex each has its own."""
         pair = self._pairs[peer]
         if not self.simplex and (updates is None or updates > pair.updates):

@@ -77,7 +77,7 @@ class DPSGD(Client):
         self.rounds = Rounds(self, self.settings.patience)
 
     async def step(self) -> None:
-        self.rounds.announce()
+        self.rounds.announce()  # x_t: it is on its way while this client trains
         update = await self.train(self.settings.local_steps)
         models = await self.rounds.gather()
         weights = neighbour_weights(self, self.rounds, models)

@@ -15,7 +15,7 @@ def steps_of(client: Client, settings: FedericoSettings) -> int:
 
 async def loss_of(client: Client, model: Vector, settings: FedericoSettings) -> float:
     """l of a model on the own data (line 13)."""
-    mean = float(await client.loss(model, on=settings.losses_on))
+    mean = float(await client.loss(model, on=settings.losses_on))  # "sum" is of as many as it trains on
     return mean * (client.samples if settings.losses == "sum" else 1)
 
 

@@ -39,13 +39,13 @@ class FedeRiCo(Client):
         self.rounds.announce()
         received = await self.rounds.gather()
         partners = {peer: model.params for peer, model in received.items() if self.rounds.is_mutual(peer)}
-        models = self.chosen(partners)
+        models = self.chosen(partners)  # of those that have come, where algorithm 1 asks for those chosen
         self.collaborators.note({name: await loss_of(self, m, self.settings) for name, m in models.items()})
-        self.collaborators.hold(models)
+        self.collaborators.hold(models)  # for predictions
         shares = self.collaborators.worth_training(models)
         for peer in partners:
             if peer not in shares:
-                self.rounds.tell(peer, RoundUpdate(None))
+                self.rounds.tell(peer, RoundUpdate(None))  # it waits for an answer, if only for this one
         for name, share in shares.items():
             update = await train_by_weight(self, self.settings, name, models[name], share)
             if name == self.name:

@@ -71,11 +71,12 @@ class CollaboratingClient(Client):
 
     async def step(self) -> None:
         if not self.context.alone:
-            await self.has_settled.wait()  # stage 1, which the coordinator leads: who collaborates with whom
+            await self.has_settled.wait()  # until it has a coalition: Pareto search and algorithm 1 or 2 are
+            # the coordinator's (`Coordinator.lead`)
         if self.is_content:
-            await self.sleep(self.settings.patience)
+            await self.sleep(self.settings.patience)  # nothing to do: a new coalition comes in a message
         else:
-            await self.train_in_coalition()  # stage 2
+            await self.train_in_coalition()
 
     async def train_in_coalition(self) -> None:
         """Some local steps, after which one partner is sent the model."""

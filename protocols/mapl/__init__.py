@@ -22,6 +22,8 @@ Differences to the paper: a neighbour whose weight falls to 0 is told, and drops
 gets nothing from it any more. (The paper's clients live in one process, where one can go on reading from
 another that gives it no weight.) Neighbours without a known head keep their weight: CGL, and what a departure
 leaves, go by them.
+Heads and prototypes travel in one message, before CGL; in algorithm 3 prototypes follow once there are new
+weights. So a neighbour that has just lost its weight was still sent some.
 The choices of the authors' code are settings: `loss_variant`, `similarity`, `degree_gradient`, `graph_step`.
 """
 

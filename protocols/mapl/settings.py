@@ -63,7 +63,8 @@ class MaplSettings(ProtocolSettings):
     """Weight of the norm in the regularizer."""
 
     new_heads: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Asynchronous: weights are learned when so large a share of the neighbours has sent a new head."""
+    """Weights are learned when so large a share of the neighbours has sent a new head; in rounds nearly
+    always all have."""
     half_life: PositiveDuration | None = None
     """Asynchronous: what a neighbour sent counts half as much after this time; by default its age does not
     matter."""

@@ -30,13 +30,13 @@ class SCooLAsynchronous(Client):
 
     async def step(self) -> None:
         """Train, make use of what has come meanwhile, and ask again."""
-        theta = await self.descent.judged(0)
+        theta = await self.descent.train_and_publish(0)
         await self.posterior.infer(theta)  # E
         await self.descent.m_step(oldest=None)  # M
         self.evaluations.earn_time()
         for peer in self.evaluations.asked_now():
             self.spawn(self.evaluations.ask(peer, self.evaluations.request(peer, self.params, 0)))
-        self.posterior.share()  # M, of what all clients estimate together
+        self.posterior.learn_and_gossip()  # M, of what all clients estimate together
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:

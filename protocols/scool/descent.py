@@ -25,22 +25,22 @@ class Descent(Component, ABC):
         self.posterior: Posterior = evaluations.posterior
 
     @abstractmethod
-    async def judged(self, number: int) -> Vector:
-        """The model that the peers judge, in round `number`."""
+    async def train_and_publish(self, number: int) -> Vector:
+        """The model that the peers judge in round `number`; what is published is what they are answered."""
 
     @abstractmethod
     async def m_step(self, oldest: int | None) -> None:
         """The client's next model, by the weights of the posterior (eq. 10).
 
-        oldest: the round of the oldest models that may be used; None for any.
+        oldest: with given weights, the round of the oldest models that may be mixed; None for any.
         """
 
     def _scales(self, weights: list[float]) -> tuple[float, float]:
         """The factor of the own gradient, and the one by which the peers' weights are multiplied."""
         if self.settings.aggregation == "sum":
             return 1.0, 1.0
-        total = self.posterior.prior.itself + sum(weights)
-        return self.posterior.prior.itself / total, 1 / total
+        total = self.posterior.prior.own_weight + sum(weights)
+        return self.posterior.prior.own_weight / total, 1 / total
 
 
 class PeersUpdates(Descent):
@@ -49,7 +49,7 @@ class PeersUpdates(Descent):
     A client trains first, and shows its peers what it has come to.
     """
 
-    async def judged(self, number: int) -> Vector:
+    async def train_and_publish(self, number: int) -> Vector:
         client, evaluations = self.client, self.evaluations
         self.update = await client.train(steps_of(client, self.settings))
         evaluations.progress_made = evaluations.progress_made + self.update
@@ -61,7 +61,7 @@ class PeersUpdates(Descent):
         client, received = self.client, []
         for peer, weight in self.posterior.row.items():
             known = self.posterior.known[peer]
-            new = known.new_progress()
+            new = known.take_new_progress()
             if new is not None and known.evaluation is not None:
                 client.observe("staleness", client.now - known.evaluation.time)
                 received.append((weight, new))
@@ -74,7 +74,7 @@ class PeersUpdates(Descent):
 class JudgedFirst(Descent):
     """Base of those for which the peers' answers come before the local steps."""
 
-    async def judged(self, number: int) -> Vector:
+    async def train_and_publish(self, number: int) -> Vector:
         if self.posterior.waits:
             self.evaluations.publish(self.client.iterations, number)
         return self.client.params
@@ -121,11 +121,13 @@ class ExactGradients(JudgedFirst):
             if (known := posterior.known[peer]).gradient is not None
         ]
         own, factor = self._scales([weight for weight, _ in gradients])
-        start, own = client.params, max(own, 1e-6)
+        own = max(own, 1e-6)
         proximal = []
         if gradients:
+            # A pull c (x - (start - G/c)) is G + c (x - start), with a small c. In training the own gradient
+            # weighs 1: so G is divided by its weight before, and the update is multiplied by it after.
             away = mix([(factor * weight / own / _STIFFNESS, gradient) for weight, gradient in gradients])
-            proximal = [(_STIFFNESS, start - away)]
+            proximal = [(_STIFFNESS, client.params - away)]
         for peer in posterior.row:
             posterior.known[peer].gradient = None
         update = await client.train(steps_of(client, self.settings), proximal=proximal)

@@ -38,15 +38,17 @@ class SCooL(Client):
         self.descent = descent_of(self, self.settings, self.evaluations)
 
     async def run(self) -> None:
+        # Of the round before: who asks in this one waits for what is trained in it.
         self.evaluations.publish(self.iterations, self.rounds.number - 1)
         await super().run()
 
     async def step(self) -> None:
-        theta = await self.descent.judged(self.rounds.number)
+        # Of M's local steps those of eq. 33 come first: the peers answer with what theirs were.
+        theta = await self.descent.train_and_publish(self.rounds.number)
         await self.ask_all(theta)  # for l_ij, and what the peers believe
-        await self.posterior.infer(theta)  # E: w_i, and what the prior has besides
+        await self.posterior.infer(theta)  # E: w_i, and what the prior has besides; a step of attention's phi
         await self.descent.m_step(oldest=self.rounds.number)  # M: theta_i
-        self.posterior.share()  # M: B and alpha, or phi
+        self.posterior.learn_and_gossip()  # M: B and alpha by push-sum; phi is averaged
         self.begin_next_round()
 
     def begin_next_round(self) -> None:

@@ -51,7 +51,7 @@ class PeerState:
         self.loss = self.loss if evaluation.loss is None else evaluation.loss
         self.gradient = evaluation.gradient
 
-    def new_progress(self) -> Vector | None:
+    def take_new_progress(self) -> Vector | None:
         """The sum of the peer's own updates since the last call; None if there are none.
 
         So each of them counts once, however many messages were lost. The first time it is their mean per
@@ -153,7 +153,7 @@ class Posterior(Component):
 
     # --- what all clients estimate together -----------------------------------------------------------------
 
-    def share(self) -> None:
+    def learn_and_gossip(self) -> None:
         """Bring the own numbers in, learn from the average, and pass half of the mass on (push-sum)."""
         client, targets, half = self.client, self.targets(), None
         numbers = self.prior.statistics() if self.settings.learn_prior else None

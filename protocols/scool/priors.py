@@ -21,8 +21,8 @@ Floats = NDArray[np.float64]
 class Prior(ABC):
     """One client's row of the posterior.
 
-    `weights`: w_ij of all peers that it has judged and that are there; `itself`: what its own gradient
-    weighs beside these.
+    `weights`: w_ij of all peers that it has judged and that are there; `own_weight`: of its own gradient
+    beside these.
     """
 
     fixed = False
@@ -34,7 +34,7 @@ class Prior(ABC):
         self.client = client
         self.settings = settings
         self.weights = PerPeer[float](client)
-        self.itself = 1.0
+        self.own_weight = 1.0
 
     def shown(self, model: Vector) -> Vector | None:
         """What others are to be shown of the client's model; None for priors that look at no models."""
@@ -244,7 +244,7 @@ class AttentionPrior(Prior):
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
         names = [peer for peer in likelihoods if peer in self.sketches]
         if not names or self.sketch is None:
-            self.itself = 1.0
+            self.own_weight = 1.0
             self.weights.clear()
             return {}
         for peer in names:  # read here, not when they came: to read one computes all that is pending
@@ -256,7 +256,7 @@ class AttentionPrior(Prior):
         found = np.array([own, *(likelihoods[peer] for peer in names)])
         evidence = found + attention.log_attention(self.encoder, sketches)
         row = exclusive_weights(evidence, self.settings.temperature)
-        self.itself = float(row[0])
+        self.own_weight = float(row[0])
         self.weights.replace(zip(names, row[1:].tolist(), strict=True))
         gradient = attention.encoder_gradient(self.encoder, sketches, row)
         self.encoder, self.optimizer = self.optimizer.ascended(self.encoder, gradient)
