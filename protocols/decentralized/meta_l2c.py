@@ -150,7 +150,8 @@ class WeighedUpdates(Client):
         self.update: Vector = 0.0 * self.params
         self.shares = PerPeer[Scalar](self)
         self.worth = PerPeer[list[Scalar]](self, list)  # weights until `sparse_after`
-        self.dropped: dict[str, float] = {}  # who is not mixed with any more, with its mean weight
+        # Who is not mixed with any more, with its mean weight; one that comes back has another chance.
+        self.dropped = PerPeer[float](self)
         self.round_trips.wait_at_first(self.settings.patience)
 
     def told(self) -> Vector:
@@ -205,7 +206,7 @@ class WeighedUpdates(Client):
         if self.iterations + 1 == self.settings.sparse_after:
             means = {peer: float(sum(seen, 0.0)) / len(seen) for peer, seen in self.worth.items()}
             ranked = sorted(means, key=lambda peer: -means[peer])
-            self.dropped = {peer: means[peer] for peer in ranked[self._kept_of(len(ranked)) :]}
+            self.dropped.replace({peer: means[peer] for peer in ranked[self._kept_of(len(ranked)) :]})
             self.worth.clear()
 
     def _kept_of(self, count: int) -> int:
