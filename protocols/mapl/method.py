@@ -47,7 +47,7 @@ class MaplClient(Client):
 
     def begin(self) -> None:
         self.passes = 0
-        self.neighbours = Neighbours(self)
+        self.neighbours = Neighbours(self, self.settings)
 
     async def on_start(self) -> None:
         self.neighbours.come_back()
@@ -169,7 +169,7 @@ class MAPLAsynchronous(MaplClient):
             self.tell(peer, knowledge)
         self.update_weights()
         self.mix()
-        self.neighbours.check_neighbours()
+        self.neighbours.check_neighbours(explore=self.warm)
 
 
 class MAPL(MaplClient):
@@ -191,7 +191,7 @@ class MAPL(MaplClient):
         self.neighbours.take_round(await self.rounds.gather())
         self.update_weights()  # CGL, algorithm 2
         self.mix()  # the neighbours' prototypes, by these weights
-        self.neighbours.check_neighbours()
+        self.neighbours.check_neighbours(explore=self.warm)
 
     def round_knowledge(self) -> RoundKnowledge:
         """What the neighbours are told in a round."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.per_peer import PerPeer
 from protocols.mapl.graph_learning import Neighbourhood, admit
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted
-
-if TYPE_CHECKING:
-    from protocols.mapl.method import MaplClient
+from protocols.mapl.settings import MaplSettings
 
 
 @dataclass
@@ -35,16 +33,15 @@ class Contact:
 class Neighbours(Component):
     """The peers to which a client gives weights, and what all peers sent last."""
 
-    def __init__(self, client: MaplClient) -> None:
+    def __init__(self, client: Client, settings: MaplSettings) -> None:
         super().__init__(client)
-        self.client: MaplClient
-        self.settings = client.settings
+        self.settings = settings
         self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
         self.known = PerPeer[Knowledge](client)  # the latest of every peer that sent some
         self.contacts = PerPeer(client, Contact, on_departure=self._peer_left)
         self.has_judged = False  # whether CGL ever ran
         self.begun = False
-        client.round_trips.wait_at_first(client.settings.patience)
+        client.round_trips.wait_at_first(settings.patience)
 
     def names(self) -> list[str]:
         """The peers with a weight."""
@@ -122,8 +119,8 @@ class Neighbours(Component):
             self.client.suspect(peer)
             self.drop(peer)
 
-    def check_neighbours(self) -> None:
-        """Ask silent neighbours for their knowledge, drop those that stay silent, and ask some strangers."""
+    def check_neighbours(self, explore: bool) -> None:
+        """Ask silent neighbours for their knowledge, drop who stays silent; `explore` some strangers."""
         for peer in list(self.shares):
             contact, trips = self.contacts[peer], self.client.round_trips
             assert contact.heard_s is not None, "a neighbour counts as heard of when it becomes one"
@@ -136,7 +133,7 @@ class Neighbours(Component):
                     self.ask_for_knowledge(peer)
             elif silent_s > self.settings.patience / 2:
                 self.ask_for_knowledge(peer)
-        if self.settings.explore and self.client.warm:
+        if self.settings.explore and explore:
             strangers = [peer for peer in self.client.peers if peer not in self.shares]
             count = math.floor(self.settings.explore)
             if self.client.rng.random() < self.settings.explore - count:

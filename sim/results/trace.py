@@ -9,35 +9,20 @@ so many rows each, to a file, so that the memory of a run does not grow with its
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from sim.results.store.events_file import EventsFile
+from sim.results.store.events_file import TABLE_SCHEMA, EventsFile
 
 MESSAGE_EVENTS = ("sent", "delivered", "lost", "dropped")
 LIFECYCLE_EVENTS = ("start", "join", "leave", "crash", "rejoin", "failed", "restarted", "stop")
 CHECKSUM = "checksum"
 EVENTS = (*MESSAGE_EVENTS, *LIFECYCLE_EVENTS, CHECKSUM)
 
-TABLE_SCHEMA = pa.schema(
-    [
-        ("time", pa.float64()),  # virtual seconds
-        ("event", pa.string()),
-        ("actor", pa.string()),  # of a message: its sender
-        ("peer", pa.string()),  # of a message: its receiver; else null
-        ("type", pa.string()),  # message type; else null
-        ("bytes", pa.int64()),  # simulated size of a message; else null
-        # Why a message was lost, what a client came back with, or a checksum in hexadecimal; else null.
-        ("detail", pa.string()),
-        # Of a message: the same number from its sending to its end; else null.
-        ("message", pa.int64()),
-    ]
-)
 
 _CODES = {event: code for code, event in enumerate(EVENTS)}
 _FIELDS = {

@@ -17,7 +17,8 @@ from sim.learning.engine import ClientData, Engine, Optimizer
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision
-from sim.run.live.client_training import DeviceCompute, LearningSettings
+from sim.run.live.client_training import DeviceCompute
+from sim.run.live.learning_settings import LearningSettings
 from sim.run.setup.learning import load_learning
 from sim.scenario.scenario import load_scenario
 from sim.world.devices.device import CostModel, Device, Slowness

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.message import Envelope
-from sim.results.trace import LIFECYCLE_EVENTS, MESSAGE_EVENTS, TABLE_SCHEMA, Trace, first_difference
+from sim.results.store.events_file import TABLE_SCHEMA
+from sim.results.trace import LIFECYCLE_EVENTS, MESSAGE_EVENTS, Trace, first_difference
 
 
 def small_trace(**options) -> Trace:

@@ -9,7 +9,8 @@ import torch
 
 from protocols.framework.compute import TrainRequest
 from sim.learning.engine import Engine, Optimizer, Vector
-from sim.run.live.client_training import DeviceCompute, LearningSettings
+from sim.run.live.client_training import DeviceCompute
+from sim.run.live.learning_settings import LearningSettings
 from sim.world.devices.device import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, client_data, new_engine, objective_of, small
 from tests.virtual_time import run_virtual

@@ -7,7 +7,20 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sim.results.trace import TABLE_SCHEMA
+TABLE_SCHEMA = pa.schema(
+    [
+        ("time", pa.float64()),  # virtual seconds
+        ("event", pa.string()),
+        ("actor", pa.string()),  # of a message: its sender
+        ("peer", pa.string()),  # of a message: its receiver; else null
+        ("type", pa.string()),  # message type; else null
+        ("bytes", pa.int64()),  # simulated size of a message; else null
+        # Why a message was lost, what a client came back with, or a checksum in hexadecimal; else null.
+        ("detail", pa.string()),
+        # Of a message: the same number from its sending to its end; else null.
+        ("message", pa.int64()),
+    ]
+)
 
 
 class EventsFile:

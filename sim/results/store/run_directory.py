@@ -16,11 +16,11 @@ from sim.errors import UserError, one_line
 from sim.files.input_file import InputFile
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store import output_dir
-from sim.results.store.events_file import EventsFile
+from sim.results.store.events_file import TABLE_SCHEMA, EventsFile
 from sim.results.store.manifest import Manifest
 from sim.results.store.output_dir import MARK, PROGRESS, READS, REPORT, HiddenFolder
 from sim.results.store.summary_file import SUMMARY_KEYS, checked
-from sim.results.trace import TABLE_SCHEMA, Trace
+from sim.results.trace import Trace
 
 INTERVALS_SCHEMA = pa.schema(
     [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]

@@ -3,7 +3,6 @@
 import math
 import operator
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -11,18 +10,16 @@ import numpy as np
 
 from protocols.framework import vectors
 from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
-from sim.learning.architecture import Architecture
-from sim.learning.augmentation import Augmentation
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.operations import Train, Weighted
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.engine.handles import Scalar, Vector
-from sim.learning.engine.optimizers import Optimizer
-from sim.learning.objectives import Objective, loss_of_each
+from sim.learning.objectives import loss_of_each
 from sim.learning.schedules import Schedule
 from sim.run.live.draws import Draws
+from sim.run.live.learning_settings import LearningSettings
 from sim.run.live.training_history import StepsTaken
 from sim.world.devices.device import CostModel, Device
 
@@ -30,26 +27,6 @@ from sim.world.devices.device import CostModel, Device
 FORWARD_SHARE = 1 / 3
 _new_job = tuple.__new__
 Measure = TypeVar("Measure", bound=BatchOperation)
-
-
-@dataclass(frozen=True)
-class LearningSettings:
-    """How a client trains.
-
-    views: how often each sample is in a batch, as the objective expects it. Training and gradients augment
-    each view; losses do not, so that they compare models on equal samples.
-    """
-
-    architecture: Architecture
-    objective: Objective
-    classes: int
-    optimizer: Optimizer
-    learning_rate: float
-    batch_size: int
-    sampling: str
-    augmentation: Augmentation | None = None
-    views: int = 1
-    schedule: Schedule | None = None
 
 
 class DeviceCompute(Compute):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from sim.learning.engine import Engine, Vector
 from sim.learning.engine.graph.operations import Weighted
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
 from sim.learning.engine.handles import known
-
-if TYPE_CHECKING:
-    from sim.run.live.client_training import LearningSettings
+from sim.run.live.learning_settings import LearningSettings
 
 PURPOSES = ("train", "gradient", "loss", "batch")
 

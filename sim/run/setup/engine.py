@@ -9,7 +9,7 @@ from sim.learning.engine import Engine
 from sim.learning.engine.backends.autotune import Trial, fastest_threads
 from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph.sampler import BatchSampler
-from sim.run.live.client_training import LearningSettings
+from sim.run.live.learning_settings import LearningSettings
 from sim.run.setup.learning import Learning
 from sim.scenario.scenario import Scenario
 

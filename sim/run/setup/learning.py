@@ -21,7 +21,7 @@ from sim.learning.models.backbones import client_backbones
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
 from sim.plugins.section import FAILURES, in_short
-from sim.run.live.client_training import LearningSettings
+from sim.run.live.learning_settings import LearningSettings
 from sim.run.setup.memory import require_room
 from sim.run.setup.owners import owned
 from sim.scenario.protocol_errors import objective_of, require_scalar_loss, servers_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from sim.errors import UserError
-from sim.run.live.client_training import LearningSettings
+from sim.run.live.learning_settings import LearningSettings
 from sim.run.setup import machine
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DevicesOfClients

@@ -1,0 +1,29 @@
+"""How a simulated client trains."""
+
+from dataclasses import dataclass
+
+from sim.learning.architecture import Architecture
+from sim.learning.augmentation import Augmentation
+from sim.learning.engine.optimizers import Optimizer
+from sim.learning.objectives import Objective
+from sim.learning.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class LearningSettings:
+    """How a client trains.
+
+    views: how often each sample is in a batch, as the objective expects it. Training and gradients augment
+    each view; losses do not, so that they compare models on equal samples.
+    """
+
+    architecture: Architecture
+    objective: Objective
+    classes: int
+    optimizer: Optimizer
+    learning_rate: float
+    batch_size: int
+    sampling: str
+    augmentation: Augmentation | None = None
+    views: int = 1
+    schedule: Schedule | None = None
