@@ -451,20 +451,22 @@ def test_without_graph_learning_newcomers_get_an_equal_weight(mode: str) -> None
 @pytest.mark.parametrize(
     ("judged", "expected"),
     [
-        ({"client-1": None, "client-2": None}, {"client-2": 0.3 * 0.8 / 0.6, "client-3": 0.2}),
-        ({}, {"client-2": 0.3, "client-3": 0.2}),
+        (("client-1", "client-2"), {"client-2": 0.3 * 0.8 / 0.6, "client-3": 0.2}),
+        ((), {"client-2": 0.3, "client-3": 0.2}),
         (None, {"client-2": 0.3 / 0.8, "client-3": 0.2 / 0.8}),
     ],
     ids=["some are judged", "none is left", "CGL never ran"],
 )
 def test_what_a_departure_leaves_goes_to_the_client_and_those_it_judged(
-    judged: dict[str, None] | None, expected: dict[str, float]
+    judged: tuple[str, ...] | None, expected: dict[str, float]
 ) -> None:
     """Own weight .3, clients 2 and 3 have .3 and .2, and client 1, which goes, .2."""
     with ran(*WORLD, f"protocol.name={__name__}:Still", "run.iterations=1") as world:
         own = mapl(world, 0).neighbours
         own.shares = {"client-1": 0.2, "client-2": 0.3, "client-3": 0.2}
-        own.judged = judged
+        own.has_judged = judged is not None
+        for peer in judged or ():
+            own.contacts[peer].judged = True
         own.drop("client-1")
         assert own.shares == pytest.approx(expected, abs=1e-12)
         own.drop("client-4")
