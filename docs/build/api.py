@@ -270,7 +270,7 @@ def _doc(thing: Any) -> str:
 def _wrapped(paragraph: str) -> str:
     """A paragraph of Markdown; an example is a block, and a name with a colon begins a line."""
     if paragraph.startswith(">>>"):
-        return f"```python\n{paragraph}\n```"
+        return f"```pycon\n{paragraph}\n```"
     lines = re.split(r"\n(?=\w+(?:, \w+)*: )", paragraph)
     return "  \n".join(" ".join(line.split()) for line in lines)
 

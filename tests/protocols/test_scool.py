@@ -136,15 +136,15 @@ def evaluation(progress: float, iterations: int, time: float) -> PeerEvaluation:
 
 def test_each_update_of_a_peer_counts_once() -> None:
     peer = PeerState()
-    assert peer.new_progress() is None
+    assert peer.take_new_progress() is None
     peer.answered(evaluation(6.0, 3, 1.0))
-    assert peer.new_progress() == 2.0, "at first what it did in one iteration"
-    assert peer.new_progress() is None
+    assert peer.take_new_progress() == 2.0, "at first what it did in one iteration"
+    assert peer.take_new_progress() is None
     peer.answered(evaluation(11.0, 5, 2.0))
     peer.answered(evaluation(8.0, 4, 1.5))
-    assert peer.new_progress() == 5.0, "an answer that was overtaken means nothing"
+    assert peer.take_new_progress() == 5.0, "an answer that was overtaken means nothing"
     peer.answered(evaluation(1.0, 2, 3.0))
-    assert peer.new_progress() == 0.5, "it has lost its state, and begun anew"
+    assert peer.take_new_progress() == 0.5, "it has lost its state, and begun anew"
 
 
 def test_who_has_nothing_new_is_asked_more_and_more_rarely() -> None:
@@ -218,7 +218,7 @@ def test_a_weight_that_is_not_known_is_not_told() -> None:
         prior = scool(world, 0).posterior.prior
         assert isinstance(prior, BlockPrior)
         assert prior.told("client-1").weight == prior.weights["client-1"] > 0
-        prior.forget("client-1")
+        scool(world, 0).peer_changed("client-1", up=False)
         assert prior.told("client-1").weight is None
         prior.hear("client-1", Beliefs(None, np.array([0.5, 0.5])))
         assert "client-1" not in prior.incoming
