@@ -71,7 +71,9 @@ def joined(text: str) -> list[str]:
 
 
 def test_there_is_no_block_of_another_language() -> None:
-    assert {block.language for block in blocks()} == {"", "python", "toml"}
+    """Sessions, "pycon", are of docstrings, whose examples `test_docstrings` runs."""
+    assert {block.language for block in blocks()} == {"", "python", "toml", "pycon"}
+    assert {block.page.name for block in of("pycon")} == {"api.md"}
 
 
 @pytest.mark.parametrize("block", of("python"), ids=str)

@@ -4,6 +4,7 @@ import doctest
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,12 +61,20 @@ def names() -> Iterator[dict[str, Any]]:
         }
 
 
-@pytest.mark.parametrize(
-    ("module", "examples"), [(actor, 3), (node, 4), (client, 1), (vectors, 1), (per_peer, 1)]
-)
-def test_examples_do_what_they_show(names: dict[str, Any], module: Any, examples: int) -> None:
+MODULES = {actor: 3, node: 5, client: 1, vectors: 1, per_peer: 1}
+ROOT = Path(__file__).parents[2]
+
+
+def test_all_modules_with_examples_are_tried() -> None:
+    files = [path for room in ("actors", "protocols", "sim") for path in (ROOT / room).rglob("*.py")]
+    found = {path for path in files if ">>> " in path.read_text(encoding="utf-8")}
+    assert found == {Path(str(module.__file__)) for module in MODULES}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_do_what_they_show(names: dict[str, Any], module: Any) -> None:
     found = [each for each in doctest.DocTestFinder().find(module) if each.examples]
-    assert len(found) >= examples
+    assert len(found) == MODULES[module]
     runner = doctest.DocTestRunner()
     for each in found:
         each.globs.update(names)
