@@ -195,6 +195,12 @@ class Actor:
         self._questions.give_up_on(peer)
         self._mailbox.excuse(peer)
 
+    def _forget(self, peer: str) -> None:
+        """`peer` is gone: it is not waited for, and what it was told in rounds is not kept for it."""
+        self.give_up_on(peer)
+        if self._rounds is not None:
+            self._rounds.forget(peer)
+
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
         """Run `coroutine` beside `run`. It ends with the actor, and its failure is the actor's."""
         if not self._alive:

@@ -205,9 +205,7 @@ class Node(Actor):
         Not called for those whom a sampled view exchanges for others.
         """
         if not up:
-            self.give_up_on(peer)
-            if self._rounds is not None:
-                self._rounds.forget(peer)
+            self._forget(peer)
         for component in self._components:
             component.peer_changed(peer, up)
 
