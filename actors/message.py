@@ -1,4 +1,4 @@
-"""What travels between actors, and the errors of their conversations.
+"""Messages, which travel between actors, and the errors of their conversations.
 
 Any frozen dataclass is a message. It travels inside an `Envelope`, which only actors and transports see.
 """

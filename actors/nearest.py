@@ -1,4 +1,4 @@
-"""What somebody may have meant who has misspelt a name."""
+"""The known name that a misspelt one may stand for."""
 
 import difflib
 from collections.abc import Iterable

@@ -38,9 +38,9 @@ def mark_of(envelope: Envelope) -> RoundMark:
 class RoundMessages:
     """The messages of one actor's rounds: those that it tells and those that it gets; the latest made counts.
 
-    number: of the present round. awaited: peers that this actor waits for in this round, or has heard.
-    delayed_s: for how long lost messages have kept it waiting in this round, or in the one before until
-    something is collected.
+    number: that of the present round. awaited: peers that this actor waits for in this round, or has heard.
+    delayed_s: for how many seconds lost messages have kept it waiting in this round; until something is
+    collected in this round, those of the round before.
     """
 
     earlier: ClassVar[int] = 1
@@ -97,9 +97,9 @@ class RoundMessages:
             self._send(peer, message, self.number, None, self.delayed_s)
 
     def tell_again(self, peer: str, kind: str, number: int, attempt: int = 0) -> bool:
-        """Tell again what was told for round `number`, or if that is no longer kept the last message to all.
+        """Send a peer again the message told for round `number`, or if that has gone the last one to all.
 
-        False if there is nothing yet.
+        False if there is none yet for this round.
         """
         kept = self._to_one.get(kind, {}).get(peer, [])
         found = [told for told in kept if told[0] == number]

@@ -1,4 +1,4 @@
-"""What settings in scenario files are written with.
+"""The building blocks of settings in scenario files.
 
 `units` reads and writes quantities such as "20 ms". `quantities` has them as types of fields. `base` has the
 class that all settings derive from and its errors. `tables` has tables in several kinds and short forms of

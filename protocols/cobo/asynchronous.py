@@ -15,21 +15,21 @@ from protocols.shared.pair_ledger import Account, Ledger
 from protocols.shared.silence import Silence
 
 OWED_MAX = 30
-"""The most updates of a pair that an end can owe; further ones are dropped."""
+"""The most sampled updates of a pair that a client keeps to make later; further ones are dropped."""
 ATTEMPTS = 2
 """How often a request is sent. If no answer comes to the last one in time, the update stays owed."""
 MEETINGS = 2
-"""How often both ends must have computed gradients before a pair's weight counts fully: one is too noisy."""
+"""How often a pair must have exchanged gradients before its weight counts fully: one is too noisy."""
 
 
 @dataclass
 class PairState:
     """What a client knows of one peer.
 
-    `ledger`: the updates of their weight. `latest`: the peer's last model. `pulled`: how often that has been
-    in the proximal term. `owed`: updates that were sampled and that this end has yet to make. `offered`: how
-    many of these the peer was last told of, so that it makes them with its own. `meetings`: how often both
-    have computed gradients. `asking`: an update is in progress.
+    `ledger`: the updates of the pair's weight. `latest`: the peer's last model. `pulled`: how often that has
+    been in the proximal term. `owed`: updates that were sampled and that this client has yet to make.
+    `offered`: how many of these the peer was last told of, so that it makes them with its own. `meetings`:
+    how often both have computed gradients for an update. `asking`: an update is in progress.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -42,7 +42,7 @@ class PairState:
 
 
 def without_model(peer: str, pair: PairState | None) -> PairState | None:
-    """What stays of a peer that leaves: all but its model, which would be too old if it came back."""
+    """The state kept of a peer that leaves: all but its model, which would be too old if it came back."""
     if pair is not None:
         pair.latest = None
     return pair

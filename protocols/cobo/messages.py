@@ -1,4 +1,4 @@
-"""What CoBo's clients tell each other."""
+"""Messages between CoBo's clients."""
 
 from dataclasses import dataclass
 

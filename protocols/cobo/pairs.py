@@ -65,7 +65,7 @@ class PairWeights(Component):
             self._project(self._row() | {peer: float(moved)})
 
     def catch_up(self, peer: str, weight: float | Scalar, updates: int | None = None) -> None:
-        """Take over the other end's weight if it has seen more updates; on the simplex each has its own."""
+        """Take over a peer's value of the pair's weight if it has more updates; not on the simplex."""
         pair = self._pairs[peer]
         if not self.simplex and (updates is None or updates > pair.updates):
             pair.weight = weight

@@ -1,4 +1,4 @@
-"""What a scenario can say about CoBo, and how often a pair of clients updates its weight."""
+"""The settings of CoBo, and how often a pair of clients updates its weight."""
 
 from __future__ import annotations
 

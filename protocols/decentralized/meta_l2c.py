@@ -124,7 +124,7 @@ def joined(update: Tensor, phi: Tensor) -> Tensor:
 
 
 class WeighedUpdates(Client):
-    """What both forms of meta-L2C share."""
+    """The common base of both forms of meta-L2C, in rounds and without."""
 
     Settings = MetaL2CSettings
     settings: MetaL2CSettings
@@ -266,7 +266,7 @@ class MetaL2C(WeighedUpdates):
         self.rounds = Rounds(self, self.settings.patience, announced=self._announced)
 
     def _announced(self) -> RoundModel:
-        """What the neighbours are told in a round."""
+        """The message that the neighbours get in a round."""
         return RoundModel(self.told(), len(self.peers), self.now)
 
     async def step(self) -> None:

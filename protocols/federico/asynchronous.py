@@ -1,7 +1,7 @@
 """FedeRiCo's clients without rounds: they ask for models and use each in the iteration after it has come.
 
-A client has at most M models chosen at a time. One stays chosen until the end of the iteration in which it is
-evaluated, or in which its peer is given up; then another one is chosen.
+A client has at most M candidates chosen at a time. One stays chosen until the end of the iteration in which
+its model is evaluated, or in which it is given up as silent; then another one is chosen in its place.
 """
 
 import asyncio
@@ -35,10 +35,9 @@ class FedericoAsynchronous(Client):
         self.silence = Silence(self, self.settings.patience)
         self.collaborators = Collaborators(self, self.settings)
         self.peer_time = TimeForPeers(self)
-        self.chosen: dict[
-            str, RequestedModel | None
-        ] = {}  # the chosen candidates' models, None: not come yet
-        self.used_up: list[str] = []  # chosen ones that others replace in the next iteration
+        # The models of the chosen candidates by name; None: has not come yet.
+        self.chosen: dict[str, RequestedModel | None] = {}
+        self.used_up: list[str] = []  # chosen candidates that others replace in the next iteration
         self.judges_itself = False  # whether the own model is evaluated in this iteration
         self.news = asyncio.Event()
 
@@ -108,10 +107,10 @@ class FedericoAsynchronous(Client):
         self.news.set()
 
     async def _evaluated_candidates(self) -> dict[str, Vector]:
-        """Evaluate the chosen models that have come, the own one first, and note their losses.
+        """Evaluate the chosen models that have come, the own one first, and note their losses; returns them.
 
         Models that come meanwhile are evaluated, too, and later ones in the next iteration. Waits only if
-        there is none at all.
+        none has come at all.
         """
         models: dict[str, Vector] = {}
         losses: dict[str, float] = {}
@@ -166,13 +165,13 @@ class FedericoAsynchronous(Client):
         return LOSS_SHARE * (1 if self.settings.losses_on == "batch" else self.compute.steps_per_epoch)
 
     def earn_time(self) -> None:
-        """Earn time for peers: at the start, and after each iteration, which needs work on M models."""
+        """Earn device time for peers' models, M per iteration: at the start, and after each iteration."""
         steps = steps_of(self, self.settings)
         called_for = self.settings.neighbours * (self.loss_cost + steps) + self.loss_cost
         self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 
     def own_share(self, weight: float) -> float:
-        """The share by which a client trains its own model, which has `weight` in its posterior.
+        """The factor of a client's update of its own model, which has `weight` in its posterior.
 
         A slow client's is larger: it gets fewer updates, since the others mostly train each other's models.
         """

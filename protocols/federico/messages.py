@@ -1,4 +1,4 @@
-"""What FedeRiCo's clients tell each other."""
+"""Messages between FedeRiCo's clients."""
 
 from dataclasses import dataclass
 

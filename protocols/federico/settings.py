@@ -1,4 +1,4 @@
-"""What a scenario can say about FedeRiCo."""
+"""The settings of FedeRiCo."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ class FedericoSettings(PatienceSettings):
     momentum: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Share of the newest loss in the moving average (beta)."""
     losses: Literal["sum", "mean"] = "sum"
-    """Of all samples, as the likelihood has it and the paper, which gives nearly all weight to one model as
+    """Sum over all samples, as in the likelihood and the paper, which gives nearly all weight to one model as
     soon as there are many samples; or their mean."""
     losses_on: Literal["train", "validation", "batch"] = "train"
     """The own training samples (the paper), those held back (data.validation_share), or a batch: as many

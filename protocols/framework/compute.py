@@ -1,4 +1,4 @@
-"""What a client's device computes on its own data, as far as methods see it."""
+"""The computations of a client's device on its own data: the interface that methods see."""
 
 import math
 from abc import ABC, abstractmethod

@@ -18,11 +18,11 @@ from protocols.framework.context import ClientContext
 from protocols.framework.vectors import Scalar, Vector
 from protocols.membership.view import MembershipMessage
 
-_SEEK_AFTER_S = 1.0
 _PICKS_DRAWN = 32
-_SEEK_PARTS = (
-    60.0  # a suspected peer is tried again after such a part of its silence: in a long run this costs little
-)
+# A suspected peer is tried again for _SEEK_FOR_S. Pauses double from _SEEK_AFTER_S up to a minute, and are at
+# least the silence so far divided by _SEEK_PARTS: in a long run this costs little.
+_SEEK_AFTER_S = 1.0
+_SEEK_PARTS = 60.0
 _SEEK_FOR_S = 180 * 86_400.0
 
 

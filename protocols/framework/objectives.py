@@ -1,4 +1,4 @@
-"""What a protocol may minimise in place of the data's own loss: the types.
+"""The types of objectives, which a protocol may minimise in place of the data's own loss.
 
 An objective is a frozen dataclass (equal settings are equal objects, by which clients are grouped into one
 batched call) and a pure function of the model's parameters and one batch. It runs inside

@@ -21,13 +21,14 @@ from protocols.learn_to_collaborate.pareto_search import Optimum, ParetoSearch, 
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 Stage = list[tuple[str, ...]]
+"""The coalitions that are formed at once, each with its members; later stages are among those left over."""
 
 
 @dataclass(frozen=True)
 class CoalitionAssignment:
-    """The coalition found for a client and what goes with it, as in `Settled`.
+    """The coalition found for a client, and its benefits and losses, as in `Settled`.
 
-    `shares`: the weights that suit it best in its coalition; `full`: among all clients, None if unknown.
+    `shares`: the weights best for it within its coalition; `full`: those among all clients, None if unknown.
     """
 
     members: tuple[str, ...]
@@ -90,7 +91,7 @@ class Coordinator(Component):
     async def form_coalitions(
         self, pool: Sequence[str], limit_s: float | None = None, unaffected: Sequence[str] = ()
     ) -> list[str]:
-        """Form coalitions among the clients of `pool`, in stages after the present ones, and tell them.
+        """Form coalitions among the clients of `pool`, in stages behind the present ones; tell them theirs.
 
         unaffected: the members of coalitions of the last stage that stay. The first search is among them and
         the pool, as it would be if all were formed anew. Returns the clients of the pool that are left out,

@@ -1,9 +1,9 @@
 """Leader election: one coordinator at a time, replaced when it is gone.
 
-A term has a number and a leader. The later term counts; if two clients both took the leader for dead and lead
-in the same term, the one whose name comes last counts. A leader that hears of a term above its own steps
-down. A leader sends heartbeats to everybody and gets answers: so it notices who is gone, and they notice when
-it is gone itself. They need not watch each other.
+A term has a number and a leader. The highest number wins; if two clients both took the leader for dead and
+lead with the same number, the one whose name comes last wins. A leader that hears of a term above its own
+steps down. A leader sends heartbeats to everybody and gets answers: so it notices who is gone, and they
+notice when it is gone itself. They need not watch each other.
 
 The successors of a leader that is gone are the others, sorted by name, from the one after it on. The first
 takes over at once if the departure is known, otherwise after one patience of silence. Each one after it waits

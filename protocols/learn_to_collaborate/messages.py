@@ -1,4 +1,4 @@
-"""What the coordinator and the others tell each other."""
+"""Messages between the coordinator and the other clients."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -23,7 +23,7 @@ from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 
 class CollaboratingClient(Client):
-    """What both forms of Learning to Collaborate share: only their coordinators differ."""
+    """The common base of both forms of Learning to Collaborate: only their coordinators differ."""
 
     Settings = LearnToCollaborateSettings
     settings: LearnToCollaborateSettings

@@ -1,4 +1,4 @@
-"""What clients of MAPL tell each other."""
+"""Messages between clients of MAPL."""
 
 from dataclasses import dataclass
 

@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Knowledge)
 
 
 class MaplClient(Client):
-    """What both forms of MAPL share."""
+    """The common base of both forms of MAPL, in rounds and without."""
 
     Settings = MaplSettings
     settings: MaplSettings
@@ -194,5 +194,5 @@ class MAPL(MaplClient):
         self.neighbours.check_neighbours(explore=self.warm)
 
     def round_knowledge(self) -> RoundKnowledge:
-        """What the neighbours are told in a round."""
+        """The message that the neighbours get in a round."""
         return self.knowledge(RoundKnowledge)

@@ -16,7 +16,7 @@ from protocols.mapl.settings import MaplSettings
 
 @dataclass
 class Contact:
-    """How a client stands to one peer.
+    """The state of one peer as a neighbour.
 
     heard_s: when it sent something last as a neighbour. asked_s: when it was asked for what it knows, if it
     has yet to answer. has_new_head: whether its head came after the weights were learned last. judged:

@@ -1,4 +1,4 @@
-"""What clients of SCooL tell each other."""
+"""Messages between clients of SCooL."""
 
 from dataclasses import dataclass
 
@@ -24,9 +24,9 @@ class Beliefs:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Asks for the loss of the sender's model `params` on the receiver's data; None if that does not count.
+    """Asks for the loss of the sender's model `params` on the receiver's data; None if losses do not count.
 
-    In `round` (synchronous), after so many `iterations`, at `time` (s).
+    Sent in `round` (synchronous), after so many `iterations`, at virtual `time` (s).
     """
 
     params: Vector | None
@@ -38,11 +38,11 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class PeerEvaluation:
-    """The answer: `loss` of the model on the sender's data, and the `gradient` there if all want exact ones.
+    """The answer: `loss` of the model on the sender's data, and the `gradient` there with exact gradients.
 
-    No loss from one that has no time for it, or was not asked for any. `progress`: the sum of the sender's
+    `loss` is None where the sender has no time for it, or got no model. `progress`: the sum of the sender's
     own updates so far, after so many `iterations`; with fixed weights its model, at `degree` peers; None with
-    exact gradients. Synchronous: it is of the sender's `round`.
+    exact gradients. Synchronous: all are as of the sender's `round`.
     """
 
     loss: Scalar | None
@@ -57,7 +57,7 @@ class PeerEvaluation:
 
 @dataclass(frozen=True)
 class Shared:
-    """Half of the sender's mass of sums over all clients (`numbers` [n], `weight`), and its encoder [m].
+    """Push-sum: half of the sender's `numbers` [n] and `weight`, and, to be averaged, its `encoder` [m].
 
     `steps`: how often the encoder was trained.
     """

@@ -24,9 +24,9 @@ least so many (fewer if there are fewer)."""
 
 @dataclass(frozen=True)
 class Publication:
-    """What a client answers with: its progress after so many `iterations`, and a sketch of its update.
+    """The state that a client answers with: progress after so many `iterations`, and a sketch of its update.
 
-    told: in rounds, what it then believed of each peer.
+    told: in rounds, its beliefs at that time, by peer.
     """
 
     progress: Vector | None
@@ -64,7 +64,7 @@ class PeerEvaluations(Component):
 
     @property
     def progress(self) -> Vector | None:
-        """What the others use of this client's training: its model, or the sum of its updates."""
+        """The progress that peers use: the model, or the sum of its updates; None with exact gradients."""
         if self.posterior.fixed:
             return self.client.params
         return None if self.posterior.exact else self.progress_made

@@ -37,7 +37,7 @@ class Prior(ABC):
         self.own_weight = 1.0
 
     def shown(self, model: Vector) -> Vector | None:
-        """What others are to be shown of the client's model; None for priors that look at no models."""
+        """A sketch of the client's model for its peers; None for priors that look at no models."""
         return None
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a scenario can say about SCooL; the defaults are the paper's, where it says."""
+"""The settings of SCooL; the defaults are the paper's, where it states one."""
 
 from typing import Annotated, Literal
 
@@ -18,8 +18,8 @@ class SCooLSettings(PatienceSettings):
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
     """In rounds (algorithm 1), or with nobody waiting for anybody."""
     prior: Literal["dirac", "sbm", "attention", "mmsbm"] = "sbm"
-    """Of the graph: fixed weights (D-PSGD), a stochastic block model, attention between models, or a block
-    model with mixed memberships."""
+    """Prior of the graph: fixed weights (D-PSGD), a stochastic block model, attention between models, or a
+    block model with mixed memberships."""
     local_epochs: Count = 5
     """Passes over the own samples in an iteration."""
     local_steps: Count | None = None

@@ -13,7 +13,7 @@ from protocols.framework.vectors import Scalar
 
 @dataclass(frozen=True)
 class Account:
-    """What one end of a pair tells the other.
+    """The state of one end of a pair, as it tells the other.
 
     It has made `made` steps, taken `taken` of the other's, and holds `value`. `steps`: the last that it made,
     from the first one on that it does not know the other to have taken.
@@ -27,7 +27,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Correction:
-    """What one end has to do after it got the other's account.
+    """The steps that one end has to take after it got the other's account.
 
     `steps`: to be applied, in this order. `value`: what the number is afterwards; None: what they make of it.
     """
@@ -55,7 +55,7 @@ class Ledger:
         self.unconfirmed = (*self.unconfirmed, step)
 
     def account(self, value: float | Scalar) -> Account:
-        """What to tell the other end, when this one holds `value`."""
+        """The account for the other end, when this one holds `value`."""
         return Account(self.made, self.taken, value, self.unconfirmed)
 
     def merge(self, account: Account, *, leads: bool) -> Correction:

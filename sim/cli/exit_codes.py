@@ -48,7 +48,7 @@ def exit_on_errors(file: Path | None = None) -> Iterator[None]:
 
 @contextmanager
 def heard_or_not() -> Iterator[None]:
-    """What is said about a run may find a full disk or nobody at the other end: the run is worth more."""
+    """Output may meet a full disk or a closed pipe, which is ignored: the run is worth more."""
     with suppress(OSError):
         yield
     for stream in (sys.stdout, sys.stderr):

@@ -54,7 +54,7 @@ def bound(folder: Path, port: int) -> socket.socket:
 
 
 def server_of(folder: Path) -> uvicorn.Server:
-    """What answers there: the page, its state, and reports below the folder."""
+    """The web server of the page, its state, and reports below the folder."""
 
     def page(request: Request) -> Response:
         return HTMLResponse(rendered_page("watch.html"))
@@ -97,7 +97,7 @@ class _Files(StaticFiles):
 
 
 def state(base: Path) -> dict[str, list[dict[str, Any]]]:
-    """Of all below `base`: runs that go on, sweeps, and runs that have ended, the newest first."""
+    """All that is below `base`: runs that go on, sweeps, and runs that have ended, the newest first."""
     running, sweeps, ended = [], [], []
     for folder in _folders(base, _DEEPEST):
         if HIDDEN.fullmatch(folder.name):
@@ -125,7 +125,7 @@ def _folders(base: Path, depth: int) -> list[Path]:
 
 
 def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, Any]]) -> list[dict[str, Any]]:
-    """What there is to say of a folder; nothing where it is gone meanwhile."""
+    """The entry of a folder on the page, in a list that is empty where the folder is gone meanwhile."""
     try:
         where = {"folder": str(folder.relative_to(base)), "changed": folder.stat().st_mtime}
         return [describe(folder) | where]

@@ -24,7 +24,7 @@ class DataFolder:
 
     @cached_property
     def path(self) -> Path:
-        """Its path."""
+        """The folder's path. UserError if a named one does not exist."""
         variable = os.environ.get(FOLDER_VARIABLE)
         if self.named is None and variable is None:
             return Path("data")

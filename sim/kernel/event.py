@@ -1,4 +1,4 @@
-"""What a virtual loop keeps in its queues."""
+"""The entries of a virtual loop's queues."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ class Architecture:
 
 
 class OwnArchitecture(Architecture):
-    """That of a model of the user's own, which `drawn` makes of a seed, and which starts as it is made."""
+    """Architecture of the user's own model, which `drawn` makes of a seed, and which starts as it is made."""
 
     def __init__(
         self, drawn: Callable[[int], nn.Module], key: str, input_shape: tuple[int, ...], seed: int = 0

@@ -227,7 +227,7 @@ def _crop_matrices(
 
 
 def kernel_size(side: int) -> int:
-    """Of the blur, in pixels: a tenth of the image's side, at least 3, and odd (3 of 28 or 32, 23 of 224)."""
+    """Side of the blur kernel, in pixels: a tenth of the image's, odd, at least 3 (3 of 32, 23 of 224)."""
     return max(3, side // 10 | 1)
 
 

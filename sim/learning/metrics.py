@@ -77,7 +77,7 @@ def _score(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
 
 
 def area_under_curve(outputs: np.ndarray, y: np.ndarray) -> float:
-    """Of the ROC curve, each class against the others, or each tag: the mean over those with both kinds."""
+    """Area under the ROC curve, each class against the rest, or each tag: mean over those with both kinds."""
     from scipy.special import softmax
     from sklearn.metrics import roc_auc_score
 

@@ -25,7 +25,7 @@ class CrossEntropyLoss:
         return functional.cross_entropy(model.forward(parameters, x).float(), y)
 
     def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-        """That of each sample, [B]."""
+        """The loss of each sample, [B]."""
         return functional.cross_entropy(model.forward(parameters, x).float(), y, reduction="none")
 
 
@@ -37,7 +37,7 @@ class SquaredErrorLoss:
         return functional.mse_loss(model.forward(parameters, x).float(), y)
 
     def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-        """That of each sample, [B]."""
+        """The loss of each sample, [B]."""
         return functional.mse_loss(model.forward(parameters, x).float(), y, reduction="none").mean(dim=1)
 
 
@@ -52,7 +52,7 @@ class QuadraticLoss:
         return self.each(model, parameters, x, y).mean()
 
     def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-        """That of each row, [B]."""
+        """The loss of each row, [B]."""
         curvature, target = x[:, 0], x[:, 1:]
         squared_distance = (model.forward(parameters, x) - target).square().sum(dim=1)
         return curvature / 2 * squared_distance

@@ -40,11 +40,11 @@ class Schedule(Settings):
 
     @property
     def unit(self) -> str:
-        """What it goes by: "step", "round" or "second"."""
+        """The unit that the schedule counts in: "step", "round" or "second"."""
         return next((value.unit for value in self.spans.values()), "step")
 
     def factor(self, passed: float) -> float:
-        """Of the learning rate, after so many seconds, or in the step or round before which so many were."""
+        """Factor of the learning rate after so many seconds, or in the step or round after so many."""
         if self.warm_up is not None:
             done = passed if self.unit == "second" else passed + 1
             if done < self.warm_up.length:
@@ -87,7 +87,7 @@ class CosineDecay(Schedule):
 
     kind: Literal["cosine"]
     length: Stretch
-    """Of the fall, behind the warm-up."""
+    """Length of the fall, behind the warm-up."""
     floor: Share = 0.0
     """The share of the rate that remains."""
 

@@ -38,11 +38,11 @@ class Plugin:
 
     @property
     def stated(self) -> str:
-        """What the resolved scenario says."""
+        """What the resolved scenario says, such as `model.name = "my.py:Net"`."""
         return f'{self.key} = "{self.name}"'
 
     def within(self, folder: str) -> str:
-        """Its name if its file lay in that folder; that of a package is the same everywhere."""
+        """The name if its file were in that folder; the name of a package is the same everywhere."""
         return self.name if self.file is None else f"{folder}{self.file.name}:{self.label}"
 
     def is_unchanged(self) -> bool:
@@ -71,7 +71,7 @@ def load_plugin(
     is_one: Callable[[Any], bool] = callable,
     kind: str = "",
 ) -> Plugin:
-    """What `name` names, by executing that Python.
+    """The plug-in that `name` names, by executing that Python.
 
     A file's path is relative to the current folder, or else to `folder`. code=False refuses it unread, and
     says what is allowed `instead`. is_one: whether something can be meant; kind: what such things are called.

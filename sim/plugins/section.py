@@ -16,9 +16,9 @@ from sim.errors import UserError
 from sim.plugins.loader import Plugin
 
 FAILURES = (Exception, SystemExit)
-"""What the user's code may raise and is said to have failed with: sys.exit() is no end of a run."""
+"""Exceptions with which the user's code is said to have failed: its sys.exit() does not end a run, either."""
 USERS_CODE = r"^.+:[A-Za-z_]\w*$"
-"""What the user's code is called, as a regular expression."""
+"""A regular expression for names of the user's code in a scenario, such as "my.py:Net"."""
 
 
 class PluginSection(Settings):
@@ -31,17 +31,17 @@ class PluginSection(Settings):
     takes: ClassVar[frozenset[str]]
     """Which of `provided` it takes."""
     keys: ClassVar[tuple[str, ...]]
-    """Its other arguments."""
+    """The other arguments, which are keys of the table."""
     stated: ClassVar[str]
     """What the scenario says, such as `model.name = "my.py:Net"`."""
 
     def call(self, **provided: Any) -> Any:
-        """What it returns, given those of `provided` that it takes; raises whatever it raises."""
+        """What the code returns, given those of `provided` that it takes; raises whatever it raises."""
         given = {name: value for name, value in provided.items() if name in self.takes}
         return type(self).make(**given, **{name: getattr(self, name) for name in self.keys})
 
     def refusal(self, problem: str, error: BaseException | None = None) -> UserError:
-        """What the scenario says, the user's file, its innermost line that took part, and what is wrong."""
+        """An error: what the scenario says, the innermost line of the user's file that took part, and why."""
         make = type(self).make
         file = inspect.getsourcefile(make) or ""
         lines = [frame for frame in of_error(error) if frame[0] == file] if error is not None else []

@@ -15,7 +15,7 @@ OURS = ("actors", "protocols", "sim")
 INSTALLED = ("site-packages", "dist-packages")
 """Names of the folders that packages are installed in."""
 FILES_MAX, BYTES_MAX = 1_000, 10_000_000
-"""What results copy is at most so much; a folder with more is not one of a method."""
+"""The most files and bytes that results copy; a folder with more is not one of a method."""
 
 
 @dataclass(frozen=True)

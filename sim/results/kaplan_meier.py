@@ -24,7 +24,7 @@ class Reached(NamedTuple):
 
     @classmethod
     def of(cls, times: Sequence[float | None], watched: Sequence[float]) -> Self:
-        """Of times that are None where it was never reached; who reached it was watched until then."""
+        """From the times, None where it was never reached; who reached it was watched until then."""
         at = np.array([math.inf if time is None else time for time in times], dtype=float)
         return cls(at, np.maximum(np.array(watched, dtype=float), np.where(np.isinf(at), 0.0, at)))
 

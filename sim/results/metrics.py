@@ -35,7 +35,7 @@ ALL = "all"  # the actor of totals such as bytes_sent
 ALONE = "_alone"  # ends the name of a measure of models that were trained on one client's data only
 TOTALS = ("training_steps", "gradients", "samples_seen")  # of a client over all its lives, at the end
 OWN_METRICS = frozenset(("alive", "bytes_sent", "messages_sent", "steps_taken", "flops", *TOTALS))
-"""What only the observer itself records under these names, beside what it evaluates."""
+"""Names under which only the observer itself records, beside those of what it evaluates."""
 EDGE_THRESHOLD = 0.5
 
 
@@ -115,7 +115,7 @@ class Metrics:
             self._coalition_rows.append((time_s, *row))
 
     def coalitions(self) -> dict[int, dict[str, Any]]:
-        """What was last recorded of each client's coalition, by the names of the columns."""
+        """The last record of each client's coalition, by the names of the columns."""
         names = COALITIONS_SCHEMA.names[1:]
         return {client: dict(zip(names, row, strict=True)) for client, row in self._coalitions.items()}
 
@@ -275,7 +275,7 @@ def help_summary(
 
 
 def _gains(own: Mapping[str, float], alone: Mapping[str, float], higher_is_better: bool) -> dict[str, float]:
-    """Of the clients whose models are both numbers."""
+    """How much better each client's model is than its model alone, where both measures are finite."""
     sign = 1 if higher_is_better else -1
     gains = {client: sign * (value - alone[client]) for client, value in own.items() if client in alone}
     return {client: gain for client, gain in gains.items() if math.isfinite(gain)}

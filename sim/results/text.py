@@ -54,7 +54,7 @@ def depth(fall: float) -> str:
 
 
 def message_type(name: str) -> str:
-    """What to call the messages filed under a name: answers without a class of their own have none."""
+    """The name of a type of messages in texts; answers without a class of their own get one here."""
     return {"None": "answer without content", "error": "answer with an error"}.get(name, name)
 
 

@@ -114,7 +114,7 @@ class Trace:
         reason: str = "",
         number: int = 0,
     ) -> None:
-        """What became of a message: `event` is one of `MESSAGE_EVENTS`, `size_bytes` its simulated size.
+        """Record an event of a message: `event` is one of `MESSAGE_EVENTS`, `size_bytes` its simulated size.
 
         number: tells the message from all others, above 0; it is in the table, not in the hash.
         """
@@ -140,7 +140,7 @@ class Trace:
         return self._blake.hexdigest()
 
     def to_table(self) -> pa.Table:
-        """What is kept in memory, in order, with the columns of `TABLE_SCHEMA`."""
+        """The rows kept in memory, in order, with the columns of `TABLE_SCHEMA`."""
         assert self.kept is None
         self.flush()
         return pa.concat_tables([TABLE_SCHEMA.empty_table(), *self._tables])

@@ -97,7 +97,7 @@ class RunView:
 
     @property
     def evaluate_share(self) -> float:
-        """Of how many clients an evaluation measured the models, as a share; the last one did of all."""
+        """The share of clients whose models an evaluation measured; the last one measured all."""
         found = self.get("evaluate_share")
         return float(found) if isinstance(found, int | float) else 1.0
 
@@ -116,7 +116,7 @@ class RunView:
 
     @cached_property
     def parent(self) -> Panel | None:
-        """Of a fork: what the same clients reached in the parent after that moment; None if unknown."""
+        """In a fork: what the same clients reached in the parent after `fork_s`; None if unknown."""
         if self.measure is None or not self._directory.has("parent"):
             return None
         return panel_of(self._directory.scan("parent"), self.measure[0].name, self.clients)
@@ -137,7 +137,7 @@ class RunView:
         return [name for name, of in zip(names, of_models, strict=True) if of not in own]
 
     def observations(self, name: str) -> list[tuple[str, Panel]]:
-        """What the clients observed under a name, and what the servers did; of whom there is any."""
+        """What the clients observed under a name, and what the servers did, where they observed anything."""
         rows = self._directory.scan("metrics")
         others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
         servers = others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
@@ -274,7 +274,7 @@ class RunView:
 
     @cached_property
     def one_message_in(self) -> int:
-        """Of how many messages one is looked at where their times are told: of very many not all."""
+        """The times of one message in so many are looked at: all, unless there are very many."""
         messages = self._directory.scan("events").select(pl.col("message").max()).collect().item()
         return 1 + (messages or 0) // _MESSAGES_MOST
 
@@ -336,7 +336,7 @@ class RunView:
     def _of_each(
         self, column: str, clients: Sequence[int], rows: pl.LazyFrame | pl.DataFrame
     ) -> list[pl.DataFrame]:
-        """Those rows of each client that have its name in a column."""
+        """The rows that have a client's name in `column`, for each of `clients`."""
         names = [self.clients[client] for client in clients]
         frame = rows.lazy().filter(pl.col(column).is_in(names)).collect()
         parts = frame.partition_by(column, as_dict=True)

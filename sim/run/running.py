@@ -144,7 +144,7 @@ def _begin(
 
 
 def _unlogged(simulation: Simulation, checkpoints: Checkpointer) -> tuple[str, ...]:
-    """What could not be kept of what a run could go on from."""
+    """The files from which a run could go on that could not be written, each with the reason."""
     read_log = simulation.engine.read_log
     assert isinstance(read_log, RecordedReadLog)
     failures = {READS: read_log.failure, CHECKPOINT: checkpoints.failure}
@@ -262,7 +262,7 @@ def verify(
 
 
 def _environment() -> dict[str, str]:
-    """That of a process with another hash seed, which runs the coterie that this one runs."""
+    """The environment of a process with another hash seed, which runs the coterie that this one runs."""
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     # Run from its sources it may not be the one that is installed.
     path = [] if PRODUCT.name in INSTALLED else [str(PRODUCT)]

@@ -52,7 +52,7 @@ class Watchdog(threading.Thread):
                     self._say(line)
 
     def _look(self) -> str | None:
-        """What there is to say. It keeps nothing of the run, so that nothing lives longer for it."""
+        """The line to say, if any. Keeps no reference to the run, so that nothing lives longer for it."""
         loop, now_s = self._simulation.loop, time.monotonic()
         task = asyncio.current_task(loop)
         at = None if task is None else (id(task), loop.now_s)
@@ -82,7 +82,7 @@ class Watchdog(threading.Thread):
 
 
 def _frames(frame: FrameType | None) -> list[Frame]:
-    """Those of a thread that runs a task, from the task's first to the innermost."""
+    """The stack frames of a thread that runs a task, from the task's first to the innermost."""
     found: list[Frame] = []
     while frame is not None and frame.f_code is not VirtualTask.fire.__code__:
         found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))

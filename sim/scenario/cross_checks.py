@@ -102,7 +102,7 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
 
 
 def _metrics(sections: Sections) -> Iterator[SettingError]:
-    """What is measured must be defined for the data, and once each."""
+    """An error for metrics that are not defined for the data, or that are named twice."""
     names, task = sections.run.metrics or (), sections.data.task
     allowed = [measure.name for measure in MEASURES if task in measure.tasks]
     problem = f"must be of {', '.join(allowed)}, once each, for data of a {task}"
@@ -164,7 +164,7 @@ def _starts(sections: Sections) -> Iterator[SettingError]:
 
 
 def _too_often(sections: Sections) -> Iterator[SettingError]:
-    """What a slip of the pen would have happen more often than any run can do."""
+    """Errors for times so short that something would happen more often than any run can do."""
     run_s, devices = sections.run.duration, sections.devices
     cycles = [
         (f"{prefix}.loss.good", section.loss.good + section.loss.bad)

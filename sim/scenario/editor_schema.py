@@ -14,7 +14,7 @@ from sim.plugins.section import USERS_CODE
 from sim.scenario.schema import Schema, resolve
 
 Choice = tuple[Schema, Schema]
-"""What a table's kind, or name, is, and what the table is then."""
+"""The schema of a table's kind, or name, and the schema of tables of that kind or name."""
 
 _NULL: Schema = {"type": "null"}  # which TOML does not have
 _OURS = ("discriminator", "x-own", "x-named")  # no keywords of JSON Schema

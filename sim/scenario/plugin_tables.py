@@ -19,7 +19,7 @@ POINTS = annotated(Sections, PluginPoint)
 def with_plugins(
     raw: dict[str, Any], folder: Path | None, validated: Callable[..., Any], *, code: bool
 ) -> tuple[tuple[Plugin, ...], dict[str, Any]]:
-    """What the tables of a scenario name of the user's code, and the contents with sections in their place.
+    """The user's code that tables of a scenario name, and the contents with sections in these tables' place.
 
     In `raw` names are absolute from then on, and where a name alone stands for a table, the table is written.
     validated: makes a section of its class, the table, and its place. Raises UserError.
@@ -45,7 +45,7 @@ def with_plugins(
 
 
 def own_tables(plugins: Iterable[Plugin]) -> Iterator[OwnTable]:
-    """What the tables of a scenario that name these may hold, for its schema."""
+    """The tables of a scenario that name these, each with its section, for the scenario's schema."""
     for plugin in plugins:
         *parts, key = plugin.key.split(".")
         place = ".".join("*" if part.isdecimal() else part for part in parts)

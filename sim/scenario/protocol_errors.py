@@ -58,7 +58,7 @@ def called(kind: "type[Client]", name: str, *arguments: object) -> Any:
 
 
 def objective_of(kind: "type[Client]", settings: ProtocolSettings) -> "Objective | None":
-    """What a protocol has clients minimise. Raises UserError for what can be none."""
+    """The objective that a protocol's clients minimise, if it has one. UserError for what can be none."""
     found = called(kind, "objective", settings)
     if found is None:
         return None

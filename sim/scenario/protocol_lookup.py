@@ -52,7 +52,7 @@ def _files() -> dict[str, Path]:
 
 
 def _classes(tree: ast.Module) -> list[str]:
-    """What a module defines, or a package's `__init__` imports."""
+    """Names of the classes that a module defines, or that a package's `__init__` may import."""
     imported = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     return [*imported, *[node.name for node in tree.body if isinstance(node, ast.ClassDef)]]
 

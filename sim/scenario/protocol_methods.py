@@ -59,12 +59,12 @@ def _is_ours(cls: type) -> bool:
 
 
 def _of_ours(kind: type) -> dict[str, Any]:
-    """What a class has of coterie's own, whether or not the user's code has another in its place."""
+    """The attributes that a class has from coterie's own code, whether or not the user's overrides them."""
     return {name: what for cls in reversed(kind.__mro__) if _is_ours(cls) for name, what in vars(cls).items()}
 
 
 def _hooks(kind: type) -> dict[str, Any]:
-    """What is there to be written by subclasses: methods that coterie calls, and constants that it reads."""
+    """The attributes that subclasses may define: methods that coterie calls, and constants that it reads."""
     found = set(_HOOKS)
     for cls in filter(_is_ours, kind.__mro__):
         found |= vars(cls).get("__annotations__", {}).keys() & vars(cls).keys()
@@ -153,7 +153,7 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
 
 
 def _fitting(cls: type, name: str, value: Any, hooks: Mapping[str, Any]) -> dict[str, Any]:
-    """Those hooks that something could be meant for: a method for what takes the same arguments."""
+    """The hooks that a misspelt attribute may be meant for: for a method, those whose arguments it takes."""
     alike = {hook: other for hook, other in hooks.items() if _is_method(other) == _is_method(value)}
     if not _is_method(value):
         return alike
@@ -185,7 +185,7 @@ def _folder_of(module: Any) -> str | None:
 
 
 def _parsed(module: Any) -> ast.AST:
-    """Its source; not by inspect, for which an empty file has none."""
+    """The syntax tree of a module's file; not by inspect, for which an empty file has no source."""
     try:
         return ast.parse(Path(module.__file__).read_bytes())
     except (OSError, SyntaxError, ValueError):  # gone, or changed, since it was imported
@@ -217,7 +217,7 @@ def _asks_for(node: ast.AST, name: str, of_any: bool, as_text: bool) -> bool:
 
 
 def _pattern(asked: ast.expr) -> str:
-    """What a name may be that is asked for by an expression, as a regular expression."""
+    """A regular expression for the names that an expression can have as its value."""
     match asked:
         case ast.Constant(value=str(text)):
             return re.escape(text)

@@ -74,7 +74,7 @@ def _instead_of(path: Path) -> str:
 
 
 def default_name(path: Path) -> str:
-    """What a scenario is called in results if it has no run.name: its file, with "-" for what no name has."""
+    """The name in results of a scenario without run.name: its file's, with "-" for what no name has."""
     name = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", path.stem)).strip("-.")
     return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore") or "scenario"
 

@@ -218,7 +218,7 @@ def _rule(details: ErrorDetails) -> str:
 
 
 def _wanted(place: _Place) -> str:
-    """What a missing key needs, in the words of its class's JSON Schema."""
+    """The values that a missing key may have, in the words of its class's JSON Schema."""
     key = str(place.path[-1])
     for model in place.around:
         schema = model.model_json_schema()

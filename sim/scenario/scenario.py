@@ -108,7 +108,7 @@ class Scenario:
     plugins: tuple[Plugin, ...] = field(default=(), compare=False)
     """The user's code that it names: the protocol, if it is one's own, and what other tables name."""
     overrides: tuple[str, ...] = field(default=(), compare=False)
-    """What was stated beside the file, as given: ``"--unset section.key"`` of each key that was taken away,
+    """Changes stated beside the file, as given: ``"--unset section.key"`` of each key that was taken away,
     ``"section.key=value"`` of each ``--set``, then the seed."""
     sweep: Sweep | None = field(default=None, compare=False)
     """What `coterie sweep` runs of this file; no part of a single run."""
@@ -219,7 +219,7 @@ class _File:
     def _invalid(
         self, model: type[Settings], error: ValidationError, contents: Mapping[str, Any], *prefix: str
     ) -> UserError:
-        """What was refused in the contents of a section, of very many problems the first ones."""
+        """The error for what was refused in a section's contents; of very many problems the first ones."""
         found = refused(error)
         explained = list(problems(model, found[: 2 * _PROBLEMS_SHOWN], contents, prefix))
         return self.refusal(explained, max(0, len(found) - 2 * _PROBLEMS_SHOWN))

@@ -14,7 +14,7 @@ from sim.scenario.sections.change import ChangedNetwork, ChangedTraining
 from sim.scenario.sections.server import ServerSection
 
 LATER = ("run.duration", "change", "churn", "network.partition", "devices.slowdown", "server.crash")
-"""What can be other after a moment: when the run ends, and entries that begin later; a change may begin with
+"""What may differ after a moment: when the run ends, and entries that begin later; a change may begin with
 it, as it comes after all that happens then."""
 
 _CHANGING = tuple(f"network.{key}" for key in ChangedNetwork.model_fields) + tuple(

@@ -129,14 +129,14 @@ class Stated:
         return load_scenario(self.file, self.overrides, seed, unset=self.unset, code=self.code)
 
     def of_runs(self) -> tuple[Stated, Sweep | None]:
-        """What is stated of the runs, and the sweep of a file that holds nothing else. UserError."""
+        """What is stated for the runs alone, and the sweep of a file that holds nothing else. UserError."""
         (of_sweep, overrides), (unset_of_sweep, unset) = _apart(self.overrides), _apart(self.unset)
         alone = sweep_alone(find_scenario(self.file), of_sweep, unset_of_sweep)
         return (self, None) if alone is None else (Stated(alone[0], overrides, unset, self.code), alone[1])
 
 
 def _apart(stated: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those overrides, or keys, that change a sweep itself, and those that change its runs."""
+    """The overrides, or keys, that change a sweep itself, and those that change its runs."""
     of_sweep = list(filter(_is_of_sweep, stated))
     return of_sweep, [each for each in stated if each not in of_sweep]
 

@@ -39,7 +39,7 @@ class SeedGroup:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Its value on each axis, as text."""
+        """The group's value on each axis, as text."""
         return {axis: str(value) for axis, value in self.values.items()}
 
     def without(self, excluded: Sequence[int]) -> SeedGroup:
@@ -48,7 +48,7 @@ class SeedGroup:
 
     @property
     def label(self) -> str:
-        """Its values in words."""
+        """The group's values in words."""
         return ", ".join(self.texts.values()) or "all runs"
 
     def budget(self, kind: str) -> float:
@@ -232,7 +232,7 @@ class Comparison:
 
     @cached_property
     def targets(self) -> list[Target]:
-        """What the target takes, as far as it was recorded; none without a target."""
+        """What reaching the target costs each group, in each recorded kind of cost; none without a target."""
         if self.target is None or any(run.curve(self.study.measure) is None for run in self.study.runs):
             return []
         reached = [self._reached(group) for group in self.groups]
@@ -246,7 +246,7 @@ class Comparison:
         return found
 
     def targets_of(self, group: SeedGroup) -> list[Target]:
-        """Those of `targets` of a group, in the order of `kinds`."""
+        """The `targets` of a group, in the order of `kinds`."""
         return [target for target in self.targets if target.group is group]
 
     @property
@@ -312,7 +312,7 @@ class Comparison:
         return [known[0], known[-1]] if known and known[-1][1] > (1 + _UNEQUAL) * known[0][1] else []
 
     def _budgets(self) -> list[str]:
-        """What must not differ: what each client of all runs was given, or else what it computed.
+        """Warnings of budgets that differ: what each client of all runs was given, or else what it computed.
 
         What a method sends, how long it takes, and how many steps it makes of samples, are its results.
         """
@@ -331,7 +331,7 @@ def _groups(study: Study) -> list[SeedGroup]:
 
 
 def _spent(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[float]:
-    """What each run had spent by its time."""
+    """What each run of the group had spent, in one kind of `COSTS`, by its time (seconds)."""
     if kind == "seconds":
         return times.tolist()
     costs = [run.cost(kind) for run in group.runs]

@@ -37,12 +37,12 @@ class CellHead(_Written):
 
 
 def in_words(values: Mapping[str, Value]) -> str:
-    """What runs have on each axis, in words."""
+    """The values on each axis, in words."""
     return ", ".join(f"{axis} = {value}" for axis, value in values.items())
 
 
 class IndexedCell(CellHead):
-    """What came of one run. directory: that of its results, beside the sweep's own."""
+    """A run of a sweep, and what came of it. directory: that of its results, beside the sweep's own."""
 
     state: State
     directory: Annotated[str, Field(pattern=r"^[^./][^/]*$")] | None
@@ -81,7 +81,7 @@ class SweepIndex(SweepHead):
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """That of a sweep's directory. UserError."""
+        """The list of runs in a sweep's directory. UserError."""
         return InputFile("", directory / INDEX).parsed(cls.model_validate_json, "the list of a sweep's runs")
 
     def write(self, directory: Path) -> None:
@@ -100,7 +100,7 @@ class CellMark(_Written):
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """That of a result directory. UserError."""
+        """The mark in a result directory. UserError."""
         return InputFile("", directory / CELL).parsed(cls.model_validate_json, "the mark of a sweep's run")
 
     def write(self, directory: Path) -> None:

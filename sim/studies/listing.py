@@ -73,7 +73,7 @@ def _known(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _stated(directory: RunDirectory) -> dict[str, Any]:
-    """What the scenario of a run without a summary says of it."""
+    """The facts of a run without a summary, as its scenario says them."""
     try:
         table = tomllib.loads(directory.scenario_text())
         run, method = table["run"], table["protocol"]

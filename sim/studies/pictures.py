@@ -82,7 +82,7 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
 
 
 def _seeds(comparison: Comparison, metric: str = "") -> str:
-    """What a picture's numbers are made of; metric: of each client, or none, which is of all."""
+    """How many seeds a picture's numbers are of, and for a `metric` of clients of which clients, in words."""
     groups, only = comparison.groups, comparison.study.clients
     counts = sorted({len(group.runs) for group in groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
@@ -109,7 +109,7 @@ class _Look(NamedTuple):
 
 
 def _look(comparison: Comparison) -> dict[str, _Look]:
-    """What each line looks like."""
+    """How each line is drawn, by its name."""
     names = dict.fromkeys(_rest(comparison, group) for group in comparison.groups)
     return {name: _nth_look(number) for number, name in enumerate(names)}
 
@@ -293,7 +293,7 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
 
 
 def _to_target(comparison: Comparison) -> Figure | None:
-    """What the target takes, in each of its costs; hollow where some runs never reach it."""
+    """The costs of reaching the target, a panel for each kind; hollow where some runs never reach it."""
     kinds = comparison.kinds
     if comparison.by is None or not kinds:
         return None
@@ -312,7 +312,7 @@ def _to_target(comparison: Comparison) -> Figure | None:
 
 
 def _catching_up(comparison: Comparison) -> Figure | None:
-    """Of each group the share of newcomers that are still behind, by Kaplan and Meier, over time."""
+    """The share of each group's newcomers that are still behind over time, by Kaplan and Meier."""
     found = {id(group): [run.waits[CATCH_UP] for run in group.runs] for group in comparison.groups}
     known = {group: [each for each in runs if each.at.size] for group, runs in found.items()}
     longest = max([float(each.times.max()) for runs in known.values() for each in runs], default=0.0)

@@ -31,7 +31,7 @@ _OF_ONE = {"f1", "auc", "precision", "recall", "graph.edge_precision", "graph.ed
 WORST = ".worst_decile"
 """Ends the name of a measured metric of which the mean of the worst tenth is meant."""
 COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
-"""What reaching a target costs, all clients together, by the name of the recorded total."""
+"""The kinds of cost of reaching a target, and the metric that records each, summed over all clients."""
 CATCH_UP, RECOVERY = "catch_up", "recovery"
 WAITS = (CATCH_UP, RECOVERY)
 """Seconds that newcomers take to 90 % of the others' accuracy, and survivors to what they had."""
@@ -48,7 +48,7 @@ class StudiedRun:
 
     @cached_property
     def view(self) -> RunView:
-        """Its results."""
+        """The results of the run."""
         return RunView(self._results)
 
     @cached_property

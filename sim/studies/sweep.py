@@ -187,7 +187,7 @@ class _Index:
 
 
 def _shared(of: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
-    """What something has of its base class."""
+    """The values of those fields of a model that the class `kind` has, too."""
     return {name: getattr(of, name) for name in kind.model_fields}
 
 
@@ -257,7 +257,7 @@ class _Worker:
             self.ours.send(task)
 
     def result(self) -> tuple[Task, Ran]:
-        """What came of the task; waits for it."""
+        """The task with its outcome; waits for it."""
         task, self.task = self.task, None
         assert task is not None
         try:

@@ -24,7 +24,7 @@ _NAMES = {
 
 
 def name_of(metric: str) -> str:
-    """What a metric is called, without its unit."""
+    """The name of a metric in tables and pictures, without its unit."""
     if metric.endswith(WORST):
         return f"{name_of(metric.removesuffix(WORST))}, worst 10 %"
     labels = {measure.name: measure.label for measure in MEASURES}
@@ -215,7 +215,7 @@ def latex(comparison: Comparison) -> str:
 
 
 def caption(comparison: Comparison) -> str:
-    """What the numbers of a table are."""
+    """The caption of a table: how its numbers came about."""
     seeds = sorted({len(group.runs) for group in comparison.groups})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     parts = [f"Mean and 95 % interval over {count} seed{'s' * (seeds[-1] != 1)}."]
@@ -284,7 +284,7 @@ class ShownTable(NamedTuple):
 
 
 def tables_to_show(comparison: Comparison) -> list[ShownTable]:
-    """What there is at the end, what the target takes if there is one, and what each client spent."""
+    """Tables: metrics at the end, the costs of the target if there is one, and what each client spent."""
     has_baseline = any(line.against is not None for line in comparison.lines)
     heads = ["seeds"]
     for metric in comparison.metrics:

@@ -74,7 +74,7 @@ class SimulatedNetwork(Transport):
     ) -> None:
         self.counts = Counts()
         self.bytes_sent: dict[str, int] = defaultdict(int)
-        """Of each sender, without duplicates."""
+        """Bytes sent by each sender, without duplicates."""
         self.listener = listener
         self.now = loop.time  # type: ignore[method-assign]  # saves a call each time
         self._loop = loop

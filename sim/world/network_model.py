@@ -16,7 +16,7 @@ from sim.world.partitions import ScheduledPartition
 
 @dataclass(frozen=True, slots=True)
 class ConnectionModel:
-    """What the connections of one kind are like.
+    """The properties of the connections of one kind.
 
     latency: seconds from the end of a message's transfer to its arrival, drawn for each message or by nodes.
     reliable: whether lost transmissions are repeated and each pair's messages stay in order, as with TCP. A

@@ -19,7 +19,7 @@ class Digits(LabelledData):
     """The data set."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Those of scikit-learn.
+        """The digits of scikit-learn.
 
         A fixed fifth of every class is the test part, whatever the scenario's seed, so that runs of different
         seeds are tested on the same samples. All pixels share one mean and one standard deviation.

@@ -1,4 +1,4 @@
-"""What users call an array, as numpy's: nothing that is missing, or rounded away, passes for a number."""
+"""NumPy arrays of what users call an array: nothing that is missing, or rounded away, passes for a number."""
 
 from collections.abc import Callable
 from numbers import Real

@@ -54,7 +54,7 @@ class TableData(UserData):
     columns: _Names = ()
     """The names of all columns, for a table of text whose first line does not say them."""
     separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
-    """What stands between the values of a line."""
+    """The character between the values of a line."""
     comment: str = ""
     """Lines that begin with it are left out."""
     strip: str = ""

@@ -48,7 +48,7 @@ class Decoupled(ModelSection):
     backbones: Annotated[tuple[BackboneName, ...], Field(min_length=1)]
     """The backbones that there are; all but those of fully connected layers (mlp) need images."""
     assign: Literal["in-turn", "random", "by-speed"] = "in-turn"
-    """Who has which: client id mod number; each at random; or slow devices the first, fast ones the last."""
+    """Which one a client has: client id mod number; random; or slow devices the first, fast ones the last."""
     features: Count = 64
     """Length of the backbones' output, and of projections."""
     projection_hidden: Count = 128

@@ -30,7 +30,7 @@ class ModelSection(Settings):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Its own keys."""
+        """The values of the keys that only this kind of model has."""
         return self.model_dump(exclude={"name", "initialisation"})
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:

@@ -18,7 +18,7 @@ class Point(ModelSection):
     name: Literal["point"]
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Of R^d for rows (curvature, target) of 1 + d numbers."""
+        """A point of R^d for rows (curvature, target) of 1 + d numbers."""
         from sim.learning.models.modules.point import PointModule
 
         return PointModule(input_shape[0] - 1)

@@ -118,6 +118,6 @@ class Clustered(Sampled):
 
 
 def more_than_classes(key: str, value: object, classes: int, data: str) -> SettingError:
-    """Of a number, or of as many sizes, that is larger than the number of classes."""
+    """The error for a number larger, or a list of sizes longer, than the number of classes."""
     problem = f'must be at most the number of classes of "{data}", {classes}'
     return SettingError(f"data.partition.{key}", value, problem)

@@ -32,7 +32,7 @@ class Paragraph(Block):
 
 @dataclass(frozen=True)
 class Heading(Block):
-    """Of what follows, within a section."""
+    """A heading of what follows within a section."""
 
     text: str
 

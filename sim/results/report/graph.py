@@ -159,7 +159,7 @@ def _outcome(view: RunView, client: int) -> str:
 
 
 def _numbers(view: RunView, clients: Iterable[int]) -> list[str]:
-    """What stands in the clients' marks."""
+    """The texts in the clients' marks: their numbers."""
     return [view.clients[client].removeprefix("client-") for client in clients]
 
 

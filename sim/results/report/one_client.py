@@ -88,7 +88,7 @@ def _courses(
 
 
 def _of(view: RunView, client: int) -> dict[str, object]:
-    """What makes a trace that of a client: it is shown where that is chosen."""
+    """The attributes of a trace that belongs to a client: it is shown where that client is chosen."""
     return {"meta": view.clients[client], "visible": client == view.worst_first[0]}
 
 

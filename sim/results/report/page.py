@@ -102,7 +102,7 @@ def _picture(name: str, figure: go.Figure | None, least_px: int = 0) -> list[Blo
 
 
 def _side_by_side(*pictures: tuple[str, str, go.Figure | None]) -> SideBySide:
-    """Those that there are, each under its title, if it has one, and with its name."""
+    """The pictures that there are, each under its title, if it has one, and with its name."""
     columns = [
         [Heading(title)] * bool(title) + _picture(name, figure)
         for title, name, figure in pictures

@@ -98,7 +98,7 @@ def _work(view: RunView) -> list[Column]:
 
 
 def _column(head: str, values: NDArray[Any], shown: Callable[[float | None], str] = text.number) -> Column:
-    """What is known of each client [N]."""
+    """A column with the values of each client [N]."""
     return head, [cell(value, shown) for value in values.tolist()]
 
 
@@ -184,7 +184,7 @@ def _before(
 
 
 def _shares_given(view: RunView, departure: LifecycleEvent) -> dict[int, float] | None:
-    """What each client gave the one that went, of the largest that it gave, by the last graph before."""
+    """The weight that each client gave the one that went, as a share of its largest, in the graph before."""
     times = view.graph_times
     before = int(np.searchsorted(times, departure.time_s, side="right")) - 1
     if before < 0:
@@ -319,7 +319,7 @@ def _whom(view: RunView) -> Iterator[Reason]:
 
 
 def _right_weight(view: RunView) -> NDArray[np.float64]:
-    """What share of its weight each client gave its true cluster when the worst one was up last."""
+    """The share of its weight that each client gave its true cluster, when the worst one was up last."""
     assert view.clusters is not None and view.measure is not None
     last_s = view.measure[1].of(view.worst_first[0]).times[-1]
     then = view.graph_times[: max(1, np.searchsorted(view.graph_times, last_s, "right"))][-1]
@@ -337,7 +337,7 @@ def _others(clusters: NDArray[np.int64], values: NDArray[np.float64] | None = No
 
 
 def _measured(view: RunView, last: NDArray[np.float64], began_s: NDArray[np.float64]) -> Iterator[Reason]:
-    """What was measured of its model at other times, of its cluster, and of its models without the others."""
+    """Reasons by measures of its model at other times, of its cluster, and of its models without others."""
     assert view.measure is not None
     measure, panel = view.measure
     reason = partial(Reason, shown=measure.text, in_unit=True)

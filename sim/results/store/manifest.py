@@ -32,13 +32,13 @@ class Manifest:
 
     @classmethod
     def of(cls, folder: Path, names: Iterable[str]) -> Self:
-        """That of the files of these names as they are now, as far as they are there. Raises OSError."""
+        """The manifest of the files of these names as they are now, if they are there. Raises OSError."""
         files = {name: folder / name for name in names}
         return cls(folder, {name: _entry(file) for name, file in files.items() if os.path.isfile(file)})
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The one that was written into a folder. UserError."""
+        """The manifest that was written into a folder. UserError."""
         file = folder / MANIFEST
         if not os.path.lexists(file):
             raise UserError(

@@ -22,7 +22,7 @@ MANIFEST = "checksums.json"
 READS = "reads.log"
 CHECKPOINT = "checkpoint.pt"
 CELL = "cell.json"
-"""Of a run of a sweep: which one it is, and by which version of coterie."""
+"""The mark of a sweep's run: which one it is, and by which version of coterie."""
 PROGRESS = "progress.json"
 """How far a run is, while it goes on."""
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")

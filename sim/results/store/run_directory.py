@@ -125,7 +125,7 @@ class RunDirectory:
             self._write("coalitions", coalitions)
 
     def write_parent(self, rows: pa.Table) -> None:
-        """Of a fork: measurements of its parent."""
+        """The measurements of a fork's parent."""
         self._write("parent", rows)
 
     def keep_events(self, trace: Trace) -> None:

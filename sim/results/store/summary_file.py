@@ -43,7 +43,7 @@ class _Extreme(_Table):
 
 
 class _Help(_Table):
-    """What peers have helped, against training alone."""
+    """How much peers have helped, compared with training alone."""
 
     better: int
     worse: int
@@ -161,7 +161,7 @@ class _Summary(_Table):
 
 
 SUMMARY_KEYS = tuple(sorted(_Summary.__required_keys__))
-"""What every summary has."""
+"""The keys that every summary has."""
 _KNOWN = TypeAdapter(_Summary)
 
 

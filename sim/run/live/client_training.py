@@ -114,7 +114,7 @@ class DeviceCompute(Compute):
         return self._duration_s(self.batch_size, training=True)
 
     def change_learning_rate(self, rate: float) -> None:
-        """That of every training which ends from now on, where neither method nor schedule says another."""
+        """Set the rate of trainings that end from now on, where neither method nor schedule says another."""
         self.learning_rate = rate
 
     def forget(self) -> None:
@@ -180,7 +180,7 @@ class DeviceCompute(Compute):
         return trained
 
     def _training(self, on: Samples, weights: Any) -> tuple[Train, Vector | None]:
-        """What trains on certain samples, and their weights. ValueError for samples that it cannot be."""
+        """The training operation for these samples, and their weights. ValueError for unsuitable samples."""
         if on != "batch" and not isinstance(on, Batch):
             raise ValueError(f'training is on "batch", or on a batch that batch() returned, not on {on!r}')
         sampler = self._draws.sampler(on, training=True)

@@ -37,7 +37,7 @@ class Draws:
         self.augmented = BatchSampler(
             engine.data.train, self.batch_size, kind, settings.augmentation, settings.views
         )
-        """Of what is trained on."""
+        """Draws the batches for training; `_plain` those for all else."""
         self._plain = replace(self.augmented, augmentation=None)
         self.keys = {purpose: engine.draw_key(client, purpose) for purpose in PURPOSES}
         self.drawn = dict.fromkeys(PURPOSES, 0)

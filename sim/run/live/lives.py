@@ -74,13 +74,13 @@ class Life(Generic[A]):
         return _late(actor)
 
     def set_up(self) -> None:
-        """It comes up, and its device."""
+        """Bring the actor up, and its device."""
         self.up = True
         if self.compute is not None:
             self.compute.device.set_up()
 
     def set_down(self, now_s: float) -> None:
-        """Its device goes down with all its jobs; unless it returns with what it had, nothing of it stays."""
+        """Take its device down with all its jobs; unless it returns with what it had, nothing of it stays."""
         if self.compute is not None:
             self.compute.device.set_down()
         if next((state for time_s, state in self.returns if time_s >= now_s), self.later) != "keep":
@@ -137,7 +137,7 @@ class ClientLife(Life[Client]):
 
     @property
     def work(self) -> Work:
-        """What it has done until now."""
+        """The client's work until now."""
         return Work.of(self.compute, self.bytes_sent())
 
     @property
@@ -151,7 +151,7 @@ class ClientLife(Life[Client]):
 
     @property
     def device(self) -> Device:
-        """What it computes on."""
+        """The device that the client computes on."""
         return self.compute.device
 
 

@@ -42,10 +42,10 @@ class Simulation:
         self.clients: list[ClientLife] = []
         self.servers: list[ServerLife] = []
         self.networks: list[tuple[float, NetworkModel]] = []
-        """What the network becomes, and when (seconds)."""
+        """The networks that follow at changes, each with its time (seconds)."""
         self.settings = scenario.protocol.settings
         self.all_settings: list[tuple[float, ProtocolSettings]] = []
-        """What these become, and when (seconds)."""
+        """The settings that follow at changes, each with its time (seconds)."""
         self.staying: frozenset[tuple[int, float]] = frozenset()
         """Client and time (seconds) of those `events` that do not happen."""
         self.clusters: tuple[int, ...] | None = None
@@ -178,7 +178,7 @@ class Simulation:
         self._watch(life)
 
     def _watch(self, life: Life[A]) -> None:
-        """What a client does must end; a server may wait for ever."""
+        """Have a client's task watched, as it must end; a server's may wait for ever."""
         status = _actor(life).status
         if isinstance(life, ClientLife):
             assert status.main_task is not None
@@ -325,7 +325,7 @@ class Simulation:
         }
 
     def intervals(self) -> list[tuple[str, float, float, str]]:
-        """What each device did, those of servers last: (actor, start, end, "busy" or "down"), in seconds."""
+        """Intervals of all devices, servers' last: (actor, start, end, "busy" or "down"), in seconds."""
         return [
             (life.name, start, end, state)
             for life in self.lives

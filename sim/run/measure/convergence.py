@@ -7,7 +7,7 @@ from sim.scenario.sections.run import Convergence
 
 
 class Plateau:
-    """What clients have reached, and since when nothing better.
+    """The best that each client has reached, and since when; `reached` says whether all have converged.
 
     A client has become better if it beats its best by more than the tolerance. Who goes and comes back begins
     anew.

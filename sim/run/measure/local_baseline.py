@@ -10,7 +10,7 @@ from sim.run.live.simulation import Simulation
 
 
 def train_alone(simulation: Simulation) -> dict[str, float]:
-    """What each client is judged by of each client trained on nothing but its own data, by its name.
+    """The measure of each client's model trained on nothing but its own data, by the client's name.
 
     It starts from the same parameters and takes as many steps as it took in the simulation, with the same
     batches and optimizer; when it takes them does not matter, so no world is needed. Clients that took no

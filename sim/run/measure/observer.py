@@ -67,7 +67,7 @@ class Observer:
         metrics = metrics_of(scenario.data.task, scenario.run.metrics or (), objective)
         self.evaluated = [metric.name for metric in metrics]
         self.measure = measure_called(self.evaluated[0])
-        """What a client's model is judged by."""
+        """The measure that clients' models are judged by."""
         higher = self.measure.higher_is_better
         self._plateau = None if rule is None else Plateau(rule, higher_is_better=higher)
         self._evaluated_s = -1.0
@@ -75,9 +75,9 @@ class Observer:
         self._evaluations = 0
 
     def of_actor(self, actor: str) -> Callable[[str, float], None]:
-        """What an actor reports to, by name and value: `iterations` is a count, of all else the mean counts.
+        """The function that an actor reports to, by name and value: `iterations` a count, all else averaged.
 
-        What is returned raises ValueError for a name that the observer itself uses.
+        It raises ValueError for a name that the observer itself uses.
         """
         sums, reported = self._reports.setdefault(actor, {}), self._reported  # of all its lives
 

@@ -26,10 +26,10 @@ def metric_of(metric: str, model: str) -> str:
 def evaluated_models(
     clients: Sequence[ClientLife], supervisor: Supervisor, *, predict: bool
 ) -> list[Mapping[str, Ensemble]] | None:
-    """What of each client is measured, the first before all; None if it is the one model of each.
+    """The models or ensembles of each client to measure, by name, the one to judge by first.
 
-    It is, too, if its `evaluated()` fails. predict: whether models predict anything that can be averaged, as
-    points of quadratic data do not.
+    None if it is the one model of each; that also stands in where a client's `evaluated()` fails. predict:
+    whether models predict anything that can be averaged, as points of quadratic data do not.
     """
 
     def named_by(client: ClientLife) -> Mapping[str, Ensemble] | None:

@@ -109,7 +109,7 @@ def _of_the_models(
 
 
 def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
-    """Of those that are up at the end: who is with whom, who benefits from whom, and at which losses.
+    """The coalitions of clients that are up at the end, who benefits from whom, and at which losses.
 
     None for methods that form no coalitions.
     """
@@ -136,7 +136,7 @@ def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
 
 
 def _models(simulation: Simulation, up: Sequence[str]) -> dict[str, dict[str, float | None]] | None:
-    """Of each model that clients have by name, what is measured; None where they have one each."""
+    """The measures of each model that clients have, by the model's name; None where they have one each."""
     observer = simulation.observer
     if not observer.models:
         return None

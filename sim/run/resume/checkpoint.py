@@ -83,7 +83,7 @@ class Checkpoint:
             os.close(descriptor)
 
     def _checksum(self) -> int:
-        """Of all that it says and holds: what torch reads is not checked by it."""
+        """CRC-32 of all that the checkpoint says and holds: torch does not check what it reads."""
         said = {name: value for name, value in vars(self).items() if name != "rows"}
         checksum = zlib.crc32(repr(sorted(said.items())).encode())
         for width, there in sorted(self.rows.items()):
@@ -127,7 +127,7 @@ class Checkpoint:
 
     @classmethod
     def _opened(cls, file: Path) -> tuple[Checkpoint, int]:
-        """What a file seems to be, with the checksum that it should have: the numbers are not read yet."""
+        """The checkpoint that a file seems to hold, and the checksum it should have; reads no numbers."""
         try:
             if not file.is_file():  # reading from a pipe waits for ever
                 raise ValueError("must be a regular file")

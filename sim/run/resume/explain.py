@@ -90,7 +90,7 @@ def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str
 
 
 def _whereabouts(client: ClientLife, actor: Client) -> str:
-    """What it does and waits for; of one that trains no more, that, and since when."""
+    """What a client does and waits for; for one that trains no more, since when."""
     if client.compute.spent_s is None:
         trains = "trains; " if client.device.state == BUSY else ""
         return trains + actor.status.whereabouts("its own device, a timer or the like")

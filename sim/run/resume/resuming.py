@@ -48,13 +48,13 @@ class ResumableRun:
     attempts: tuple[Path, ...] = ()
     """All that killed processes left hidden of it, several where one was killed that went on with it."""
     damaged: tuple[str, ...] = ()
-    """What there is to say of checkpoints from which it cannot go on."""
+    """Damaged checkpoints from which it cannot go on: a line for each."""
     cut_short: Path | None = None
-    """Its results until it was interrupted, which are replaced."""
+    """The folder of an interrupted run's results, which are replaced."""
 
     @classmethod
     def find(cls, path: Path, fork_s: float | None = None) -> ResumableRun:
-        """That of a results directory, also of one that a killed process left hidden. UserError."""
+        """The run of a results directory, also of one that a killed process left hidden. UserError."""
         folders = folders_of(path)
         # Who was killed while it wrote its results has not finished, whatever its summary says.
         results = None if HIDDEN.fullmatch(folders[0].name) else folders[0]
@@ -92,7 +92,7 @@ class ResumableRun:
         *,
         code: bool = True,
     ) -> Scenario:
-        """What it ran, with changes as after `--set` and `--unset`, and entries of another file. UserError.
+        """The scenario it ran, changed as by `--set` and `--unset`, with entries of another file. UserError.
 
         In a fork, what can change in a running world is one `[[change]]` at its moment.
         """
@@ -167,19 +167,19 @@ class ResumableRun:
                 raise UserError(f"{self.path} goes on from {self.time_s:g} s: --until must be later")
 
     def differences(self, simulation: Simulation) -> list[str]:
-        """What is other than when it was run, and would change its numbers."""
+        """What has changed since it was run and would change its numbers, a line each."""
         before = self.provenance.made_by if self.checkpoint is None else self.checkpoint.made_by
         return changed(before, made_by(simulation.scenario, simulation.engine.device))
 
     @property
     def name(self) -> str:
-        """That of its results, also of those that it has not yet."""
+        """The name of the run's results directory, also if that is not there yet."""
         hidden = HIDDEN.fullmatch(self.path.name)
         return self.path.name if hidden is None else hidden["name"]
 
     @property
     def provenance(self) -> Provenance:
-        """What was known of it from its start."""
+        """What was known of the run from its start."""
         return Provenance.of(self.path)
 
     def replay(self, simulation: Simulation, log: Path) -> None:
@@ -263,7 +263,7 @@ class Provenance(BaseModel):
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """That of a run; of one that was killed nothing is known if it is damaged. UserError."""
+        """The provenance of a run; an empty one if it is damaged in a run that was killed. UserError."""
         directory = RunDirectory.found(folder)
         try:
             return cls.model_validate(directory.provenance())
@@ -274,7 +274,7 @@ class Provenance(BaseModel):
 
 
 def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
-    """What of that on which the numbers of a run hang was another one before, in words."""
+    """What the numbers of a run depend on and is different now from before, a line each."""
     if before is None:
         return ["which code and libraries it was run with is not known"]
     return [

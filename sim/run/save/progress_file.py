@@ -34,7 +34,7 @@ class Note(BaseModel):
 
     @classmethod
     def of(cls, progress: Progress, curve: list[tuple[float, float]]) -> Self:
-        """What there is to note; numbers that are none are left out."""
+        """The progress to note; numbers that are not finite are left out."""
         shares = [share for share in progress.shares if share is not None]
         return cls(
             phase=progress.phase,
@@ -49,7 +49,7 @@ class Note(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """That of a run that goes on in this folder. UserError."""
+        """The progress of a run that goes on in this folder. UserError."""
         return InputFile("", folder / PROGRESS).parsed(cls.model_validate_json, "what a run notes")
 
     def write(self, folder: Path) -> None:

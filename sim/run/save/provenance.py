@@ -41,7 +41,7 @@ def provenance(device: str) -> dict[str, Any]:
 
 
 def made_by(scenario: Scenario, device: torch.device) -> dict[str, str]:
-    """What the numbers of a run hang on beside its scenario, by its name."""
+    """What the numbers of a run depend on besides its scenario, by name."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     own = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
     return {

@@ -186,7 +186,7 @@ class _Builder:
             )
 
     def _views(self, up: list[str]) -> ViewOf:
-        """What makes each actor's view of the others."""
+        """The function that makes each actor's view of the others."""
         if self.scenario.protocol.alone:  # nobody to learn of, nor to be told by a service
             return lambda name, neighbours: AnnouncedView(name, ())
         return self.scenario.network.membership.views(

@@ -45,7 +45,7 @@ class Learning:
 
     @property
     def device(self) -> torch.device:
-        """What the clients are computed on."""
+        """The device that the clients are computed on."""
         return self.data.train.x.device
 
     @property

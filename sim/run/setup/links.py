@@ -13,9 +13,9 @@ Names = Mapping[str, tuple[str, ...]]
 def links_among(
     scenario: Scenario, names: Sequence[str], servers: Sequence[ServerPlan]
 ) -> tuple[Names, Mapping[str, Links]]:
-    """Those that each client and server has a link with, by name, and what else is said of these links.
+    """The peers that each client and server has a link with, by name, and what else is said of these links.
 
-    A client's only one may be to its server. UserError for a topology that is impossible.
+    A client's only peer may be its server. UserError for a topology that is impossible.
     """
     if scenario.protocol.alone:
         return dict.fromkeys(names, ()), {}

@@ -12,7 +12,7 @@ from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DevicesOfClients
 
 NUMBER_BYTES = 4
-"""Of a float32."""
+"""The size of a float32, in bytes."""
 
 
 def require_room(scenario: Scenario, each: Sequence[LearningSettings], device: torch.device) -> None:
@@ -64,12 +64,12 @@ def require_room_on_device(devices: DevicesOfClients, client: int, learning: Lea
 
 
 def models_bytes(each: Sequence[LearningSettings]) -> int:
-    """What the clients' models and their optimizers take."""
+    """Bytes that the clients' models and their optimizers take."""
     return sum(_held_bytes(learning) for learning in each)
 
 
 def own_bytes(scenario: Scenario, each: Sequence[LearningSettings]) -> int:
-    """What the method keeps besides its clients' models, such as a server's."""
+    """Bytes that the method keeps besides its clients' models, such as a server's."""
     largest = max(learning.architecture.numel for learning in each)
     return NUMBER_BYTES * scenario.protocol.settings.own_numbers(largest, len(each))
 
@@ -81,12 +81,12 @@ def _memory_bytes(device: torch.device) -> int:
 
 
 def _held_bytes(learning: LearningSettings) -> int:
-    """What a client keeps between its training steps."""
+    """Bytes that a client keeps between its training steps."""
     return NUMBER_BYTES * learning.architecture.numel * (1 + learning.optimizer.slots)
 
 
 def _step_bytes(learning: LearningSettings) -> int:
-    """What a client needs in a training step, without activations."""
+    """Bytes that a client needs in a training step, without activations."""
     batch = learning.views * learning.batch_size * math.prod(learning.architecture.input_shape)
     return _held_bytes(learning) + NUMBER_BYTES * (learning.architecture.numel + batch)
 

@@ -63,7 +63,7 @@ class Change(Settings):
     training: ChangedTraining | None = None
     """How clients train from then on."""
     churn: ChangedChurn | None = None
-    """Who stays."""
+    """Clients that stay although they would leave or crash."""
     protocol: Annotated[dict[str, Any], _SETTINGS] | None = None
     """Settings of the protocol, those that it allows to change: how all clients go on, and its servers."""
 

@@ -44,7 +44,7 @@ class DeviceClass(Settings):
     """A kind of device that some clients have; what it does not state is as for all others."""
 
     name: Annotated[str, Field(min_length=1)]
-    """What it is called in messages."""
+    """Name of the class in messages."""
     share: Probability | None = None
     """Probability that a client has one; each client draws for itself."""
     clients: ClientList | None = None
@@ -128,7 +128,7 @@ class Devices(Settings):
         return self
 
     def _require_bounded(self) -> None:
-        """What multiplies, of one client or at one time, must leave seconds that are numbers."""
+        """SettingError for factors that multiply, of one client or at one time, to durations out of range."""
         for client, overrides in self.overrides.items():
             factor = prod(override.slowdown or 1.0 for override in overrides)
             if not FACTOR_MIN <= factor <= FACTOR_MAX:
@@ -146,7 +146,7 @@ class Devices(Settings):
 
     @cached_property
     def overrides(self) -> dict[int, list[DeviceOverride]]:
-        """What is overridden, by client."""
+        """The overrides of each client that has any, by client."""
         found: dict[int, list[DeviceOverride]] = {}
         for override in self.override:
             for client in dict.fromkeys(override.clients):

@@ -128,7 +128,7 @@ class Network(Settings):
         return self
 
     def of_class(self, place: int | None, key: str) -> Any:
-        """What `key` is on the connections of class number `place`; None: on those of no class."""
+        """The value of `key` for the connections of class number `place`; None: for those of no class."""
         stated = None if place is None else getattr(self.classes[place], key)
         return getattr(self, key) if stated is None else stated
 
@@ -168,7 +168,7 @@ class Network(Settings):
         yield from of_servers
 
     def about_servers(self) -> Iterator[SettingError]:
-        """What must not be stated in a network without servers.
+        """Errors about what must not be stated in a network without servers.
 
         Lists that hold clients as well may stay, so that methods with and without servers share a world.
         Whether there are servers is known when the world is built.
@@ -211,7 +211,7 @@ class Network(Settings):
         return ConnectionClass(link, group_of, where)
 
     def _link(self, number: int | None, participants: Participants) -> ConnectionModel:
-        """What the connections of class `number` are like; None: those of no class."""
+        """The model of the connections of class `number`; None: of those of no class."""
         reliable = self.of_class(number, "link") == "reliable"
         key = "network.latency" if number is None else f"network.class.{number}.latency"
         return ConnectionModel(

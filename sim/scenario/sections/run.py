@@ -40,7 +40,7 @@ class ClientBudget(Settings):
 
     @property
     def limit(self) -> float:
-        """Its value: a number of steps or samples, seconds, or bytes."""
+        """The value of the stated key: a number of steps or samples, seconds, or bytes."""
         limit: float = getattr(self, self.kind)
         return limit
 

@@ -59,18 +59,18 @@ class Case(Settings):
     """One value of an axis whose values take several keys."""
 
     name: _Name
-    """What it is called in tables and pictures; a number where it has a place on a scale."""
+    """The case's name in tables and pictures; a number where it has a place on a scale."""
     axis: str = "case"
-    """Of which axis it is a value."""
+    """The axis that it is a value of."""
     set: tuple[str, ...] = ()
-    """What it states, each as after `--set`: ``"network.loss=0.1"``."""
+    """The keys that it states, each as after `--set`: ``"network.loss=0.1"``."""
     unset: tuple[str, ...] = ()
     """Keys that it takes out of the file."""
     without: tuple[str, ...] = ()
     """Axes that are left out for it, as they can change nothing: it is run with the first value of each."""
     excluded: tuple[NonNegativeInt, ...] = ()
-    """To whose device or life this happens. They do not count when the case is compared, nor in what it is
-    held against, so that one sees what it does to the others."""
+    """Clients whose devices or lives the case changes. They do not count when the case is compared, nor in
+    what it is compared with, so that one sees what it does to the others."""
 
     @model_validator(mode="before")
     @classmethod
@@ -86,7 +86,7 @@ class Axes(Settings):
     seeds: Seeds | None = None
     """How many seeds, counted from run.seed, or a list of them; by default run.seed alone."""
     set: tuple[str, ...] = ()
-    """What is stated in all runs, each as after `--set`."""
+    """The keys that all runs state, each as after `--set`."""
     grid: _Lists = Field(default_factory=dict)
     """Lists of values by key: ``"network.loss" = [0, 0.1]``. Every combination is run."""
     zip: _Lists = Field(default_factory=dict)
@@ -117,7 +117,7 @@ class Comparing(Settings):
     by: str | None = None
     """The axis to draw along."""
     baseline: str | None = None
-    """What the others are held against, a value of an axis: ``"protocol=local"``."""
+    """The value of an axis that the others are compared with: ``"protocol=local"``."""
     metrics: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """What is compared: measured metrics by name, and numbers of the summary by their path."""
     target: PositiveFloat | None = None
@@ -138,7 +138,7 @@ class Sweep(Axes):
     """Whether runs go on from the first run of their seed with the same past: results are the same, and what
     they share is computed once."""
     labels: _Labels = Field(default_factory=dict)
-    """What keys are called in tables and pictures: ``"network.loss" = "messages lost"``."""
+    """Labels of keys in tables and pictures: ``"network.loss" = "messages lost"``."""
     compare: Comparing = Comparing()
     """How it is compared."""
 

@@ -60,8 +60,8 @@ class Training(Settings):
     momentum: ShareBelowOne = 0.0
     """Momentum of sgd."""
     dampening: ShareBelowOne = 0.0
-    """Of sgd with momentum: the velocity takes 1 - dampening of each gradient but the first, which it takes
-    whole; with as much as the momentum it is a mean of the gradients that begins at full size."""
+    """Dampening of sgd's momentum: the velocity takes 1 - dampening of each gradient but the first, which it
+    takes whole; with as much as the momentum it is a mean of the gradients that begins at full size."""
     nesterov: bool = False
     """Nesterov's momentum, for sgd with momentum."""
     weight_decay: Weight = 0.0

@@ -77,7 +77,7 @@ def kept_up(
 def possible_for(
     kind: Kind, time_s: float, clients: Iterable[int], events: Iterable[ChurnEvent]
 ) -> list[int]:
-    """Those of `clients` to which `kind` can happen at `time_s`, given the events before.
+    """The clients among `clients` to which `kind` can happen at `time_s`, given the events before.
 
     Clients with an event at `time_s` or later are left out, since this event might make that one impossible.
     A join is possible for clients without any event.

@@ -144,7 +144,7 @@ class MeasuredSlowTimes(SlowTimes):
 
     @cached_property
     def trace(self) -> Trace:
-        """What the file says. UserError."""
+        """The slowdown factors over time, as the file has them. UserError."""
         source = InputFile("devices.measured.file", Path(self.file))
         rows = source.table("time_s", "factor")
         if len(rows) < 2:

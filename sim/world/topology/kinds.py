@@ -102,7 +102,7 @@ class RandomGraph(Undirected):
     """A topology whose graph is drawn until one is connected."""
 
     remedy: ClassVar[str]
-    """What it needs to be connected."""
+    """What the graph needs to be connected, in words for the error."""
 
     @abstractmethod
     def draw(self, n: int, seed: int) -> nx.Graph:

@@ -47,7 +47,7 @@ class Trial:
 
     @property
     def device(self) -> torch.device:
-        """What it is computed on."""
+        """The device that the step is computed on."""
         return self.sampler.subset.x.device
 
     def fastest_backend(self) -> str:
@@ -73,7 +73,7 @@ class Trial:
         return _remembered[identity]
 
     def step(self, backend: str) -> Callable[[], object]:
-        """What does the step by one backend, with as many clients as are measured."""
+        """A function that does the step by one backend, with as many clients as are measured."""
         kernel = Kernel(self.architecture, self.objective, backend, self.precision)
         sampler, subset, numbers = self.sampler, self.sampler.subset, np.arange(self.clients_measured)
         # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.

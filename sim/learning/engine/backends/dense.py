@@ -115,8 +115,8 @@ class DenseChain(Backend):
     def _backward(
         self, parts: Parts, x: Tensor, y: Tensor, weights: Tensor | None
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Of the last layer first: its place, and the gradients of the SUM of the losses of a batch with
-        respect to its weights and biases. A layer may be changed as soon as it is there.
+        """The layers, last one first: place, and gradients of the SUM of the losses of a batch with respect
+        to its weights and biases. A layer may be changed as soon as it is there.
         """
         *inputs, scores = self._forward(parts, x)
         clients, batch = y.shape

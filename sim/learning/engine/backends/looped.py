@@ -82,7 +82,7 @@ class Looped(Backend):
 
 
 def _targets(y: Tensor, weights: Tensor | None) -> list[tuple[Tensor, ...]]:
-    """Of each client: its targets, and the weights of its samples where there are any."""
+    """Each client's targets, with the weights of its samples where there are any."""
     return list(zip(y, strict=True)) if weights is None else list(zip(y, weights, strict=True))
 
 

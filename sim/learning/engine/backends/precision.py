@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
-"""Of the factors of matrix products and convolutions: 24, 11 or 8 significant bits."""
+"""Precisions of the factors of matrix products and convolutions: 24, 11 or 8 significant bits."""
 
 _AS_IT_IS = nullcontext()
 

@@ -57,7 +57,7 @@ class BatchOperation(Operation):
         return [slice(first, first + _SAMPLES_AT_ONCE) for first in firsts]
 
     def losses(self, params: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
-        """Of each sample, its weight times its loss, [N, B]."""
+        """The loss of each sample times its weight, [N, B]."""
         found = [self.kernel.losses_of_each(params, x[:, piece], y[:, piece]) for piece in self.pieces()]
         losses = torch.cat(found, dim=1)
         return losses if weights is None else losses.mul_(weights)

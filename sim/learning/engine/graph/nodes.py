@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 LEVELS_PER_PHASE = 1 << 16
-"""Levels from one job to the next: more than the longest chain of arithmetic between two jobs has."""
+"""The levels of jobs are multiples of this: it exceeds any chain of arithmetic between two jobs."""
 
 
 class GraphNode:
@@ -27,8 +27,8 @@ class GraphNode:
         self.group = group
         self.inputs = inputs
         self.payload = payload
-        # One more than that of the deepest pending input: nodes of a level do not need each other. That of
-        # jobs is rounded up to the next phase: so they share a call, whatever arithmetic comes before each.
+        # One more than the deepest pending input's level: nodes of a level do not need each other. A job's is
+        # rounded up to the next phase: so jobs share a call, whatever arithmetic comes before each.
         level: int = 0
         for slot in inputs:
             node = slot.node

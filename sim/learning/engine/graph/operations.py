@@ -58,7 +58,7 @@ class Operation(ABC):
 
     @property
     def subject(self) -> str:
-        """What is computed; for messages."""
+        """What is computed, in words for messages."""
         return f"a call of {type(self).__name__}"
 
     def rows_at_once(self) -> int:
@@ -317,14 +317,14 @@ class Train(Operation):
 
 
 def _first_rows(nodes: list[GraphNode], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
-    """Of each node, the rows of as many inputs as it has factors; in one list."""
+    """The rows of each node's first inputs, as many as it has factors; all in one list."""
     return [
         slot.row for node, terms in zip(nodes, factors, strict=True) for slot in node.inputs[: len(terms)]
     ]
 
 
 def _payloads(nodes: list[GraphNode]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
-    """Of training nodes: the jobs, and the factors of what they start from."""
+    """The jobs of training nodes, and the factors of the vectors that they start from."""
     jobs, starts = zip(*[node.payload for node in nodes], strict=True)
     return list(jobs), list(starts)
 

@@ -11,7 +11,7 @@ from sim.learning.engine.vector_pool import to_device
 
 
 class Rates:
-    """Of N jobs. as_number: where all are equal, as nearly always, a number will do, which nobody moves."""
+    """Learning rates of N jobs. as_number: a float where all are equal, which need not go to the device."""
 
     def __init__(self, jobs: Sequence[TrainJob], device: torch.device, *, as_number: bool) -> None:
         self._given = [job.learning_rate for job in jobs]
@@ -20,7 +20,7 @@ class Rates:
         self._whole = None if tuple in map(type, self._given) else self._column(0, len(jobs))
 
     def of_step(self, step: int, active: int) -> float | Tensor:
-        """Those of the first `active` jobs in a step: a number for all, or [active, 1] of float32."""
+        """The rates of the first `active` jobs in a step: a number for all, or [active, 1] of float32."""
         whole = self._whole
         if whole is None:
             return self._column(step, active)

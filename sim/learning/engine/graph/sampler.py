@@ -1,4 +1,4 @@
-"""What training, gradients and losses ask for: a client's jobs, and how they draw their samples."""
+"""The jobs of clients for training, gradients and losses, and how they draw their samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ _CUDA_CHUNK_BYTES = 256 * 2**20  # enough work to hide what it costs to launch i
 
 
 class TrainJob(NamedTuple):
-    """What a client asks for, besides the operation and the vectors."""
+    """Payload of a training node: what a client asks for, besides the operation and the vectors."""
 
     client: int
     key: int
     first_step: int
     steps: int
     learning_rate: float | tuple[float, ...]
-    """Of all steps, or of each."""
+    """One rate for all steps, or one for each."""
     steps_done: int  # by this optimizer state, for Adam's bias correction
     strengths: tuple[Factor, ...]
 
@@ -122,7 +122,7 @@ class BatchSampler:
         return self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape), y
 
     def weights(self, batches: Batches, step: int, weights: Tensor) -> Tensor:
-        """Those of the samples of batch number `step`, [M, B], for its first M jobs.
+        """The weights of the samples of batch number `step`, [M, B], for its first M jobs.
 
         weights: of all samples of each job's client, [M, most samples].
         """

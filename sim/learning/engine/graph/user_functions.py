@@ -202,12 +202,12 @@ class Prepared:
     operation: Apply
     pools: tuple[VectorPool, ...]
     handles: tuple[tuple[Callable[[Engine, int, Slot], Vector], int], ...]
-    """What makes a handle of each result's slot, and its width."""
+    """For each result, the function that makes a handle of its slot, and its width."""
     is_tuple: bool
 
 
 Signature = tuple[Any, ...]
-"""What tells the shapes of arguments apart: a width, a width and a type, NUMBER or SCALAR for each."""
+"""A key for the shapes of arguments: a width, a width and a type, NUMBER or SCALAR for each."""
 
 
 class Functions:

@@ -203,7 +203,7 @@ class ReplayedReadLog(ReadLog):
         return self._failed(f"read number {self.count:,} of the log is not {wanted}, which is asked for")
 
     def _failed(self, problem: str) -> ReplayError:
-        """Who asked may be an actor, whose errors end nobody else."""
+        """The error to raise; noted, too, since who reads may be an actor, whose errors end nobody else."""
         self.failure = self.failure or ReplayError(problem)
         return self.failure
 

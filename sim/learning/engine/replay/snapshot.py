@@ -14,7 +14,7 @@ from sim.learning.engine.vector_pool import index_tensor
 
 
 class Stored(NamedTuple):
-    """What a pool holds: which rows are free, in order, and the numbers of the others, [rows, width]."""
+    """The content of a pool: which rows are free, in order, and the numbers of the others, [rows, width]."""
 
     free: Tensor
     rows: Tensor
@@ -39,7 +39,7 @@ def start_replay(engine: Engine, read_log: ReplayedReadLog) -> None:
 
 
 def stored(engine: Engine) -> dict[int, Stored]:
-    """What somebody holds, by the width of the pool."""
+    """The content of all pools, by their width: the rows that somebody holds."""
     return {
         width: Stored(torch.from_numpy(pool.free), pool.gather(pool.held).cpu())
         for width, pool in engine.pools.items()

@@ -98,7 +98,7 @@ def _lenet(input_shape: Shape, features: int) -> nn.Module:
     """
 
     def last(size: int) -> int:
-        """Of the last feature maps."""
+        """Side of the last feature maps, in pixels, for an image's side."""
         return ((size - 4) // 2 - 4) // 2
 
     channels, height, width = input_shape
@@ -124,7 +124,7 @@ def _alexnet(input_shape: Shape, features: int) -> nn.Module:
     channels, height, width = input_shape
 
     def last(size: int) -> int:
-        """Of the last feature maps: behind a stride of 2 and two poolings."""
+        """Side of the last feature maps, in pixels: behind a stride of 2 and two poolings."""
         return (((size + 1) // 2 - 1) // 2 - 1) // 2
 
     return nn.Sequential(
