@@ -10,7 +10,7 @@ from pathlib import Path
 
 PRODUCT = Path(__file__).parents[2]
 """The folder that this coterie is imported from."""
-OURS = ("actors", "protocols", "sim")
+OURS = ("actors", "protocols", "sim", "coterie")
 """The packages of coterie."""
 INSTALLED = ("site-packages", "dist-packages")
 """Names of the folders that packages are installed in."""

@@ -7,6 +7,9 @@ a file (``my_file.py:Class``).
 
 import ast
 import importlib
+import inspect
+import linecache
+import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
@@ -15,6 +18,7 @@ import protocols
 from actors.nearest import did_you_mean
 from sim.errors import UserError, one_line
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
+from sim.plugins.source_files import SourceFiles, beside
 from sim.scenario.protocol_errors import require_sound
 from sim.scenario.refusals import show
 
@@ -25,6 +29,7 @@ _FOLDER = Path(protocols.__path__[0])
 ROOMS = ("decentralized", "federated", "federated_async", "federated_parts")
 """Folders of protocols with a file for each method."""
 _KEY = "protocol.name"
+_CELL = "notebook_cell.py"  # what the file is called that results keep of a class that was written in none
 
 
 @cache  # a sweep reads hundreds of scenarios
@@ -70,6 +75,31 @@ def load_protocol(name: str, folder: Path | None = None, *, code: bool = True) -
     plugin = load_plugin(_KEY, name, folder, code=code, instead=instead, is_one=_is_protocol, kind=kind)
     require_sound(plugin.found)
     return plugin
+
+
+def given_protocol(method: "type[Client]") -> Plugin:
+    """A protocol that is given as a class, and the files that it is written in.
+
+    Of a class that was written in a notebook it is the source of its cell, if that is known.
+    Raises UserError.
+    """
+    if not _is_protocol(method):
+        raise UserError(f"{_KEY} = {method!r}: must be a class derived from Client")
+    require_sound(method)
+    if method.__module__.partition(".")[0] == _FOLDER.name:
+        name = next((each for each in list_protocols() if _known(each) is method), None)
+        if name is not None:
+            return Plugin(_KEY, name, method, None, None)
+    written = [value.__code__.co_filename for value in vars(method).values() if inspect.isfunction(value)]
+    place = written[0] if written else "?"
+    file = Path(place).absolute()
+    if os.path.isfile(file):
+        sources = beside(file)
+    else:
+        file = file.with_name(_CELL)
+        source = "".join(linecache.getlines(place)) or f"# The source of {method.__name__} is not known.\n"
+        sources = SourceFiles(file.parent, {_CELL: source.encode()})
+    return Plugin(_KEY, f"{file}:{method.__name__}", method, file, sources)
 
 
 def _known(name: str) -> "type[Client]":

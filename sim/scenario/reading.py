@@ -7,10 +7,10 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-import sim
 from actors.nearest import nearest
 from sim.errors import UserError, errors_about, one_line
 from sim.files.input_file import read_regular
+from sim.plugins.source_files import PRODUCT
 from sim.scenario.sections.run import NAME_BYTES_MAX
 
 _BYTES_MAX = 4 * 2**20  # a list of 100,000 clients with their places has half of it
@@ -37,9 +37,9 @@ def find_scenario(path: Path | str) -> Path:
 
 
 def scenario_files() -> list[Path]:
-    """Scenarios and studies in ./scenarios, and those beside coterie's source whose names are not there."""
+    """Scenarios and studies in ./scenarios, and those of coterie's own whose names are not there."""
     found: dict[str, Path] = {}
-    places = (Path("scenarios"), Path(sim.__path__[0]).parent / "scenarios")
+    places = (Path("scenarios"), PRODUCT / "coterie" / "scenarios")
     for folder in (each for place in places for each in (place, place / "studies")):
         for path in sorted(folder.glob("*.toml")):
             found.setdefault(path.stem, path)

@@ -3,6 +3,7 @@
 A scenario is TOML. Refused input raises UserError, whose lines name file, key, value and what is allowed.
 """
 
+import copy
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import tomli_w
 from pydantic import ValidationError
 
 from actors.settings.base import SettingError, Settings
@@ -23,7 +25,7 @@ from sim.scenario.key_path import places, put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
 from sim.scenario.plugin_tables import with_plugins
 from sim.scenario.protocol_errors import blaming
-from sim.scenario.protocol_lookup import load_protocol
+from sim.scenario.protocol_lookup import given_protocol, load_protocol
 from sim.scenario.reading import (
     contents_of,
     default_name,
@@ -130,6 +132,7 @@ def load_scenario(
     unset: Sequence[str] = (),
     more: Mapping[str, Any] = MappingProxyType({}),
     code: bool = True,
+    method: "type[Client] | None" = None,
 ) -> Scenario:
     """Read and validate a scenario, by its path or by the name of a known one.
 
@@ -137,21 +140,62 @@ def load_scenario(
     ``network.latency=20 ms`` needs no quotes. seed: instead of run.seed. unset: keys of the file that go
     before anything is overridden. more: contents that are added before that. Overriding protocol.name
     takes out what the file says for its own protocol alone; `Scenario.notices` says what that was. code:
-    execute the user's Python that it names; else it is refused. Raises UserError.
+    execute the user's Python that it names; else it is refused. method: a class in place of the protocol
+    that the file names. Raises UserError.
     """
     path = find_scenario(path)
     with errors_about(path):
         text = read_text(path)
         raw = parse_toml(text)
         add(raw, more)
-        if seed is not None:
-            overrides = [*overrides, f"{_SEED}={seed}"]
-        if (other := value_at(raw, "sweep.scenario")) is not None:
-            raise UserError(f"has no run of its own, but a sweep of {show(other)}: coterie sweep runs it")
-        named = value_at(raw, "protocol.name")
-        parts = _parts(_File(raw, overrides, unset), path, named, seed, code)
+        return _scenario(raw, path, overrides, seed, unset, code, method, question=first_comment(text))
+
+
+def load_contents(
+    contents: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    *,
+    unset: Sequence[str] = (),
+    method: "type[Client] | None" = None,
+) -> Scenario:
+    """As `load_scenario`, of what would stand in a file; `protocol.name` may be a class. UserError."""
+    raw = copy.deepcopy(dict(contents))
+    if isinstance(named := value_at(raw, "protocol.name"), type):
+        method = method or named
+        put(raw, "protocol.name", named.__name__)
+    try:
+        raw = parse_toml(tomli_w.dumps(raw))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the scenario holds what no file could: {error}") from None
+    return _scenario(raw, Path.cwd() / "scenario.toml", overrides, seed, unset, True, method)
+
+
+def _scenario(
+    raw: dict[str, Any],
+    path: Path,
+    overrides: Sequence[str],
+    seed: int | None,
+    unset: Sequence[str],
+    code: bool,
+    method: "type[Client] | None",
+    question: str = "",
+) -> Scenario:
+    """What the contents of a file come to, which lies at `path` or would."""
+    if seed is not None:
+        overrides = [*overrides, f"{_SEED}={seed}"]
+    if (other := value_at(raw, "sweep.scenario")) is not None:
+        raise UserError(f"has no run of its own, but a sweep of {show(other)}: coterie sweep runs it")
+    named, own = value_at(raw, "protocol.name"), None
+    if method is not None:
+        own = given_protocol(method)
+        put(raw, "protocol.name", own.name)
+    parts = _parts(_File(raw, overrides, unset), path, named, seed, code, own)
+    if own is not None and own.file is not None and not own.file.is_file():
+        said = f"{own.label} is written in a notebook: results keep its cell, and may not be run again by it"
+        parts["notices"] = (*parts["notices"], said)
     given = (*(f"--unset {key}" for key in unset), *overrides)
-    return Scenario(question=first_comment(text), path=path, overrides=given, **parts)
+    return Scenario(question=question, path=path, overrides=given, **parts)
 
 
 def sweep_alone(
@@ -236,8 +280,13 @@ class _File:
         return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))
 
 
-def _parts(file: _File, path: Path, named: Any, seed: int | None, code: bool) -> dict[str, Any]:
-    """The fields of a `Scenario`, made of the contents of its file. named: the protocol, without options."""
+def _parts(
+    file: _File, path: Path, named: Any, seed: int | None, code: bool, given: Plugin | None
+) -> dict[str, Any]:
+    """The fields of a `Scenario`, made of the contents of its file.
+
+    named: the protocol, without options. given: the one that was given as a class.
+    """
     raw, folder, notices = file.raw, path.parent, []
     if seed is not None:
         file.stated[_SEED] = "--seed"
@@ -250,7 +299,8 @@ def _parts(file: _File, path: Path, named: Any, seed: int | None, code: bool) ->
     _find_files(raw, folder)
     plugins, contents = with_plugins(raw, folder, file.validated, code=code)
     sections = file.validated(Sections, contents)
-    own = load_protocol(sections.protocol.name, folder, code=code)
+    name = sections.protocol.name
+    own = given if given and given.name == name else load_protocol(name, folder, code=code)
     method: type[Client] = own.found
     if typed != named and (gone := fit_to(method, raw, sections.network, file.stated)):
         plugins, contents = with_plugins(raw, folder, file.validated, code=code)

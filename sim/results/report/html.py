@@ -25,7 +25,7 @@ def document(view: RunView, sections: Sequence[Section]) -> str:
     return rendered_page(
         "report.html",
         view=view,
-        tiles=_tiles(view),
+        tiles=tiles(view),
         shown=failures[:MOST_FAILURES],
         failures=failures,
         sections=sections,
@@ -78,7 +78,7 @@ def _variables(colours: Mapping[str, str]) -> Markup:
 # --- what the page opens with -------------------------------------------------------------------------------
 
 
-def _tiles(view: RunView) -> list[tuple[str, str, str]]:
+def tiles(view: RunView) -> list[tuple[str, str, str]]:
     """The headline numbers that this run has, six at most: (label, value, note)."""
     tiles, accuracy, settled = [], view.get("accuracy") or {}, view.get("settled") or {}
     judged = view.get("measure") or "accuracy"

@@ -1,0 +1,42 @@
+"""Simulate decentralized collaborative learning, from a script or a notebook.
+
+    import coterie
+
+    run = coterie.run("quickstart", seed=2)
+    run.summary["accuracy"]["mean"], run.metrics, run.graph, run.report
+
+`run` runs a scenario, `load` reads the results of an earlier run, `resume` and `fork` go on with one. All
+that methods are written with is here, too: `from coterie import Client, Vector`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import protocols
+
+if TYPE_CHECKING:  # the same names for editors and type checkers
+    from coterie.runs import Run as Run
+    from coterie.runs import fork as fork
+    from coterie.runs import load as load
+    from coterie.runs import resume as resume
+    from coterie.runs import run as run
+    from protocols import *  # noqa: F403
+    from sim.errors import UserError as UserError
+
+_MODULES = {
+    **dict.fromkeys(("Run", "fork", "load", "resume", "run"), "coterie.runs"),
+    "UserError": "sim.errors",
+    **dict.fromkeys(protocols.__all__, "protocols"),
+}
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: torch, polars and plotly take seconds."""
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,199 @@
+"""Runs of scenarios from Python: `run`, `load`, `resume`, `fork`, and what they return."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from coterie import preview
+from protocols.framework.client import Client
+from sim.cli.console import ProgressLine, Terminal
+from sim.errors import UserError
+from sim.results.store.run_directory import RunDirectory
+from sim.results.store.validation import load_checked
+from sim.results.view import RunView
+from sim.run.resume.resuming import ResumableRun
+from sim.run.running import run_scenario
+from sim.run.save.saving import RunResult
+from sim.scenario.scenario import Scenario, load_contents, load_scenario
+from sim.studies.cells import as_toml
+
+
+class Run:
+    """The results of a run: tables as polars data frames (`.to_pandas()` makes others), read when asked for.
+
+    In a notebook it shows its headline numbers, the course of what clients are judged by, and the graph.
+    """
+
+    def __init__(self, directory: Path | str) -> None:
+        """Raises UserError for a folder that has no results, or damaged ones."""
+        self.directory = Path(directory)
+        """The folder of the results."""
+        self._results: RunDirectory = load_checked(self.directory)
+        self._view = RunView(self._results)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What summary.json says: accuracies, messages, bytes, virtual and real time, failures."""
+        return self._view.summary
+
+    @cached_property
+    def metrics(self) -> pl.DataFrame:
+        """What was measured: columns `time` (virtual seconds), `actor`, `name`, `value`."""
+        return self._table("metrics")
+
+    @cached_property
+    def graph(self) -> pl.DataFrame:
+        """The collaboration graph over time; empty for methods that learn none."""
+        return self._table("graph")
+
+    @cached_property
+    def events(self) -> pl.DataFrame:
+        """Messages and what happened to clients, in order."""
+        return self._table("events")
+
+    @cached_property
+    def intervals(self) -> pl.DataFrame:
+        """When each device was at work, and on what."""
+        return self._table("intervals")
+
+    @property
+    def scenario(self) -> str:
+        """The scenario with all that it left open, as TOML."""
+        return self._view.scenario_text
+
+    @property
+    def report(self) -> Path:
+        """The report, a page that needs no network."""
+        return self.directory / "report.html"
+
+    def _table(self, name: str) -> pl.DataFrame:
+        return self._results.scan(name).collect()
+
+    def __repr__(self) -> str:
+        return f"<Run {self.directory.name}: {preview.headline(self._view)}>"
+
+    def _repr_html_(self) -> str:
+        return preview.page(self._view)
+
+
+def run(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    *,
+    protocol: str | type[Client] | None = None,
+    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    out: str | Path = "runs",
+    overwrite: bool = False,
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Run a scenario and return its results.
+
+    scenario: the name of a known one, a file, or its contents as nested dicts, in which `protocol.name` may
+    be a class. protocol: a method's name, or the class itself, in place of the scenario's. set: other values
+    of keys, such as {"network.loss": 0.1}; None takes a key away. seed: instead of run.seed. out: where the
+    folder of the results goes. quiet: show no progress.
+
+    A class is run as it is, and the files that it is written in are kept with the results; of one that was
+    written in a notebook only its own source, so that the run cannot be repeated from its folder. Raises
+    UserError for what cannot be run, and RuntimeError where the run failed; its results are then there.
+    """
+    given: dict[str, Any] = dict(set or {})
+    unset = [key for key, value in given.items() if value is None]
+    overrides = [f"{key}={as_toml(value)}" for key, value in given.items() if value is not None]
+    method = None
+    if isinstance(protocol, type):
+        method = protocol
+    elif protocol is not None:
+        overrides.append(f"protocol.name={as_toml(protocol)}")
+    if isinstance(scenario, Scenario):
+        if overrides or unset or seed is not None or method is not None:
+            raise UserError("a Scenario is run as it is; to change it, give its name, file or contents")
+        loaded = scenario
+    elif isinstance(scenario, Mapping):
+        loaded = load_contents(scenario, overrides, seed, unset=unset, method=method)
+    else:
+        loaded = load_scenario(scenario, overrides, seed, unset=unset, method=method)
+    if loaded.sweep is not None:
+        raise UserError(f"{scenario}: holds a sweep, which `coterie sweep` runs")
+    folder = None if data_dir is None else Path(data_dir)
+    return _ran(loaded, quiet, out=Path(out), overwrite=overwrite, device=device, data_dir=folder)
+
+
+def load(directory: str | Path) -> Run:
+    """The results of an earlier run. Raises UserError."""
+    return Run(directory)
+
+
+def resume(directory: str | Path, *, until: str | None = None, quiet: bool = False) -> Run:
+    """Go on with a run that was interrupted, or prolong one that has ended, as if it had not been.
+
+    until: the virtual time at which it ends instead, such as "20 min". Raises as `run` does.
+    """
+    earlier = ResumableRun.find(Path(directory))
+    changes = [] if until is None else [f"run.duration={until}"]
+    if until is not None:
+        earlier.require_prolongable()
+    scenario = earlier.scenario(changes)
+    if until is not None:
+        assert scenario.run.duration is not None
+        earlier.require_later(scenario.run.duration)
+    earlier.require_some_left(scenario)
+    return _ran(scenario, quiet, out=earlier.path.parent, earlier=earlier)
+
+
+def fork(directory: str | Path, at: float, set: Mapping[str, Any], *, quiet: bool = False) -> Run:
+    """Give a run another future: the same until `at` (virtual seconds), and then with other values of keys.
+
+    Raises as `run` does.
+    """
+    earlier = ResumableRun.find(Path(directory), at)
+    scenario = earlier.scenario([f"{key}={as_toml(value)}" for key, value in set.items()])
+    return _ran(scenario, quiet, out=earlier.path.parent, earlier=earlier)
+
+
+def _ran(scenario: Scenario, quiet: bool, **settings: Any) -> Run:
+    """Run, show how far it is, and read the results."""
+    line = nullcontext() if quiet else ProgressLine(Terminal(stderr=True))
+    with _beside_a_running_loop(), line as progress:
+        for said in () if quiet else scenario.notices:
+            print(said, file=sys.stderr)
+        say: Callable[[str], None] | None = None if progress is None else progress.say
+        result = run_scenario(scenario, progress=progress, notice=say, **settings)
+    _require_success(result)
+    assert result.directory is not None
+    return Run(result.directory)
+
+
+@contextmanager
+def _beside_a_running_loop() -> Iterator[None]:
+    """Let a loop of virtual time run to its end while another one waits: a notebook's, for the cell."""
+    waiting = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(waiting)
+
+
+def _require_success(result: RunResult) -> None:
+    """Say what went wrong; KeyboardInterrupt for a run that was interrupted."""
+    from sim.results.outcome import why_failed
+
+    for warning in result.summary.get("warnings", ()):
+        print(f"warning: {warning}", file=sys.stderr)
+    if result.unwritten:
+        raise RuntimeError("; ".join(["not all results could be written", *result.unwritten]))
+    if result.signal is not None:
+        raise KeyboardInterrupt(f"interrupted; results are in {result.directory}")
+    if (reason := why_failed(result.summary)) is not None:
+        raise RuntimeError(f"the run failed: {reason}; what it has measured is in {result.directory}")

@@ -1,0 +1,191 @@
+"""`import coterie`: runs from Python give what the command gives, in scripts and in notebooks."""
+
+import asyncio
+import linecache
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import coterie
+import protocols
+from coterie import Client, Run, UserError
+from sim.cli.studies import app
+from tests.protocols.worlds import QUADRATIC
+
+CONTENTS: dict[str, Any] = {
+    "run": {"duration": "8 s", "evaluate_every": "4 s"},
+    "clients": {"count": 4},
+    "data": {"name": "quadratic", "clusters": 1, "dimension": 3, "noise": 0, "samples": 2},
+    "model": {"name": "point"},
+    "training": {"learning_rate": 0.1, "batch_size": 2},
+    "protocol": {"name": "gossip", "period": "1 s"},
+    "network": {"latency": "250 ms", "uplink": "unlimited", "downlink": "unlimited"},
+    "devices": {"step_time": "500 ms"},
+}
+
+
+class Halves(Client):
+    """Trains with half of each update."""
+
+    async def step(self) -> None:
+        update = await self.train()
+        self.params = self.params + 0.5 * update
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ran(**more: Any) -> Run:
+    return coterie.run(CONTENTS, quiet=True, **more)
+
+
+def test_contents_a_file_and_the_command_give_the_same_run(here: Path) -> None:
+    (here / "world.toml").write_text(QUADRATIC, encoding="utf-8")
+    run = coterie.run(
+        here / "world.toml", protocol="gossip", set={"protocol.period": "1 s"}, seed=4, quiet=True
+    )
+    options = ["--set", "protocol.name=gossip", "--set", "protocol.period=1 s", "--seed", "4", "--quiet"]
+    result = CliRunner().invoke(app, ["run", "world.toml", *options, "--out", "by_command"])
+    assert result.exit_code == 0, result.output
+    [folder] = (here / "by_command").iterdir()
+    by_command = coterie.load(folder)
+    of_contents = coterie.run(
+        CONTENTS, set={"run.evaluate_every": "8 s", "run.name": "world"}, seed=4, out="contents", quiet=True
+    )
+    hashes = {each.summary["trace_hash"] for each in (run, by_command, of_contents)}
+    assert len(hashes) == 1
+    assert run.scenario.partition("[run]")[2] == of_contents.scenario.partition("[run]")[2]
+
+
+def test_what_a_run_has(here: Path) -> None:
+    run = ran()
+    assert run.directory.parent == Path("runs") and run.report.is_file()
+    assert run.metrics.columns == ["time", "actor", "name", "value"]
+    assert run.events.filter(event="sent").height == run.summary["messages"]["sent"] > 0
+    assert run.intervals.height > 0 and run.graph.height == 0
+    assert set(run.metrics["time"]) == {0.0, 4.0, 8.0}
+    assert "gossip-0" not in repr(run) and repr(run).startswith("<Run scenario-0-")
+    page = run._repr_html_()
+    assert "<svg" in page and "gossip" in page and "<script" not in page
+
+
+def test_the_learned_graph_is_drawn(here: Path) -> None:
+    run = ran(protocol="cobo")
+    assert run.graph.height > 0
+    assert run._repr_html_().count("<figure") == 2
+
+
+def test_a_class_is_run_as_it_is_and_its_file_is_kept(here: Path) -> None:
+    run = ran(protocol=Halves)
+    in_contents = coterie.run(CONTENTS | {"protocol": {"name": Halves}}, out="other", quiet=True)
+    assert run.summary["protocol"] == "Halves"
+    assert run.summary["trace_hash"] == in_contents.summary["trace_hash"]
+    [kept] = run.directory.glob("protocol-*")
+    assert (kept / Path(__file__).name).read_text(encoding="utf-8") == Path(__file__).read_text(
+        encoding="utf-8"
+    )
+    by_name = ran(protocol=f"{__file__}:Halves", out="by_name")
+    assert by_name.summary["trace_hash"] == run.summary["trace_hash"]
+
+
+def test_a_method_of_coterie_may_be_named_by_its_class(here: Path) -> None:
+    from protocols.decentralized.gossip import Gossip
+
+    assert ran(protocol=Gossip).scenario == ran(out="other").scenario
+
+
+def test_a_class_of_a_notebook_is_run_and_its_cell_is_kept(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = "class Written(Client):\n    async def step(self):\n        await self.train()\n"
+    place = "<ipython-input-7-a1b2c3>"
+    linecache.cache[place] = (len(cell), None, cell.splitlines(keepends=True), place)  # as IPython does
+    space: dict[str, Any] = {"Client": Client, "__name__": "__main__"}
+    exec(compile(cell, place, "exec"), space)
+    run = coterie.run(CONTENTS, protocol=space["Written"])
+    assert run.summary["protocol"] == "Written"
+    assert set(run.metrics.filter(name="iterations", time=8.0)["value"]) == {16.0}
+    [kept] = run.directory.glob("protocol-*/*.py")
+    assert kept.read_text(encoding="utf-8") == cell
+    assert "Written is written in a notebook" in capsys.readouterr().err
+    kept.write_text(f"from coterie import Client\n\n{cell}", encoding="utf-8")  # by hand it is a file again
+    again = coterie.run(CONTENTS, protocol=f"{kept}:Written", out="again", quiet=True)
+    assert again.summary["trace_hash"] == run.summary["trace_hash"]
+
+
+def test_in_a_notebook_a_loop_is_running_already(here: Path) -> None:
+    async def cell() -> Run:
+        run = ran()
+        await asyncio.sleep(0)  # the notebook's loop goes on
+        return run
+
+    assert asyncio.run(cell()).summary["trace_hash"] == ran(out="other").summary["trace_hash"]
+
+
+def test_resume_and_fork(here: Path) -> None:
+    run = ran()
+    longer = coterie.resume(run.directory, until="12 s", quiet=True)
+    whole = ran(set={"run.duration": "12 s"}, out="whole")
+    assert longer.summary["trace_hash"] == whole.summary["trace_hash"]
+    other = coterie.fork(
+        longer.directory, 9.0, {"churn": [{"event": "leave", "clients": [0], "at": "10 s"}]}, quiet=True
+    )
+    assert other.summary["fork"]["at"] == 9.0
+    assert other.events.filter(event="leave")["time"].to_list() == [10.0]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "more", "problem"),
+    [
+        ("nowhere", {}, "no such scenario file"),
+        (CONTENTS, {"set": {"run.duratio": "1 s"}}, "did you mean 'duration'"),
+        (CONTENTS | {"data": {"name": object()}}, {}, "holds what no file could"),
+        (CONTENTS, {"protocol": int}, "must be a class derived from Client"),
+        (CONTENTS, {"protocol": "gosip"}, "did you mean 'gossip'"),
+        (CONTENTS, {"set": {"network.latency": None}}, "network.latency: is missing"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(here: Path, scenario: Any, more: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        coterie.run(scenario, quiet=True, **more)
+    assert not (here / "runs").exists()
+
+
+def test_a_folder_without_results_is_refused(here: Path) -> None:
+    with pytest.raises(UserError, match=r"no summary\.json"):
+        coterie.load(here)
+
+
+def test_a_run_that_fails_says_so_and_keeps_what_it_has(here: Path) -> None:
+    class Fails(Client):
+        async def step(self) -> None:
+            await self.train()
+            raise ValueError("no step")
+
+    with pytest.raises(RuntimeError, match=r"the run failed: .*what it has measured is in runs"):
+        ran(protocol=Fails)
+    assert len(list((here / "runs").glob("scenario-*/summary.json"))) == 1
+
+
+def test_all_that_methods_are_written_with_is_there() -> None:
+    assert set(protocols.__all__) <= set(coterie.__all__) == set(dir(coterie))
+    for name in coterie.__all__:
+        assert getattr(coterie, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = coterie.nothing
+
+
+def test_the_import_is_light() -> None:
+    """Torch, polars and plotly come with the first name that needs them."""
+    code = (
+        "import coterie, sys; print([name for name in ('torch', 'polars', 'plotly') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
