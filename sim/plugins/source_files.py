@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +33,16 @@ class SourceFiles:
         for name, content in sorted(self.files.items()):
             hashed.update(f"{name}\0{len(content)}\0".encode() + content)
         return hashed.hexdigest()
+
+    def hidden(self) -> list[str]:
+        """Its files that its own imports do not find, as packages of coterie have their names."""
+        found = []
+        for name in OURS:
+            own = [each for each in (f"{name}.py", f"{name}/__init__.py") if each in self.files]
+            imports = re.compile(rf"^[ \t]*(?:from|import)[ \t]+{name}\b".encode(), re.MULTILINE)
+            if own and any(imports.search(content) for content in self.files.values()):
+                found.append(own[0])
+        return found
 
 
 def beside(file: Path) -> SourceFiles:

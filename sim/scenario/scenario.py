@@ -312,6 +312,9 @@ def _parts(
     file.require_fitting(sections, method, settings)
     protocol = Protocol(sections.protocol.name, method, settings)
     plugins = (own, *plugins) if own.sources is not None else plugins
+    for hidden in dict.fromkeys([name for each in plugins if each.sources for name in each.sources.hidden()]):
+        package = hidden.partition("/")[0].removesuffix(".py")
+        notices.append(f"{hidden} beside the method is not what `import {package}` finds, which is coterie's")
     more = {"protocol": protocol, "plugins": plugins, "sweep": sweep, "notices": tuple(notices)}
     return dict(sections) | more
 

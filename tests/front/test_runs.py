@@ -189,3 +189,15 @@ def test_the_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_file_that_coterie_hides_is_told_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "sim.py").write_text("STEPS = 2\n", encoding="utf-8")
+    step = "    async def step(self):\n        await self.train()\n"
+    mine = f"from coterie import Client\n{{}}\nclass Mine(Client):\n{step}"
+    for imported, told in (("import sim", True), ("import simple_math as sim", False)):
+        (here / "simple_math.py").write_text("", encoding="utf-8")
+        (here / "mine.py").write_text(mine.format(imported), encoding="utf-8")
+        coterie.run(CONTENTS, protocol="mine.py:Mine", overwrite=True)
+        said = "sim.py beside the method is not what `import sim` finds, which is coterie's"
+        assert (said in capsys.readouterr().err) == told
