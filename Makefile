@@ -16,7 +16,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference size clean
+.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference size wheel clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -89,10 +89,26 @@ reference: $(INSTALLED)
 	$(BIN)/python -m docs.build.api > docs/api.md.new
 	mv docs/api.md.new docs/api.md
 
+# What pip would install: an archive of the sources, the wheel made of that, and what it does outside of the checkout,
+# in an environment that has our dependencies but not our sources.
+WHEEL := .venv-wheel
+TRIED := import coterie; run = coterie.run("gossip", out="tried", quiet=True); assert run.metrics.height and run.report.is_file()
+
+wheel: export OMP_NUM_THREADS ?= 1
+wheel: $(INSTALLED)
+	rm -rf build dist $(WHEEL)
+	$(BIN)/python -m build --outdir dist >/dev/null
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python -m pip install --quiet --no-deps dist/*.whl
+	$(BIN)/python -c 'import sys; print(*[each for each in sys.path if each.endswith("-packages")], sep="\n")' >$(WHEEL)/dependencies.txt
+	cp $(WHEEL)/dependencies.txt $$(echo $(WHEEL)/lib/python*/site-packages)/dependencies.pth
+	cd $(WHEEL) && bin/coterie list scenarios | grep -c quickstart && bin/coterie run quickstart --quiet && bin/python -c '$(TRIED)'
+	ls -l dist
+
 # Keeps .venv and its likes, which take minutes to make, and runs/, which are results.
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find actors protocols sim tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find actors protocols sim coterie tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "coterie needs Python 3.11 or newer: make PYTHON=...")'
