@@ -1,0 +1,19 @@
+"""Gossip beside a method of one's own, which trains alone, in a network that loses every fifth message."""
+
+import coterie
+from coterie import Client
+
+
+class Alone(Client):
+    async def step(self):
+        update = await self.train(5)
+        self.params = self.params + update
+
+
+lossy = {"network.loss": 0.2, "run.duration": "1 min"}
+gossip = coterie.run("gossip", set=lossy, seed=1)
+alone = coterie.run("gossip", protocol=Alone, set=lossy, seed=1)  # the class itself
+for run in (gossip, alone):
+    print(
+        run.summary["protocol"], run.summary["accuracy"]["mean"], run.metrics.filter(name="accuracy").height
+    )
