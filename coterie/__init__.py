@@ -5,8 +5,9 @@
     run = coterie.run("quickstart", seed=2)
     run.summary["accuracy"]["mean"], run.metrics, run.graph, run.report
 
-`run` runs a scenario, `load` reads the results of an earlier run, `resume` and `fork` go on with one. All
-that methods are written with is here, too: `from coterie import Client, Vector`.
+`run` runs a scenario, `load` reads the results of an earlier run, `resume` and `fork` go on with one, `sweep`
+runs many and `compare` holds them against each other. All that methods are written with is here, too: `from
+coterie import Client, Vector`.
 """
 
 from importlib import import_module
@@ -20,11 +21,15 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from coterie.runs import load as load
     from coterie.runs import resume as resume
     from coterie.runs import run as run
+    from coterie.sweeps import Sweep as Sweep
+    from coterie.sweeps import compare as compare
+    from coterie.sweeps import sweep as sweep
     from protocols import *  # noqa: F403
     from sim.errors import UserError as UserError
 
 _MODULES = {
     **dict.fromkeys(("Run", "fork", "load", "resume", "run"), "coterie.runs"),
+    **dict.fromkeys(("Sweep", "compare", "sweep"), "coterie.sweeps"),
     "UserError": "sim.errors",
     **dict.fromkeys(protocols.__all__, "protocols"),
 }

@@ -120,7 +120,7 @@ def sweep(
             execute = on_ray(address, threads=planned.threads, gpus=share, jobs=jobs)
         how = How(data_dir, device.value, not no_code, reports, checkpoints)
         try:
-            with answering(raise_interrupted), _SweepLine(Terminal(stderr=True), quiet) as line:
+            with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
                 result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
         except KeyboardInterrupt as error:
             stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", code_of(error))
@@ -136,7 +136,7 @@ def sweep(
         )
 
 
-class _SweepLine(StatusLine):
+class SweepLine(StatusLine):
     """Shows how far a sweep is."""
 
     last = ""

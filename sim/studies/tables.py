@@ -1,7 +1,8 @@
 """A comparison as tables: as CSV, as LaTeX, for the terminal and for the page."""
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,22 +95,36 @@ def taken(target: Target) -> str:
 
 def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
     """table.csv, target.csv, curves.csv and runs.csv: all that is shown, and what it was made of."""
-    tables = {
-        "table.csv": [_line_row(comparison, line) for line in comparison.lines],
-        "target.csv": [_target_row(target) for target in comparison.targets],
-        "curves.csv": _curve_rows(comparison),
-        "runs.csv": _run_rows(comparison),
-    }
-    written = {folder / name: rows for name, rows in tables.items() if rows}
+    written = {folder / f"{name}.csv": rows for name, rows in _rows(comparison).items() if rows}
     for path, rows in written.items():
-        for row in rows:
-            of_clients = "metric" not in row or comparison.study.is_of_clients(row["metric"])
-            row["clients"] = comparison.study.clients or None if of_clients else None
         plain = [{text.inert(name): text.inert(value) for name, value in row.items()} for row in rows]
-        frame = pl.DataFrame(plain, infer_schema_length=None, strict=False)
-        numbers = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
-        frame.with_columns([pl.when(each.is_finite()).then(each) for each in numbers]).write_csv(path)
+        _frame(plain).write_csv(path)
     return list(written)
+
+
+def frames(comparison: Comparison) -> dict[str, pl.DataFrame]:
+    """What the CSV files hold: "table", "target", "curves" and "runs"."""
+    return {name: _frame(rows) for name, rows in _rows(comparison).items()}
+
+
+def _rows(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
+    tables = {
+        "table": [_line_row(comparison, line) for line in comparison.lines],
+        "target": [_target_row(target) for target in comparison.targets],
+        "curves": _curve_rows(comparison),
+        "runs": _run_rows(comparison),
+    }
+    for row in itertools.chain.from_iterable(tables.values()):
+        of_clients = "metric" not in row or comparison.study.is_of_clients(row["metric"])
+        row["clients"] = comparison.study.clients or None if of_clients else None
+    return tables
+
+
+def _frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """A data frame of rows, with null for what is no number."""
+    frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    numbers = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
+    return frame.with_columns([pl.when(each.is_finite()).then(each) for each in numbers])
 
 
 def _number(value: float) -> float | None:

@@ -1,0 +1,174 @@
+"""Many runs from Python: `sweep`, `compare`, and what they return."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from coterie.runs import Run
+from sim.cli.console import Terminal
+from sim.cli.studies import SweepLine
+from sim.errors import UserError, require_packages
+from sim.studies import tables
+from sim.studies.cells import as_toml, plan
+from sim.studies.comparison import Comparison
+from sim.studies.index import SweepIndex
+from sim.studies.pages import write_comparison
+from sim.studies.study import load_study
+from sim.studies.sweep import default_jobs, in_processes, run_sweep
+from sim.studies.worker import How
+
+
+class Sweep:
+    """The runs of a sweep, and what came of them."""
+
+    def __init__(self, directory: Path | str) -> None:
+        """Raises UserError for a folder without the list of a sweep's runs, or with a damaged one."""
+        self.directory = Path(directory)
+        """The folder of the list."""
+        self._index = SweepIndex.read(self.directory)
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """A row for each run: its value on each axis, `seed`, `state`, and `directory` if it has results."""
+        rows: list[dict[str, Any]] = [
+            {axis: str(value) for axis, value in cell.values.items()}
+            | {"seed": cell.seed, "state": cell.state, "directory": cell.directory}
+            for cell in self._index.cells
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def load(self) -> list[Run]:
+        """The runs that have results, in the order of `runs`."""
+        base = self.directory.parent
+        return [Run(base / cell.directory) for cell in self._index.cells if cell.directory is not None]
+
+    def __repr__(self) -> str:
+        return f"<Sweep {self.directory.name}: {len(self._index.cells):,} runs>"
+
+    def _repr_html_(self) -> str:
+        found: str = self.runs._repr_html_()
+        return found
+
+
+class Compared:
+    """Runs beside each other, with intervals of 95 % over seeds, as polars data frames."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    @cached_property
+    def _frames(self) -> Mapping[str, pl.DataFrame]:
+        return tables.frames(self._comparison)
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """A row for each group of runs and metric: mean, interval, difference to the baseline, p-values."""
+        return self._frames["table"]
+
+    @property
+    def target(self) -> pl.DataFrame:
+        """What each group spent until it reached the target; empty without one."""
+        return self._frames["target"]
+
+    @property
+    def curves(self) -> pl.DataFrame:
+        """Mean and interval of each metric of each group over virtual time."""
+        return self._frames["curves"]
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """A row for each run: what it reached, and what it spent."""
+        return self._frames["runs"]
+
+    def write(self, folder: str | Path) -> Path:
+        """Write page, pictures, CSV and LaTeX into a folder, as `coterie compare` does; returns the page."""
+        require_packages("compare", "compare", "matplotlib")
+        return write_comparison(self._comparison, Path(folder))
+
+    def _repr_html_(self) -> str:
+        found: str = self.table._repr_html_()
+        return found
+
+
+def sweep(
+    scenario: str | Path,
+    *,
+    set: Mapping[str, Any] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    full: bool = False,
+    jobs: int | None = None,
+    out: str | Path = "runs",
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    quiet: bool = False,
+) -> Sweep:
+    """Run the `[sweep]` of a scenario, or all combinations of values of keys, with several seeds.
+
+    set: a value, or a list of values to try, by key; None takes a key away. seeds: how many, or which. Runs
+    go to processes of their own, so that a method is named by its file: "my_file.py:MyMethod". What has been
+    run before is not run again. Raises UserError for what cannot be run, and RuntimeError where runs failed;
+    the others are kept, and the same call tries the failed ones again.
+    """
+    given = dict(set or {})
+    unset = [key for key, value in given.items() if value is None]
+    overrides = [f"{key}={_listed(value)}" for key, value in given.items() if value is not None]
+    chosen = seeds if seeds is None or isinstance(seeds, int) else tuple(seeds)
+    planned = plan(scenario, overrides, unset=unset, seeds=chosen, only=only, full=full)
+    how = How(None if data_dir is None else Path(data_dir), device)
+    execute = in_processes(jobs or default_jobs(planned))
+    with _without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:
+        result = run_sweep(planned, out=Path(out), how=how, execute=execute, show=line.show)
+    for notice in () if quiet else planned.notices:
+        print(notice, file=sys.stderr)
+    if result.errors:
+        failed = "\n".join([f"{name}: {reason}" for name, reason in result.errors.items()])
+        raise RuntimeError(f"{len(result.errors):,} of {result.cells:,} runs failed:\n{failed}")
+    return Sweep(result.directory)
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Have processes that are started not import the user's script, which would begin the sweep again."""
+    main = vars(sys.modules["__main__"])
+    hidden: dict[str, Any] = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(hidden)
+
+
+def compare(
+    *runs: Sweep | Run | str | Path,
+    by: str | None = None,
+    baseline: str | None = None,
+    metrics: Sequence[str] | None = None,
+    target: float | None = None,
+    clients: Sequence[int] | None = None,
+) -> Compared:
+    """Hold the runs of a sweep, or single runs, against each other.
+
+    by: the axis to draw along. baseline: "axis=value", what the others are held against. metrics: names, or
+    paths in the summary such as "graph.l1". target: what it takes to reach it. clients: only these count.
+    Raises UserError.
+    """
+    if not runs:
+        raise UserError("nothing to compare: give a sweep, or some runs")
+    paths = [each if isinstance(each, str | Path) else each.directory for each in runs]
+    study = load_study([Path(path) for path in paths], clients)
+    return Compared(Comparison(study, metrics=metrics, by=by, baseline=baseline, target=target))
+
+
+def _listed(value: Any) -> str:
+    """A value after `--set key=`, or several."""
+    if isinstance(value, list | tuple):
+        return ",".join([as_toml(each) for each in value])
+    return as_toml(value)

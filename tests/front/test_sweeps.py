@@ -1,0 +1,81 @@
+"""Sweeps from Python: what the command runs and compares, as data frames."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import coterie
+from coterie import Sweep, UserError
+from sim.cli.studies import app
+from tests.protocols.worlds import QUADRATIC
+
+BOTH = {"protocol.name": ["gossip", "local"], "run.evaluate_every": "4 s"}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "world.toml").write_text(QUADRATIC, encoding="utf-8")
+    return coterie.sweep(folder / "world.toml", set=BOTH, seeds=2, jobs=2, out=folder / "runs", quiet=True)
+
+
+def test_a_sweep_has_a_row_for_each_run(swept: Sweep) -> None:
+    assert swept.runs.columns == ["protocol.name", "seed", "state", "directory"]
+    assert swept.runs.select("protocol.name", "seed").rows() == [
+        ("gossip", 0),
+        ("gossip", 1),
+        ("local", 0),
+        ("local", 1),
+    ]
+    assert set(swept.runs["state"]) == {"done"}
+    assert [run.summary["protocol"] for run in swept.load()] == ["gossip", "gossip", "local", "local"]
+    assert "4 runs" in repr(swept) and "<table" in swept._repr_html_()
+
+
+def test_the_same_call_runs_nothing_again(swept: Sweep) -> None:
+    file = swept.directory.parents[1] / "world.toml"
+    again = coterie.sweep(file, set=BOTH, seeds=2, jobs=1, out=swept.directory.parent, quiet=True)
+    assert again.directory == swept.directory and again.runs.equals(swept.runs)
+
+
+def test_compared_as_by_the_command(swept: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    compared = coterie.compare(swept, baseline="protocol.name=local")
+    result = CliRunner().invoke(
+        app, ["compare", str(swept.directory), "--baseline", "protocol.name=local", "--out", "by_command"]
+    )
+    assert result.exit_code == 0, result.output
+    page = compared.write("by_hand")
+    for name in ("table.csv", "curves.csv", "runs.csv", "comparison.html"):
+        assert (page.parent / name).read_bytes() == (tmp_path / "by_command" / name).read_bytes(), name
+    assert compared.table.height == 2 * compared.table["metric"].n_unique()
+    assert compared.table.filter(**{"protocol.name": "local"})["difference"].null_count() > 0
+    assert (compared.curves["seconds"].min(), compared.curves["seconds"].max()) == (0.0, 8.0)
+    assert compared.runs["seed"].to_list() == [0, 1, 0, 1] and compared.target.height == 0
+
+
+def test_single_runs_are_compared_too(swept: Sweep) -> None:
+    first, *_, last = swept.load()
+    assert coterie.compare(first, last.directory).runs.height == 2
+
+
+def test_what_cannot_be_swept_or_compared_is_refused(swept: Sweep, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'gossip'"):
+        coterie.sweep(swept.directory.parents[1] / "world.toml", set={"protocol.name": ["gosip"]}, quiet=True)
+    with pytest.raises(UserError, match="nothing to compare"):
+        coterie.compare()
+    with pytest.raises(UserError):
+        Sweep(tmp_path)
+
+
+def test_what_failed_is_told(tmp_path: Path) -> None:
+    (tmp_path / "world.toml").write_text(QUADRATIC, encoding="utf-8")
+    (tmp_path / "fails.py").write_text(
+        "from coterie import Client\n\n\nclass Fails(Client):\n"
+        "    async def step(self):\n        await self.train()\n        raise ValueError('no step')\n",
+        encoding="utf-8",
+    )
+    methods = {"protocol.name": ["local", str(tmp_path / "fails.py:Fails")]}
+    with pytest.raises(RuntimeError, match=r"1 of 2 runs failed:\n.*no step"):
+        coterie.sweep(tmp_path / "world.toml", set=methods, jobs=1, out=tmp_path / "runs", quiet=True)
