@@ -151,7 +151,7 @@ class WeighedUpdates(Client):
         self.shares = PerPeer[Scalar](self)
         self.worth = PerPeer[list[Scalar]](self, list)  # weights until `sparse_after`
         # Who is not mixed with any more, with its mean weight; one that comes back has another chance.
-        self.dropped = PerPeer[float](self)
+        self.dropped = PerPeer[float](self, on_departure=self.fill_places)
         self.round_trips.wait_at_first(self.settings.patience)
 
     def told(self) -> Vector:
@@ -169,7 +169,6 @@ class WeighedUpdates(Client):
     async def aggregate(self, received: Mapping[str, Vector]) -> None:
         """Mix the updates by their weights, and improve the encoder."""
         [width] = self.params.shape
-        self.fill_places()
         mixed = [peer for peer in received if peer not in self.dropped]
         updates = [self.update, *[received[peer][:width] for peer in mixed]]
         weights = self.apply(attention, self.phi, self.signs, *updates, **self.encoder)
@@ -213,13 +212,13 @@ class WeighedUpdates(Client):
         """With how many of so many neighbours this client mixes."""
         return max(1, round(self.settings.kept * count))
 
-    def fill_places(self) -> None:
-        """Let the best of those that were dropped take the places of those that have left."""
-        present = self.peers
-        mixed = [other for other in present if other not in self.dropped]
-        there = [other for other in present if other in self.dropped]
-        ranked = sorted(there, key=lambda other: -self.dropped[other])
-        for other in ranked[: max(0, self._kept_of(len(present)) - len(mixed))]:
+    def fill_places(self, gone: str, mean: float | None) -> None:
+        """Somebody has left: let the best of those that were dropped take the places that are free."""
+        mixed = [other for other in self.peers if other not in self.dropped]
+        ranked = sorted(
+            [other for other in self.dropped if other != gone], key=lambda other: -self.dropped[other]
+        )
+        for other in ranked[: max(0, self._kept_of(len(self.peers)) - len(mixed))]:
             del self.dropped[other]
 
     def weights(self) -> Mapping[str, float | Scalar]:

@@ -52,6 +52,7 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
             2 * (5 * (4 + 1) + 610 * (5 + 1)),
         ),
         ('name = "ifca"\nmodels = 3', 3 * 610),
+        ('name = "pfedhn"\nalone = true', 0),
         ('name = "fedavg"', 0),
     ],
 )

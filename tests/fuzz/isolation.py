@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MOST_S = 30.0
+"""Of a command on a machine that has a core for it; on a busy one as many times as cores are shared."""
 MOST_BYTES = 2_000_000_000
 _MOST_OUTPUT_BYTES = 1_000_000
 _LARGEST_FILE_BYTES = 1_000_000_000
@@ -128,7 +129,8 @@ def _child(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs that a shell put behind
         faulthandler.enable(sys.stderr)
-        faulthandler.dump_traceback_later(MOST_S, exit=True, file=sys.stderr)
+        crowd = max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))  # processes for each core
+        faulthandler.dump_traceback_later(MOST_S * crowd, exit=True, file=sys.stderr)
         if interrupt_after_s is not None:
             for after_s in (interrupt_after_s, interrupt_after_s + _AGAIN_AFTER_S):
                 interrupt = threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT))

@@ -203,20 +203,9 @@ def test_the_world_knows_nothing_of_learning() -> None:
 
 
 def test_learning_knows_nothing_of_the_world() -> None:
-    own = (
-        "sim.learning",
-        "sim.kernel.random",
-        "sim.errors",
-        "sim.files",
-        "sim.members",
-        "sim.plugins",
-        "actors.settings",
-    )
-    own += (
-        "sim.members",
-        "actors.source_location",
-        "actors.message.describe",
-    )  # where in a user's file an error came from
+    own = ("sim.learning", "sim.kernel.random", "sim.errors", "sim.files", "sim.members", "sim.plugins")
+    # Where in a user's file an error came from.
+    own += ("actors.settings", "actors.source_location", "actors.message.describe")
     methods = ("protocols.framework.objectives",)
     assert (
         found(

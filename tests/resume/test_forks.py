@@ -3,6 +3,8 @@
 import base64
 import json
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ import pytest
 from sim.results.report.curves import differences
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
+from sim.run.resume.resuming import ResumableRun
+from sim.run.running import run_scenario
+from sim.run.save.progress import RUNNING, Progress
 from tests.resume.same import require_same
 from tests.resume.test_resume import BUSY, SHORTLY, coterie
 from tests.simulation.worlds import QUADRATIC, write
@@ -98,6 +103,23 @@ def test_a_fork_with_other_settings_is_the_full_run_with_changes(tmp_path: Path,
     events = [run.scan("events").filter(pl.col("time") <= 0.6).collect() for run in runs]
     assert events[0].equals(events[1])
     assert runs[0].summary()["trace_hash"] != runs[1].summary()["trace_hash"]
+
+
+def test_a_lost_copy_of_the_parents_measurements_is_told(
+    tmp_path: Path, parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of the results goes while the fork runs: they are saved elsewhere, but for what is lost."""
+    out = tmp_path / "runs"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    earlier = ResumableRun.find(parent, 0.6)
+    scenario = earlier.scenario(more=write(tmp_path, CHANGE, "more.toml"))
+
+    def lose(progress: Progress) -> None:
+        for folder in out.glob(".*") if progress.phase != RUNNING or progress.virtual_s > 1.0 else ():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    result = run_scenario(scenario, out=out, device="cpu", earlier=earlier, progress=lose)
+    assert any(name.startswith("parent.parquet: ") for name in result.unwritten), result.unwritten
 
 
 def numbers(stored: dict[str, Any], axis: str) -> list[float]:

@@ -38,11 +38,12 @@ def require_room(scenario: Scenario, each: Sequence[LearningSettings], device: t
             f"{_gb(own)} of its own, where a model has {largest.architecture.numel:,} numbers, and {device} "
             f"has {_gb(there)}; use a smaller model, or smaller settings of the protocol"
         )
-    if held > there:
+    if held + own > there:
+        besides = f", and what the method keeps besides ({_gb(own)}), take" if own else " take"
         raise UserError(
-            f"clients.count = {len(each)}: the models of {len(each):,} clients and their optimizers take "
-            f"{_gb(held)} at least, up to {largest.architecture.numel:,} numbers in a model, and {device} "
-            f"has {_gb(there)}; use fewer clients or a smaller model"
+            f"clients.count = {len(each)}: the models of {len(each):,} clients and their optimizers{besides} "
+            f"{_gb(held + own)} at least, up to {largest.architecture.numel:,} numbers in a model, and "
+            f"{device} has {_gb(there)}; use fewer clients or a smaller model"
         )
 
 
@@ -70,6 +71,8 @@ def models_bytes(each: Sequence[LearningSettings]) -> int:
 
 def own_bytes(scenario: Scenario, each: Sequence[LearningSettings]) -> int:
     """Bytes that the method keeps besides its clients' models, such as a server's."""
+    if scenario.protocol.alone:
+        return 0
     largest = max(learning.architecture.numel for learning in each)
     return NUMBER_BYTES * scenario.protocol.settings.own_numbers(largest, len(each))
 
