@@ -5,7 +5,7 @@ personal model v minimises the client's own loss plus strength / 2 |v - w|^2, wh
 What is measured is v.
 """
 
-from protocols import Contribution, Count, RoundClient, RoundServer, Weight
+from coterie import Contribution, Count, RoundClient, RoundServer, Weight
 from protocols.federated.fedavg import FedAvgSettings
 
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import torch
 
-from protocols import Client, Count, PeerUnavailable, PositiveDuration, Vector, default, mix
+from coterie import Client, Count, PeerUnavailable, PositiveDuration, Vector, default, mix
 
 
 @dataclass(frozen=True)

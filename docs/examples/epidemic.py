@@ -7,7 +7,7 @@ own: nobody waits for anybody, and a model counts in the round in which it arriv
 
 from dataclasses import dataclass
 
-from protocols import Client, Count, Vector, mix
+from coterie import Client, Count, Vector, mix
 
 
 @dataclass(frozen=True)

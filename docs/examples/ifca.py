@@ -6,7 +6,7 @@ form that averages models (Algorithm 1, option II). The K models start apart.
 
 from dataclasses import dataclass
 
-from protocols import Count, RoundClient, RoundServer, RoundSettings, RoundTask, Vector, mix
+from coterie import Count, RoundClient, RoundServer, RoundSettings, RoundTask, Vector, mix
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from protocols import Scalar, Vector
+from coterie import Scalar, Vector
 from protocols.decentralized.gossip import AgedModel, Gossip
 
 

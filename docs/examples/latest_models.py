@@ -4,7 +4,7 @@ So each client counts the same, however often it reports (Gu et al. 2021 do so w
 of the model, such as its last biases, stays a client's own.
 """
 
-from protocols import AsyncClient, AsyncServer, AsyncSettings, mix
+from coterie import AsyncClient, AsyncServer, AsyncSettings, mix
 
 
 class LatestServer(AsyncServer):

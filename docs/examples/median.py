@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from protocols import RoundClient, RoundServer, RoundSettings, RoundTask, Vector
+from coterie import RoundClient, RoundServer, RoundSettings, RoundTask, Vector
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import torch
 
-from protocols import Client, Count, Duration, RoundModel, Rounds
+from coterie import Client, Count, Duration, RoundModel, Rounds
 
 
 def median(*models):

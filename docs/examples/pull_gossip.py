@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import PositiveInt
 
-from protocols import Client, Duration, PeerUnavailable, Vector
+from coterie import Client, Duration, PeerUnavailable, Vector
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ models go to the same average. A message that is lost takes its share with it, w
 
 from dataclasses import dataclass
 
-from protocols import Client, Vector
+from coterie import Client, Vector
 
 
 @dataclass(frozen=True)

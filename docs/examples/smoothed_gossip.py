@@ -9,7 +9,7 @@ from typing import Annotated
 
 from torch.nn import functional
 
-from protocols import Requirement, Within
+from coterie import Requirement, Within
 from protocols.decentralized.gossip import Gossip
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from protocols import Assignment, GlobalModel, RoundClient, RoundServer, Vector, mix
+from coterie import Assignment, GlobalModel, RoundClient, RoundServer, Vector, mix
 from protocols.federated.fedavg import FedAvgSettings
 
 

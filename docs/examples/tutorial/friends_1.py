@@ -1,6 +1,6 @@
 """Step 1: every client trains alone."""
 
-from protocols import Client, Count
+from coterie import Client, Count
 
 
 class Friends(Client):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from protocols import Client, Count, Vector
+from coterie import Client, Count, Vector
 
 
 @dataclass(frozen=True)

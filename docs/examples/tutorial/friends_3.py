@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from protocols import Client, Count, Duration, PeerUnavailable, Vector
+from coterie import Client, Count, Duration, PeerUnavailable, Vector
 
 
 @dataclass(frozen=True)

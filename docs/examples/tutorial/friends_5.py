@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from protocols import Client, Count, Duration, PeerUnavailable, Scalar, Vector
+from coterie import Client, Count, Duration, PeerUnavailable, Scalar, Vector
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ up = "5 min"
 state = "keep"
 """
 
-from protocols import Duration
+from coterie import Duration
 
 
 def with_outages(

@@ -3,7 +3,7 @@
 network.latency = { kind = "latency.py:by_region", regions = 3, across = "120 ms" }
 """
 
-from protocols import Duration
+from coterie import Duration
 
 
 def by_region(

@@ -8,7 +8,7 @@ factor = 5.0
 kind = "slow_times.py:updates"
 """
 
-from protocols import Duration
+from coterie import Duration
 
 
 def office_hours(rng, begin: Duration = "8 h", end: Duration = "17 h", factor: float = 10.0):

@@ -3,7 +3,7 @@
 devices.step_time = { kind = "speed.py:generations", newest = "50 ms" }
 """
 
-from protocols import Duration
+from coterie import Duration
 
 
 def generations(rng, client, newest: Duration = "100 ms"):
