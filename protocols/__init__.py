@@ -13,11 +13,13 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from actors.message import RemoteError as RemoteError
     from actors.settings.base import SettingError as SettingError
     from actors.settings.base import default as default
+    from actors.settings.quantities import Bandwidth as Bandwidth
     from actors.settings.quantities import Count as Count
     from actors.settings.quantities import CountOrZero as CountOrZero
     from actors.settings.quantities import Duration as Duration
     from actors.settings.quantities import PositiveDuration as PositiveDuration
     from actors.settings.quantities import PositiveWeight as PositiveWeight
+    from actors.settings.quantities import Share as Share
     from actors.settings.quantities import Size as Size
     from actors.settings.quantities import Weight as Weight
     from actors.settings.quantities import Within as Within
@@ -58,12 +60,14 @@ MODULES = {
     "ClientContext": "protocols.framework.context",
     "Objective": "protocols.framework.objectives",
     "PerPeer": "protocols.framework.per_peer",
+    "Bandwidth": "actors.settings.quantities",
     "Count": "actors.settings.quantities",
     "CountOrZero": "actors.settings.quantities",
     "Duration": "actors.settings.quantities",
     "PositiveDuration": "actors.settings.quantities",
     "PositiveWeight": "actors.settings.quantities",
     "SettingError": "actors.settings.base",
+    "Share": "actors.settings.quantities",
     "Size": "actors.settings.quantities",
     "Weight": "actors.settings.quantities",
     "Within": "actors.settings.quantities",

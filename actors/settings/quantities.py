@@ -67,6 +67,7 @@ ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
 """Numbers of clients, one at least."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
+"""A number from 0 to 1."""
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
 Probability = ShareAboveZero
