@@ -39,7 +39,7 @@ def find_scenario(path: Path | str) -> Path:
 def scenario_files() -> list[Path]:
     """Scenarios and studies in ./scenarios, and those of coterie's own whose names are not there."""
     found: dict[str, Path] = {}
-    places = (Path("scenarios"), PRODUCT / "coterie" / "scenarios")
+    places = (Path("scenarios"), (PRODUCT / "coterie" / "scenarios").resolve())
     for folder in (each for place in places for each in (place, place / "studies")):
         for path in sorted(folder.glob("*.toml")):
             found.setdefault(path.stem, path)
