@@ -12,6 +12,7 @@ from actors.source_location import line_of, of_definition
 from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.plugins.source_files import OURS
+from sim.scenario.lost_merges import lost_merges
 from sim.scenario.protocol_methods import defined, is_server, place_of, unsound_methods
 from sim.scenario.refusals import problems
 
@@ -30,7 +31,7 @@ _Actor = TypeVar("_Actor")
 
 def require_sound(kind: "type[Client]") -> None:
     """Raises UserError for a class whose settings or methods are not of the kind that a protocol needs."""
-    problem = next(chain(_unsound_settings(kind), unsound_methods(kind)), None)
+    problem = next(chain(_unsound_settings(kind), unsound_methods(kind), lost_merges(kind)), None)
     if problem is not None:
         raise UserError(problem)
 
@@ -124,7 +125,7 @@ def servers_of(
     if problems:
         raise UserError(f"{place_of(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
     for each in dict.fromkeys(plan.kind for plan in found):
-        if (problem := next(unsound_methods(each), None)) is not None:
+        if (problem := next(chain(unsound_methods(each), lost_merges(each)), None)) is not None:
             raise UserError(problem)
     return tuple(found)
 

@@ -271,7 +271,8 @@ from protocols import RoundClient, RoundServer
 
 class Teacher(RoundServer):
     async def refine(self, number):
-        self.params = self.params + await self.train(start=self.params)
+        update = await self.train(start=self.params)
+        self.params = self.params + update
 
 class Mine(RoundClient):
     server = Teacher

@@ -76,10 +76,11 @@ class Sender(Idle):
 
 
 class OneLine(Sender):
-    """The trap: the left-hand side is read before the await."""
+    """The trap: the parameters are read before the await, as `self.params + await ...` does."""
 
     async def step(self) -> None:
-        self.params = self.params + await self.train()
+        before = self.params
+        self.params = before + await self.train()
 
 
 class UpdateFirst(Sender):

@@ -49,7 +49,8 @@ class Mine(Client):
         return Own()
 
     async def step(self):
-        self.params = self.params + await self.train(5)
+        update = await self.train(5)
+        self.params = self.params + update
 """
 LOSSES = {
     "tags": (TAGS, "functional.binary_cross_entropy_with_logits(model.forward(parameters, x), y)"),

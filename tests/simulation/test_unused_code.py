@@ -24,6 +24,7 @@ PLAN = """\
     def servers(cls, settings, clients, clusters):
         return [ServerPlan("server", Coordinator, tuple(clients))]
 """
+MERGED = "self.params = self.params"
 STEP = """\
     async def step(self):
         await self.sleep(1)
@@ -73,6 +74,14 @@ REFUSED = {
     "a keyword that nobody gives": (
         with_client("    def peer_changed(self, peer, up, *, when):  # here\n        pass\n"),
         "Own.peer_changed() must take (self, peer, up)",
+    ),
+    "parameters that are read before an await": (
+        with_client("").replace("await self.sleep(1)", f"{MERGED} + await self.train()  # here"),
+        "Own.step() reads self.params before an await, and so loses what is merged meanwhile; write `update",
+    ),
+    "parameters that are read before an await, in short": (
+        with_client("").replace("await self.sleep(1)", "self.params += await self.train()  # here"),
+        "Own.step() reads self.params before an await",
     ),
     "a step with an argument": (
         with_client("").replace("step(self):", "step(self, number):  # here"),
@@ -227,6 +236,10 @@ def test_what_is_never_called_is_refused(tmp_path: Path, code: str, complaint: s
 
 
 FINE = {
+    "parameters that are read after the await": (
+        "    async def merge(self, update):\n        self.params = await self.train() + self.params\n"
+        "    async def on_start(self):\n        await self.merge(1)\n"
+    ),
     "helpers of its own": (
         "    def combine(self):\n        pass\n    def later(self):\n        self.combine()\n"
     ),

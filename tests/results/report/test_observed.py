@@ -23,7 +23,8 @@ from protocols import Client
 
 class Mine(Client):
     async def step(self):
-        self.params = self.params + await self.train(1)
+        update = await self.train(1)
+        self.params = self.params + update
         self.observe("norm", self.params.norm())
         self.observe("a <b>name</b> of several words", 1)
 """
