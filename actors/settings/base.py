@@ -1,6 +1,6 @@
 """The base class of all settings, and the error that names the key at fault."""
 
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -25,7 +25,8 @@ class Settings(BaseModel):
     """Base of every settings class: frozen, unknown keys refused, no silent conversions (``"3"`` is not 3).
 
     A quantity's default is written as in a scenario file, ``patience: Duration = "2 s"``; where mypy checks,
-    ``default("2 s")``. Lists of a file arrive as tuples: declare ``tuple[int, ...]``, never ``list[int]``.
+    ``default("2 s")``. Lists of a file arrive as tuples, as settings never change: a class that declares a
+    ``list[int]``, and not a ``tuple[int, ...]``, is a TypeError.
     """
 
     model_config = ConfigDict(
@@ -37,11 +38,27 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,  # a string under a field documents it in the schema and the reference
     )
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        for name, field in cls.model_fields.items():
+            if (found := _list_in(field.annotation)) is not None:
+                items = ", ".join([getattr(each, "__name__", str(each)) for each in get_args(found)]) or "Any"
+                must = f"must be tuple[{items}, ...], not a list, as settings never change"
+                raise TypeError(f"{cls.__qualname__}.{name} {must}")
+
     @model_validator(mode="before")
     @classmethod
     def _lists_become_tuples(cls, data: Any) -> Any:
         # Settings are immutable all the way down, and strict validation takes only tuples for tuples.
         return {key: _tuples(value) for key, value in data.items()} if isinstance(data, dict) else data
+
+
+def _list_in(annotation: Any) -> Any:
+    """A list in a type, such as list[int] in ``list[int] | None``; None without one."""
+    if annotation is list or get_origin(annotation) is list:
+        return annotation
+    return next(filter(None, map(_list_in, get_args(annotation))), None)
 
 
 def _tuples(value: Any) -> Any:

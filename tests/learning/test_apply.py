@@ -287,6 +287,10 @@ def raising(x: Tensor) -> Tensor:
     raise KeyError("mine")
 
 
+def costly(x: Tensor, steps: float) -> Tensor:
+    return x * steps
+
+
 def without_arguments() -> Tensor:
     return torch.zeros(1)
 
@@ -347,6 +351,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "nothing": (nothing, ValueError, "returns nothing"),
     "a part that is no tensor": (half_a_pair, ValueError, "failed|returns a NoneType"),
     "a method": (Holder().method, TypeError, f"{TOP} method, a method: write it there with `def`"),
+    "a parameter that apply takes": (costly, ValueError, "by steps= apply is told what the call costs"),
     "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear, a Linear"),
     "no function": (3, TypeError, f"{TOP} int, a int"),
 }

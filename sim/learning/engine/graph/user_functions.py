@@ -66,6 +66,13 @@ class UserFunction:
         self._file = None if code is None else code.co_filename
         self._place = None if code is None else written(code.co_filename, code.co_firstlineno)
 
+    @property
+    def costs(self) -> list[str]:
+        """Its parameters whose names apply() takes for itself, by keyword."""
+        code = getattr(getattr(self.call, "func", self.call), "__code__", None)
+        names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return [name for name in ("steps", "flops") if name in names]
+
     def __str__(self) -> str:
         return f"{self.name}()" if self._place is None else f"{self.name}() in {self._place}"
 
@@ -149,8 +156,10 @@ class Apply(Operation):
             return error
         why = describe(error).partition("\n")[0]
         where = f"{self.function.line_of(error)}: {self.function.name}()"
-        rules = f"; {_RULES}" if isinstance(error, RuntimeError) else ""  # torch's, such as those of vmap
-        return ValueError(f"{where} failed: {why}{rules}")
+        hint = f"; {_RULES}" if isinstance(error, RuntimeError) else ""  # torch's, such as those of vmap
+        if isinstance(error, TypeError) and (costs := self.function.costs):
+            hint = f"; by {costs[0]}= apply is told what the call costs: call the parameter otherwise"
+        return ValueError(f"{where} failed: {why}{hint}")
 
     def inputs(self, nodes: list[GraphNode]) -> list[Tensor]:
         """The arguments, [N] or [N, width] each."""
