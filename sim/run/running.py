@@ -39,6 +39,10 @@ from sim.run.unawaited import unawaited_coroutines
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
 
+_NOTHING_LEARNED = (
+    "clients trained, but no client's model ever changed: a method assigns self.params what it learned"
+)
+
 
 def run_scenario(
     scenario: Scenario,
@@ -205,6 +209,10 @@ def _run(
     if fork is not None:
         summary["fork"] = fork
     summary["warnings"] = unawaited
+    if simulation.observer.models_changed is False and any(
+        client.work.steps for client in simulation.clients
+    ):
+        summary["warnings"] = [*unawaited, _NOTHING_LEARNED]
     if error is not None:
         summary["ended_by"] = str(error)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None

@@ -201,3 +201,26 @@ def test_a_file_that_coterie_hides_is_told_of(here: Path, capsys: pytest.Capture
         coterie.run(CONTENTS, protocol="mine.py:Mine", overwrite=True)
         said = "sim.py beside the method is not what `import sim` finds, which is coterie's"
         assert (said in capsys.readouterr().err) == told
+
+
+class Forgets(Client):
+    """Trains, and does not assign what it learned."""
+
+    async def step(self) -> None:
+        await self.train()
+
+
+class Sleeps(Client):
+    """Does nothing."""
+
+    async def step(self) -> None:
+        await self.sleep(1.0)
+
+
+@pytest.mark.parametrize(("method", "told"), [(Forgets, True), (Halves, False), (Sleeps, False)])
+def test_a_run_in_which_nobody_learned_says_so(
+    here: Path, capsys: pytest.CaptureFixture[str], method: type[Client], told: bool
+) -> None:
+    run = ran(protocol=method)
+    assert (len(run.summary["warnings"]) == 1) == told
+    assert ("no client's model ever changed" in capsys.readouterr().err) == told
