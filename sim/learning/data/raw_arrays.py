@@ -81,10 +81,16 @@ def require_told_apart(values: np.ndarray, name: str, refuse: Refuse, remedy: st
     for place in np.flatnonzero(doubtful & (least < most) | is_whole & (size >= 2**53)):
         column = wide[:, place]
         kept = column.astype(np.float32).astype(float)
-        if is_whole:  # exactly: float64 holds only the differences of large ones
-            column, kept = column.astype(np.int64), kept.astype(np.int64)
-        deviation = float((column - column[0]).astype(float).std())
-        error = float(np.sqrt(np.mean((column - kept).astype(float) ** 2)))
+        if not is_whole:
+            differences, rounded = column - column[0], column - kept
+        else:  # by Python's numbers, which hold all: float64 holds only the differences of large ones
+            exact = column.tolist()
+            differences = np.array([each - exact[0] for each in exact], dtype=float)
+            rounded = np.array(
+                [each - int(near) for each, near in zip(exact, kept, strict=True)], dtype=float
+            )
+        deviation = float(differences.astype(float).std())
+        error = float(np.sqrt(np.mean(rounded.astype(float) ** 2)))
         if error > _ROUNDING * deviation and deviation > (0 if is_whole else NOISE * size[place]):
             where = ", ".join(map(str, np.unravel_index(place, values.shape[1:])))
             raise refuse(
