@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-_PACKAGES = ("actors", "protocols", "sim", "tests", "benchmarks")
+_PACKAGES = ("actors", "protocols", "sim", "coterie", "tests", "benchmarks")
 _KINDS = ("code", "words", "blank")
 
 

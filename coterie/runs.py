@@ -34,7 +34,7 @@ class Run:
 
     def __init__(self, directory: Path | str) -> None:
         """Raises UserError for a folder that has no results, or damaged ones."""
-        self.directory = Path(directory)
+        self.directory = Path(directory).expanduser()
         """The folder of the results."""
         self._results: RunDirectory = load_checked(self.directory)
         self._view = RunView(self._results)
@@ -125,8 +125,9 @@ def run(
         loaded = load_scenario(scenario, overrides, seed, unset=unset, method=method)
     if loaded.sweep is not None:
         raise UserError(f"{scenario}: holds a sweep, which `coterie sweep` runs")
-    folder = None if data_dir is None else Path(data_dir)
-    return _ran(loaded, quiet, out=Path(out), overwrite=overwrite, device=device, data_dir=folder)
+    folder = None if data_dir is None else Path(data_dir).expanduser()
+    place = Path(out).expanduser()
+    return _ran(loaded, quiet, out=place, overwrite=overwrite, device=device, data_dir=folder)
 
 
 def load(directory: str | Path) -> Run:
@@ -139,7 +140,7 @@ def resume(directory: str | Path, *, until: str | None = None, quiet: bool = Fal
 
     until: the virtual time at which it ends instead, such as "20 min". Raises as `run` does.
     """
-    earlier = ResumableRun.find(Path(directory))
+    earlier = ResumableRun.find(Path(directory).expanduser())
     changes = [] if until is None else [f"run.duration={until}"]
     if until is not None:
         earlier.require_prolongable()
@@ -156,7 +157,7 @@ def fork(directory: str | Path, at: float, set: Mapping[str, Any], *, quiet: boo
 
     Raises as `run` does.
     """
-    earlier = ResumableRun.find(Path(directory), at)
+    earlier = ResumableRun.find(Path(directory).expanduser(), at)
     scenario = earlier.scenario([f"{key}={as_toml(value)}" for key, value in set.items()])
     return _ran(scenario, quiet, out=earlier.path.parent, earlier=earlier)
 

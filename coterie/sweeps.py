@@ -30,7 +30,7 @@ class Sweep:
 
     def __init__(self, directory: Path | str) -> None:
         """Raises UserError for a folder without the list of a sweep's runs, or with a damaged one."""
-        self.directory = Path(directory)
+        self.directory = Path(directory).expanduser()
         """The folder of the list."""
         self._index = SweepIndex.read(self.directory)
 
@@ -122,10 +122,10 @@ def sweep(
     overrides = [f"{key}={_listed(value)}" for key, value in given.items() if value is not None]
     chosen = seeds if seeds is None or isinstance(seeds, int) else tuple(seeds)
     planned = plan(scenario, overrides, unset=unset, seeds=chosen, only=only, full=full)
-    how = How(None if data_dir is None else Path(data_dir), device)
+    how = How(None if data_dir is None else Path(data_dir).expanduser(), device)
     execute = in_processes(jobs or default_jobs(planned))
     with _without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:
-        result = run_sweep(planned, out=Path(out), how=how, execute=execute, show=line.show)
+        result = run_sweep(planned, out=Path(out).expanduser(), how=how, execute=execute, show=line.show)
     for notice in () if quiet else planned.notices:
         print(notice, file=sys.stderr)
     if result.errors:

@@ -224,3 +224,10 @@ def test_a_run_in_which_nobody_learned_says_so(
     run = ran(protocol=method)
     assert (len(run.summary["warnings"]) == 1) == told
     assert ("no client's model ever changed" in capsys.readouterr().err) == told
+
+
+def test_a_home_is_a_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(here / "home"))
+    run = ran(out="~/runs")
+    assert run.directory.parent == here / "home" / "runs"
+    assert coterie.load(f"~/runs/{run.directory.name}").summary == run.summary
