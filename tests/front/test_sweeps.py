@@ -17,7 +17,7 @@ BOTH = {"protocol.name": ["gossip", "local"], "run.evaluate_every": "4 s"}
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "world.toml").write_text(QUADRATIC, encoding="utf-8")
-    return coterie.sweep(folder / "world.toml", set=BOTH, seeds=2, jobs=2, out=folder / "runs", quiet=True)
+    return coterie.sweep(folder / "world.toml", set=BOTH, seeds=2, jobs=1, out=folder / "runs", quiet=True)
 
 
 def test_a_sweep_has_a_row_for_each_run(swept: Sweep) -> None:
