@@ -13,9 +13,11 @@ from typing import Any
 import polars as pl
 
 from coterie import preview
+from coterie.arguments import contents_of, folder_of, options, seconds
 from protocols.framework.client import Client
 from sim.cli.console import ProgressLine, Terminal
-from sim.errors import UserError
+from sim.errors import UserError, one_line
+from sim.plugins.loader import require_not_loading
 from sim.results.store.run_directory import RunDirectory
 from sim.results.store.validation import load_checked
 from sim.results.view import RunView
@@ -34,7 +36,7 @@ class Run:
 
     def __init__(self, directory: Path | str) -> None:
         """Raises UserError for a folder that has no results, or damaged ones."""
-        self.directory = Path(directory).expanduser()
+        self.directory = folder_of(directory, "directory")
         """The folder of the results."""
         self._results: RunDirectory = load_checked(self.directory)
         self._view = RunView(self._results)
@@ -107,59 +109,88 @@ def run(
     written in a notebook only its own source, so that the run cannot be repeated from its folder. Raises
     UserError for what cannot be run, and RuntimeError where the run failed; its results are then there.
     """
-    given: dict[str, Any] = dict(set or {})
-    unset = [key for key, value in given.items() if value is None]
-    overrides = [f"{key}={as_toml(value)}" for key, value in given.items() if value is not None]
+    require_not_loading()
+    overrides, unset = options(set)
     method = None
-    if isinstance(protocol, type):
+    if isinstance(protocol, str):
+        overrides.append(f"protocol.name={as_toml(protocol)}")
+    elif isinstance(protocol, type):
         method = protocol
     elif protocol is not None:
-        overrides.append(f"protocol.name={as_toml(protocol)}")
+        raise UserError(one_line(f"protocol = {protocol!r}: must be a method's name, or its class"))
     if isinstance(scenario, Scenario):
         if overrides or unset or seed is not None or method is not None:
             raise UserError("a Scenario is run as it is; to change it, give its name, file or contents")
         loaded = scenario
     elif isinstance(scenario, Mapping):
-        loaded = load_contents(scenario, overrides, seed, unset=unset, method=method)
-    else:
+        contents, named = contents_of(scenario)
+        method = method or (named if protocol is None else None)
+        loaded = load_contents(contents, overrides, seed, unset=unset, method=method)
+    elif isinstance(scenario, str | Path):
         loaded = load_scenario(scenario, overrides, seed, unset=unset, method=method)
+    else:
+        raise UserError(one_line(f"scenario = {scenario!r}: must be a name, a path, or contents as a dict"))
     if loaded.sweep is not None:
         raise UserError(f"{scenario}: holds a sweep, which `coterie sweep` runs")
-    folder = None if data_dir is None else Path(data_dir).expanduser()
-    place = Path(out).expanduser()
-    return _ran(loaded, quiet, out=place, overwrite=overwrite, device=device, data_dir=folder)
+    place, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
+    return _ran(loaded, quiet, out=place, overwrite=overwrite, device=device, data_dir=data)
 
 
 def load(directory: str | Path) -> Run:
-    """The results of an earlier run. Raises UserError."""
+    """The results of an earlier run; of a sweep `Sweep` has them. Raises UserError."""
     return Run(directory)
 
 
-def resume(directory: str | Path, *, until: str | None = None, quiet: bool = False) -> Run:
+def resume(
+    directory: str | Path | Run,
+    *,
+    until: float | str | None = None,
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    quiet: bool = False,
+) -> Run:
     """Go on with a run that was interrupted, or prolong one that has ended, as if it had not been.
 
-    until: the virtual time at which it ends instead, such as "20 min". Raises as `run` does.
+    until: the virtual time at which it ends instead, in seconds or such as "20 min". The copy of a method
+    that the results have is executed. Raises as `run` does.
     """
-    earlier = ResumableRun.find(Path(directory).expanduser())
-    changes = [] if until is None else [f"run.duration={until}"]
+    require_not_loading()
+    earlier = ResumableRun.find(folder_of(directory, "directory"))
+    changes = []
     if until is not None:
+        end_s = seconds(until, "until")
         earlier.require_prolongable()
+        earlier.require_later(end_s)
+        changes = [f"run.duration={end_s!r} s"]
     scenario = earlier.scenario(changes)
-    if until is not None:
-        assert scenario.run.duration is not None
-        earlier.require_later(scenario.run.duration)
     earlier.require_some_left(scenario)
-    return _ran(scenario, quiet, out=earlier.path.parent, earlier=earlier)
+    data = _optional(data_dir, "data_dir")
+    return _ran(scenario, quiet, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data)
 
 
-def fork(directory: str | Path, at: float, set: Mapping[str, Any], *, quiet: bool = False) -> Run:
-    """Give a run another future: the same until `at` (virtual seconds), and then with other values of keys.
+def fork(
+    directory: str | Path | Run,
+    at: float | str,
+    set: Mapping[str, Any],
+    *,
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Give a run another future: the same until `at`, and then with other values of keys.
 
+    at: virtual time, in seconds or such as "20 s". The copy of a method that the results have is executed.
     Raises as `run` does.
     """
-    earlier = ResumableRun.find(Path(directory).expanduser(), at)
-    scenario = earlier.scenario([f"{key}={as_toml(value)}" for key, value in set.items()])
-    return _ran(scenario, quiet, out=earlier.path.parent, earlier=earlier)
+    require_not_loading()
+    earlier = ResumableRun.find(folder_of(directory, "directory"), seconds(at, "at"))
+    scenario = earlier.scenario(*options(set))
+    data = _optional(data_dir, "data_dir")
+    return _ran(scenario, quiet, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data)
+
+
+def _optional(folder: str | Path | None, name: str) -> Path | None:
+    return None if folder is None else folder_of(folder, name)
 
 
 def _ran(scenario: Scenario, quiet: bool, **settings: Any) -> Run:

@@ -11,12 +11,14 @@ from typing import Any
 
 import polars as pl
 
+from coterie.arguments import folder_of, options, seeds_of
 from coterie.runs import Run
 from sim.cli.console import Terminal
 from sim.cli.studies import SweepLine
-from sim.errors import UserError, require_packages
+from sim.errors import UserError, one_line, require_packages
+from sim.plugins.loader import require_not_loading
 from sim.studies import tables
-from sim.studies.cells import as_toml, plan
+from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
 from sim.studies.index import SweepIndex
 from sim.studies.pages import write_comparison
@@ -30,7 +32,7 @@ class Sweep:
 
     def __init__(self, directory: Path | str) -> None:
         """Raises UserError for a folder without the list of a sweep's runs, or with a damaged one."""
-        self.directory = Path(directory).expanduser()
+        self.directory = folder_of(directory, "directory")
         """The folder of the list."""
         self._index = SweepIndex.read(self.directory)
 
@@ -90,7 +92,10 @@ class Compared:
     def write(self, folder: str | Path) -> Path:
         """Write page, pictures, CSV and LaTeX into a folder, as `coterie compare` does; returns the page."""
         require_packages("compare", "compare", "matplotlib")
-        return write_comparison(self._comparison, Path(folder))
+        return write_comparison(self._comparison, folder_of(folder, "folder"))
+
+    def __repr__(self) -> str:
+        return f"<Compared {len(self._comparison.groups):,} groups of runs>"
 
     def _repr_html_(self) -> str:
         found: str = self.table._repr_html_()
@@ -117,15 +122,17 @@ def sweep(
     run before is not run again. Raises UserError for what cannot be run, and RuntimeError where runs failed;
     the others are kept, and the same call tries the failed ones again.
     """
-    given = dict(set or {})
-    unset = [key for key, value in given.items() if value is None]
-    overrides = [f"{key}={_listed(value)}" for key, value in given.items() if value is not None]
-    chosen = seeds if seeds is None or isinstance(seeds, int) else tuple(seeds)
-    planned = plan(scenario, overrides, unset=unset, seeds=chosen, only=only, full=full)
-    how = How(None if data_dir is None else Path(data_dir).expanduser(), device)
+    require_not_loading()
+    if not isinstance(scenario, str | Path):
+        raise UserError(
+            "a sweep runs in processes of its own: write the scenario to a file, and give its path"
+        )
+    overrides, unset = options(set, several=True)
+    planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=only, full=full)
+    how = How(None if data_dir is None else folder_of(data_dir, "data_dir"), device)
     execute = in_processes(jobs or default_jobs(planned))
     with _without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:
-        result = run_sweep(planned, out=Path(out).expanduser(), how=how, execute=execute, show=line.show)
+        result = run_sweep(planned, out=folder_of(out, "out"), how=how, execute=execute, show=line.show)
     for notice in () if quiet else planned.notices:
         print(notice, file=sys.stderr)
     if result.errors:
@@ -147,10 +154,10 @@ def _without_main_module() -> Iterator[None]:
 
 
 def compare(
-    *runs: Sweep | Run | str | Path,
+    *runs: Sweep | Run | str | Path | Sequence[Run | str | Path],
     by: str | None = None,
     baseline: str | None = None,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     target: float | None = None,
     clients: Sequence[int] | None = None,
 ) -> Compared:
@@ -160,15 +167,11 @@ def compare(
     paths in the summary such as "graph.l1". target: what it takes to reach it. clients: only these count.
     Raises UserError.
     """
-    if not runs:
+    each = list(runs[0]) if len(runs) == 1 and isinstance(runs[0], list | tuple) else list(runs)
+    if not each:
         raise UserError("nothing to compare: give a sweep, or some runs")
-    paths = [each if isinstance(each, str | Path) else each.directory for each in runs]
-    study = load_study([Path(path) for path in paths], clients)
-    return Compared(Comparison(study, metrics=metrics, by=by, baseline=baseline, target=target))
-
-
-def _listed(value: Any) -> str:
-    """A value after `--set key=`, or several."""
-    if isinstance(value, list | tuple):
-        return ",".join([as_toml(each) for each in value])
-    return as_toml(value)
+    if target is not None and not isinstance(target, int | float):
+        raise UserError(one_line(f"target = {target!r}: must be a number, such as 0.8"))
+    study = load_study([folder_of(what, "runs") for what in each], clients)
+    named = [metrics] if isinstance(metrics, str) else metrics
+    return Compared(Comparison(study, metrics=named, by=by, baseline=baseline, target=target))

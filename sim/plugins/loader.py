@@ -172,6 +172,27 @@ _places: list[str] = []
 """The folders that were added to the end of Python's path."""
 
 
+_loading: list[Path] = []
+"""The files that are being executed."""
+
+
+def require_not_loading() -> None:
+    """UserError where a file that is loaded for a method or the like begins a run itself."""
+    if _loading:
+        raise UserError(
+            f"{_loading[-1]} begins a run while it is loaded: put what is to be run, and not to be imported, "
+            'under `if __name__ == "__main__":`'
+        )
+
+
+def _is_copy(path: Path, module: ModuleType) -> bool:
+    """Whether a file is the copy that results keep of the one that a module is of."""
+    try:
+        return path.read_bytes() == Path(str(module.__file__)).read_bytes()
+    except (AttributeError, OSError):
+        return False
+
+
 def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
     """The module of a file, the same one as long as no file of its folder changes.
 
@@ -186,7 +207,7 @@ def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
     sys.modules.update(folder.modules)
     name, place = path.stem, str(path.parent)
     known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(path):
+    if known is not None and (getattr(known, "__file__", None) == str(path) or _is_copy(path, known)):
         return known
     if known is not None or name in sys.stdlib_module_names:
         raise UserError(f"{path} has the name of another module of Python, {name}; rename it")
@@ -200,7 +221,11 @@ def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
         spec = spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
         module = sys.modules[name] = module_from_spec(spec)
-        spec.loader.exec_module(module)
+        _loading.append(path)
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            _loading.remove(path)
         return module
     except BaseException:
         folder.forget()

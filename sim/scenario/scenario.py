@@ -3,7 +3,6 @@
 A scenario is TOML. Refused input raises UserError, whose lines name file, key, value and what is allowed.
 """
 
-import copy
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -159,13 +158,9 @@ def load_contents(
     unset: Sequence[str] = (),
     method: "type[Client] | None" = None,
 ) -> Scenario:
-    """As `load_scenario`, of what would stand in a file; `protocol.name` may be a class. UserError."""
-    raw = copy.deepcopy(dict(contents))
-    if isinstance(named := value_at(raw, "protocol.name"), type):
-        method = method or named
-        put(raw, "protocol.name", named.__name__)
+    """As `load_scenario`, of what would stand in a file. UserError."""
     try:
-        raw = parse_toml(tomli_w.dumps(raw))
+        raw = parse_toml(tomli_w.dumps(contents))
     except (TypeError, ValueError) as error:
         raise UserError(f"the scenario holds what no file could: {error}") from None
     return _scenario(raw, Path.cwd() / "scenario.toml", overrides, seed, unset, True, method)

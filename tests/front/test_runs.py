@@ -1,12 +1,15 @@
 """`import coterie`: runs from Python give what the command gives, in scripts and in notebooks."""
 
 import asyncio
+import importlib
 import linecache
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -146,7 +149,11 @@ def test_resume_and_fork(here: Path) -> None:
     [
         ("nowhere", {}, "no such scenario file"),
         (CONTENTS, {"set": {"run.duratio": "1 s"}}, "did you mean 'duration'"),
-        (CONTENTS | {"data": {"name": object()}}, {}, "holds what no file could"),
+        (
+            CONTENTS | {"data": {"name": object()}},
+            {},
+            r"data\.name = <object .*: must be a number, a text, a list or a dict of these",
+        ),
         (CONTENTS, {"protocol": int}, "must be a class derived from Client"),
         (CONTENTS, {"protocol": "gosip"}, "did you mean 'gossip'"),
         (CONTENTS, {"set": {"network.latency": None}}, "network.latency: is missing"),
@@ -231,3 +238,64 @@ def test_a_home_is_a_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ran(out="~/runs")
     assert run.directory.parent == here / "home" / "runs"
     assert coterie.load(f"~/runs/{run.directory.name}").summary == run.summary
+
+
+def test_numbers_of_numpy_paths_and_ranges_are_taken(here: Path) -> None:
+    shown = coterie.run(
+        CONTENTS | {"clients": {"count": np.int64(4)}},
+        set={
+            "training.learning_rate": np.float32(0.5),
+            "protocol.name": "local",
+            "network.loss": np.float64(0),
+        },
+        quiet=True,
+    )
+    assert "learning_rate = 0.5" in shown.scenario
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda run: coterie.run(None), "scenario = None: must be a name, a path, or contents"),
+        (lambda run: coterie.run(CONTENTS, protocol=Halves.step), "protocol = .*: must be a method's name"),
+        (lambda run: coterie.run(CONTENTS, set={"protocol.name": Halves}), "a class goes by protocol="),
+        (lambda run: coterie.run(CONTENTS, set=["a=1"]), "set = .*: must be a dict of values by key"),
+        (lambda run: coterie.run(CONTENTS, out=None), "out = None: must be a path"),
+        (lambda run: coterie.fork(run, None, {}), "at = None: must be seconds, or a text such as"),
+        (lambda run: coterie.fork(run, "soon", {}), "at = 'soon': must be seconds, or a text such as"),
+        (lambda run: coterie.load(3), "directory = 3: must be a path, or a Run or Sweep"),
+    ],
+)
+def test_wrong_arguments_are_answered(here: Path, call: Callable[[Run], object], problem: str) -> None:
+    run = ran()
+    with pytest.raises(UserError, match=problem):
+        call(run)
+
+
+METHOD = """\
+from coterie import Client
+
+
+class Alone(Client):
+    async def step(self):
+        await self.train()
+"""
+BEGINS = 'import coterie\ncoterie.run("gossip", quiet=True)\n'
+
+
+def test_an_imported_class_is_resumed_where_it_was_imported(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "a_method_to_import.py").write_text(METHOD, encoding="utf-8")
+    monkeypatch.syspath_prepend(here)
+    run = ran(protocol=importlib.import_module("a_method_to_import").Alone)
+    longer = coterie.resume(run, until=12, quiet=True)
+    assert longer.summary["virtual_seconds"] == 12.0
+    assert coterie.fork(run, "5 s", {"network.loss": 0.5}, quiet=True).summary["fork"]["at"] == 5.0
+
+
+def test_a_method_whose_file_begins_runs_is_refused(here: Path) -> None:
+    (here / "begins.py").write_text(f"{METHOD}\n\n{BEGINS}", encoding="utf-8")
+    with pytest.raises(UserError, match=r"begins a run while it is loaded: put what is to be run"):
+        ran(protocol="begins.py:Alone")
+    assert not (here / "runs").exists()

@@ -58,13 +58,24 @@ def test_compared_as_by_the_command(swept: Sweep, tmp_path: Path, monkeypatch: p
 def test_single_runs_are_compared_too(swept: Sweep) -> None:
     first, *_, last = swept.load()
     assert coterie.compare(first, last.directory).runs.height == 2
+    assert coterie.compare([first, last], metrics="distance").runs.height == 2
 
 
 def test_what_cannot_be_swept_or_compared_is_refused(swept: Sweep, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'gossip'"):
         coterie.sweep(swept.directory.parents[1] / "world.toml", set={"protocol.name": ["gosip"]}, quiet=True)
-    with pytest.raises(UserError, match="nothing to compare"):
-        coterie.compare()
+    for none in ((), ([],)):
+        with pytest.raises(UserError, match="nothing to compare"):
+            coterie.compare(*none)
+    with pytest.raises(UserError, match="target = '60 %': must be a number"):
+        coterie.compare(swept, target="60 %")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="write the scenario to a file"):
+        coterie.sweep({})  # type: ignore[arg-type]
+    for seeds in (0, "1-3", [1.5], []):
+        with pytest.raises(UserError, match=r"seeds = .*: must be how many"):
+            coterie.sweep("gossip", seeds=seeds)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="must have a value at least"):
+        coterie.sweep("gossip", set={"network.loss": []})
     with pytest.raises(UserError):
         Sweep(tmp_path)
 

@@ -1,0 +1,96 @@
+"""What callers give to the functions of this package, checked and made what a scenario file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actors.settings.units import DURATION
+from sim.errors import UserError, one_line
+from sim.studies.cells import as_toml
+
+Given = Mapping[str, Any] | None
+
+
+def folder_of(what: Any, name: str) -> Path:
+    """The folder that a path, a Run or a Sweep names. UserError."""
+    found = getattr(what, "directory", what)
+    if not isinstance(found, str | Path):
+        raise UserError(one_line(f"{name} = {what!r}: must be a path, or a Run or Sweep"))
+    return Path(found).expanduser()
+
+
+def options(given: Given, *, several: bool = False) -> tuple[list[str], list[str]]:
+    """Values by key as the commands take them: "key=value" for each, and the keys that are taken away.
+
+    several: whether a list stands for values to be tried one after the other. UserError.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise UserError(one_line(f"set = {given!r}: must be a dict of values by key"))
+    stated, unset = [], []
+    for key, value in (given or {}).items():
+        if value is None:
+            unset.append(key)
+            continue
+        found = plain(value, key)
+        if several and isinstance(found, list):
+            if not found:
+                raise UserError(f"{key} = []: must have a value at least")
+            stated.append(f"{key}={','.join(map(as_toml, found))}")
+        else:
+            stated.append(f"{key}={as_toml(found)}")
+    return stated, unset
+
+
+def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | None]:
+    """A scenario as a file holds it, and the class that stands in it as the protocol's name. UserError."""
+    contents, method = dict(scenario), None
+    protocol = contents.get("protocol")
+    if isinstance(protocol, Mapping) and isinstance(method := protocol.get("name"), type):
+        contents["protocol"] = {**protocol, "name": method.__name__}
+    found = {key: plain(value, key) for key, value in contents.items()}
+    return found, method if isinstance(method, type) else None
+
+
+def plain(value: Any, key: str) -> Any:
+    """A value as a file holds it: arrays and ranges as lists, paths as texts. UserError with the key."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: plain(each, f"{key}.{name}") for name, each in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [plain(each, f"{key}.{place}") for place, each in enumerate(value)]
+    hint = "; a class goes by protocol=" if key == "protocol.name" else ""
+    raise UserError(one_line(f"{key} = {value!r}: must be a number, a text, a list or a dict of these{hint}"))
+
+
+def seconds(moment: Any, name: str) -> float:
+    """A moment of virtual time, in seconds or as a text such as "20 s". UserError."""
+    try:
+        return DURATION.parse(moment) if isinstance(moment, str) else float(moment)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            one_line(f'{name} = {moment!r}: must be seconds, or a text such as "20 s"; {error}')
+        ) from None
+
+
+def seeds_of(seeds: Any) -> Any:
+    """How many seeds, or which, as a sweep takes them. UserError."""
+    if isinstance(seeds, np.generic | np.ndarray):
+        seeds = seeds.tolist()
+    if seeds is None or (type(seeds) is int and seeds > 0):
+        return seeds
+    if isinstance(seeds, Iterable) and not isinstance(seeds, str):
+        found = tuple(seeds)
+        if found and all(type(seed) is int and seed >= 0 for seed in found):
+            return found
+    raise UserError(
+        one_line(f"seeds = {seeds!r}: must be how many, 1 or more, or a list of them, such as [11, 12]")
+    )
