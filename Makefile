@@ -86,6 +86,7 @@ size: $(INSTALLED)
 # Each page is written whole or not at all.
 reference: $(INSTALLED)
 	$(BIN)/python -m docs.build.scenarios docs/scenarios
+	$(BIN)/python -m docs.build.notebooks
 	$(BIN)/python -m docs.build.api > docs/api.md.new
 	mv docs/api.md.new docs/api.md
 
