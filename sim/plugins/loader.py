@@ -185,11 +185,15 @@ def require_not_loading() -> None:
         )
 
 
-def _is_copy(path: Path, module: ModuleType) -> bool:
-    """Whether a file is the copy that results keep of the one that a module is of."""
+def _is_copy(sources: SourceFiles, path: Path, module: ModuleType) -> bool:
+    """Whether a file, and all that lies beside it, is the copy that results keep of what a module is of."""
+    file = getattr(module, "__file__", None)
+    if file is None or Path(file).name != path.name:
+        return False
+    root = Path(file).parents[len(path.relative_to(sources.root).parts) - 1]
     try:
-        return path.read_bytes() == Path(str(module.__file__)).read_bytes()
-    except (AttributeError, OSError):
+        return all((root / name).read_bytes() == content for name, content in sources.files.items())
+    except OSError:
         return False
 
 
@@ -207,7 +211,9 @@ def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
     sys.modules.update(folder.modules)
     name, place = path.stem, str(path.parent)
     known = sys.modules.get(name)
-    if known is not None and (getattr(known, "__file__", None) == str(path) or _is_copy(path, known)):
+    if known is not None and (
+        getattr(known, "__file__", None) == str(path) or _is_copy(sources, path, known)
+    ):
         return known
     if known is not None or name in sys.stdlib_module_names:
         raise UserError(f"{path} has the name of another module of Python, {name}; rename it")

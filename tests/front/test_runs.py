@@ -294,6 +294,18 @@ def test_an_imported_class_is_resumed_where_it_was_imported(
     assert coterie.fork(run, "5 s", {"network.loss": 0.5}, quiet=True).summary["fork"]["at"] == 5.0
 
 
+def test_an_imported_class_whose_helpers_are_others_by_now_is_not_resumed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "another_method_to_import.py").write_text(METHOD, encoding="utf-8")
+    (here / "its_helper.py").write_text("STEPS = 1\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(here)
+    run = ran(protocol=importlib.import_module("another_method_to_import").Alone)
+    (here / "its_helper.py").write_text("STEPS = 2\n", encoding="utf-8")
+    with pytest.raises(UserError, match="has the name of another module"):
+        coterie.resume(run, until=12, quiet=True)
+
+
 def test_a_method_whose_file_begins_runs_is_refused(here: Path) -> None:
     (here / "begins.py").write_text(f"{METHOD}\n\n{BEGINS}", encoding="utf-8")
     with pytest.raises(UserError, match=r"begins a run while it is loaded: put what is to be run"):
