@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING
 
 from actors.codec import head_size
 from actors.message import Envelope
@@ -14,21 +14,18 @@ from sim.kernel.task import NEVER
 from sim.world.fair_sharing import Link, Transfer
 from sim.world.network_model import ConnectionModel
 
-if TYPE_CHECKING:
-    from sim.world.network import SimulatedNetwork
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class Message:
     """A message in flight. After its transfer it is the timer of its own arrival.
 
-    pair_index: how many messages the pair had sent before it. number: among all messages of the network, from
-    1; 0 until it is sent. together: the pair's messages that arrive at the same time, in order, whatever the
-    order of their timers. kind: the name under which it is counted: its class, "None" for an empty answer,
-    "error" for a failed one.
+    arrived: called at its arrival. pair_index: how many messages the pair had sent before it. number: among
+    all messages of the network, from 1; 0 until it is sent. together: the pair's messages that arrive at the
+    same time, in order, whatever the order of their timers. kind: the name under which it is counted: its
+    class, "None" for an empty answer, "error" for a failed one.
     """
 
-    network: SimulatedNetwork
+    arrived: Callable[[Message], None]
     connection: Connection
     envelope: Envelope
     size_bytes: int
@@ -47,7 +44,7 @@ class Message:
 
     def fire(self) -> None:
         """Arrive. Of messages that arrive together, the first that is left arrives, whichever timer fires."""
-        self.network._arrive(self if self.together is None else self.together.pop(0))
+        self.arrived(self if self.together is None else self.together.pop(0))
 
 
 class RandomStreams:

@@ -171,7 +171,7 @@ class SimulatedNetwork(Transport):
         size_bytes = size_behind_head(envelope, connection.head_bytes, alterable)
         if alterable:
             envelope = sealed(envelope)
-        message = Message(self, connection, envelope, size_bytes, connection.sent)
+        message = Message(self._arrive, connection, envelope, size_bytes, connection.sent)
         connection.sent += 1
         self.bytes_sent[pair[0]] += size_bytes
         self._count_sent(message)
@@ -300,7 +300,9 @@ class SimulatedNetwork(Transport):
         self._loop.schedule(arrival_s, message)
         if copy_delay_s is not None:
             # The receiver of the original may alter its contents.
-            copy = Message(self, connection, sealed(message.envelope), message.size_bytes, message.pair_index)
+            copy = Message(
+                self._arrive, connection, sealed(message.envelope), message.size_bytes, message.pair_index
+            )
             self.counts.duplicated += 1
             self._count_sent(copy, "duplicate")
             self._loop.schedule(now_s + copy_delay_s, copy)

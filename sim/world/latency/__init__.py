@@ -1,7 +1,7 @@
 """Kinds of latency: drawn for each message, or a function of sender and receiver.
 
 A kind is one file: its keys, and `build`. A distribution is a latency model itself. All other kinds build a
-`NodeLatency`.
+`PairLatency`.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +12,8 @@ from sim.plugins.point import PluginPoint
 from sim.world.distributions import Distribution, NormalTime, distributions
 from sim.world.latency.matrix import MatrixLatency
 from sim.world.latency.measured import TraceLatency
-from sim.world.latency.nodes import LatencyByNode, NodeLatency
-from sim.world.latency.own import OwnLatencies, OwnLatency
+from sim.world.latency.nodes import LatencyByNode, PairLatency
+from sim.world.latency.own import OwnLatency
 from sim.world.latency.positions import PositionLatency
 from sim.world.participants import Participants
 
@@ -27,7 +27,7 @@ else:
         constant(Duration),
     ]
 
-LatencyModel = Distribution | NodeLatency | OwnLatencies
+LatencyModel = Distribution | PairLatency
 """A model of the latency of messages."""
 
 

@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,17 @@ from actors.settings.base import Settings
 from sim.kernel.random import RandomStream
 from sim.world.participants import Participants
 
-if TYPE_CHECKING:
-    from sim.world.latency.own import OwnLatencies
-
 LATENCY_MAX_S = 86_400.0  # a day, in measured files
+
+
+class PairLatency(Protocol):
+    """The latency of messages, by sender and receiver. jitter: 0 if it takes no random numbers."""
+
+    @property
+    def jitter(self) -> float: ...
+
+    def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
+        """The latency in seconds of a message of `pair` that departs at `time_s`; UserError of a user's."""
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value when compared
@@ -47,5 +54,5 @@ class LatencyByNode(Settings):
     """A kind of latency that depends on sender and receiver."""
 
     @abstractmethod
-    def build(self, key: str, participants: Participants) -> "NodeLatency | OwnLatencies":
+    def build(self, key: str, participants: Participants) -> PairLatency:
         """The model for these participants. key: the scenario's key of it, for errors. UserError."""
