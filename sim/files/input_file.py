@@ -6,7 +6,6 @@ it, what is there and what is allowed. Nothing that is read here can run code.
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import lzma
@@ -97,37 +96,6 @@ class InputFile:
         """The content as text in UTF-8."""
         return self.parsed(lambda content: content.decode("utf-8-sig"), "text in UTF-8")
 
-    # --- tables -----------------------------------------------------------------------------------------
-
-    def table(self, *columns: str, head: bool = True) -> list[Row]:
-        """The rows, one at least, of a CSV or .parquet file that has these columns.
-
-        head: whether the first line of a CSV file names the columns, and perhaps more of them.
-        """
-        if self.path.suffix == ".parquet":
-            from sim.files.input_table import parquet_rows  # imports polars, which few runs need at the start
-
-            return parquet_rows(self, columns)
-        reader = csv.reader(io.StringIO(self.text(), newline=""))
-        names: Sequence[str] = () if head else columns
-        rows = []
-        try:
-            for values in filter(None, reader):
-                if not names:
-                    names = values
-                    self.require_columns(names, columns, "line 1")
-                    continue
-                row = Row(self, f"line {reader.line_num}", dict(zip(names, values, strict=False)))
-                if len(values) != len(names):
-                    expected = f"{len(names)}: {', '.join(names)}"
-                    raise row.refusal(f"has {len(values)} values; must have {expected}")
-                rows.append(row)
-        except csv.Error as error:
-            raise self.refusal(f"is not CSV: {error}", f"line {reader.line_num}") from None
-        if not rows:
-            raise self.refusal("has no row; must have one at least")
-        return rows
-
     def require_columns(self, there: Sequence[str], columns: Sequence[str], place: str = "") -> None:
         """Refuse a table that has not all of these columns."""
         if missing := [column for column in columns if column not in there]:
@@ -176,38 +144,7 @@ class InputFile:
         if bad.any():
             place = tuple(int(index) for index in np.argwhere(bad)[0])
             value = array[place].item()
-            raise self.refusal(f"is {value!r}; must be {_between(least, most)}", f"{name}{list(place)}")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a table: its values by column. The methods raise the UserError of `refusal`."""
-
-    file: InputFile
-    place: str
-    values: Mapping[str, str]
-
-    def refusal(self, problem: str) -> UserError:
-        """The error that says what is wrong with the row."""
-        return self.file.refusal(problem, self.place)
-
-    def number(self, column: str, least: float = -math.inf, most: float = math.inf) -> float:
-        """The finite number in a column, from `least` to `most`."""
-        text = self.values[column]
-        try:
-            value = float(text) if text.isascii() else math.nan
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and least <= value <= most):
-            raise self.refusal(f"{column} = {shown(text)}: must be {_between(least, most)}")
-        return value
-
-    def word(self, column: str, *allowed: str) -> str:
-        """The text in a column, one of `allowed`."""
-        text = self.values[column]
-        if text not in allowed:
-            raise self.refusal(f"{column} = {shown(text)}: must be one of {', '.join(allowed)}")
-        return text
+            raise self.refusal(f"is {value!r}; must be {between(least, most)}", f"{name}{list(place)}")
 
 
 def shown(value: object) -> str:
@@ -227,7 +164,8 @@ def _words(error: Exception) -> str:
     return shown(text).strip("'\"") if text else type(error).__name__
 
 
-def _between(least: float, most: float) -> str:
+def between(least: float, most: float) -> str:
+    """The range of a number in words."""
     if math.isinf(most):
         return "a number" if math.isinf(least) else f"a number, at least {least:g}"
     return f"a number from {least:g} to {most:g}"

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from sim.files import input_file
-from sim.files.input_file import InputFile, Row, shown
+from sim.files.input_file import InputFile, shown
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,6 @@ def read_table(file: InputFile, text: TextFormat, wanted: Sequence[str] = ()) ->
     frame = pl.from_arrow(found.rename_columns(names))
     assert isinstance(frame, pl.DataFrame)
     return frame.with_columns(pl.col(pl.String).str.strip_chars(" \t\r\n" + text.strip))
-
-
-def parquet_rows(file: InputFile, columns: Sequence[str]) -> list[Row]:
-    """The rows of a .parquet file that has these columns, as those of a CSV file are. UserError."""
-    frame = read_table(file, TextFormat(",", "", (), ""), columns)
-    file.require_columns(frame.columns, columns)
-    texts = frame.select(columns).cast(pl.String).fill_null("").iter_rows(named=True)
-    return [Row(file, f"row {number}", values) for number, values in enumerate(texts, 1)]
 
 
 def _csv(content: bytes, text: TextFormat) -> pa.Table:

@@ -8,6 +8,7 @@ from actors.settings.base import Settings
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited
 from actors.settings.tables import constant
 from sim.files.data_folder import DataFolder
+from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
 from sim.world.distributions import Constant, Distribution, distributions
@@ -90,5 +91,5 @@ def bandwidth_of_each(
 def phone_bandwidths(key: str, folder: DataFolder) -> list[tuple[float, float]]:
     """Mean up- and downlink of each phone, in the trace's own unit."""
     file = folder.trace(key, "device-traces", "phone_bandwidth.csv")
-    rows = file.table("up_mean", "down_mean")
+    rows = read_rows(file, "up_mean", "down_mean")
     return [(row.number("up_mean", 1, 1e9), row.number("down_mean", 1, 1e9)) for row in rows]

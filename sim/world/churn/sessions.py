@@ -9,7 +9,8 @@ from pydantic import Field, PositiveFloat
 
 from actors.settings.quantities import PositiveDuration, SigmaOfLog, Within
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import InputFile, Row, shown
+from sim.files.input_file import InputFile, shown
+from sim.files.rows import Row, read_rows
 from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution, LogNormal
 
@@ -68,7 +69,7 @@ def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
     """The sessions of a measured run or group, by start. The end is infinite if it was not observed."""
     if source in _SPOT_RUNS:
         file = folder.trace(key, "spot-churn", "spot_sessions_2020.csv")
-        rows = file.table("run", "start_s", "end_s", "censored")
+        rows = read_rows(file, "run", "start_s", "end_s", "censored")
         sessions = [_session(row) for row in rows if row.values["run"] == source]
     else:
         file = folder.trace(key, "spot-churn", f"spot_cluster_size_{source}.csv")
@@ -84,7 +85,7 @@ def sessions_of_clients(file: InputFile, pool: Sequence[int], until_s: float) ->
     """The sessions of each client of a pool, as a table has them, of which one begins before `until_s`."""
     found: dict[int, list[Session]] = {client: [] for client in pool}
     first_s = math.inf
-    for row in file.table("client", "start_s", "end_s"):
+    for row in read_rows(file, "client", "start_s", "end_s"):
         number = row.number("client")
         if number not in found:
             is_range = len(found) == 1 + max(found) - min(found)
@@ -115,7 +116,7 @@ def _sizes(file: InputFile, unit_s: float, end: tuple[float, int]) -> list[tuple
     """The steps of a measured curve, of (time in seconds, size)."""
     time, size = 0.0, 0
     sizes = []
-    for row in file.table("time", "size", head=False):
+    for row in read_rows(file, "time", "size", head=False):
         time = row.number("time", time, _CENTURY_S / unit_s)
         size = int(row.number("size", 0, _MEMBERS_MAX))
         sizes.append((time * unit_s, size))

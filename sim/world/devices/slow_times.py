@@ -23,6 +23,7 @@ from actors.settings.quantities import (
     Probability,
 )
 from sim.files.input_file import InputFile
+from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream, stream
 from sim.world.devices.slowness import Piece, cycles, once, periods, spells
 from sim.world.plugins import WorldPlugin
@@ -146,7 +147,7 @@ class MeasuredSlowTimes(SlowTimes):
     def trace(self) -> Trace:
         """The slowdown factors over time, as the file has them. UserError."""
         source = InputFile("devices.measured.file", Path(self.file))
-        rows = source.table("time_s", "factor")
+        rows = read_rows(source, "time_s", "factor")
         if len(rows) < 2:
             raise source.refusal("has one row; needs two at least, the last of which ends the cycle")
         times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]

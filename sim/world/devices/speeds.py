@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from actors.settings.quantities import Compute, Duration, PositiveDuration
 from actors.settings.tables import constant
 from sim.files.data_folder import DataFolder
+from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
 from sim.world.distributions import NormalTime, RandomQuantity, distributions
@@ -81,6 +82,6 @@ else:
 def relative_scores(key: str, folder: DataFolder) -> list[float]:
     """The scores of all phones in the AI Benchmark ranking over their median; higher is faster. UserError."""
     file = folder.trace(key, "device-traces", "ai_benchmark_2020.csv")
-    scores = [row.number("ai_score", 1, 1e9) for row in file.table("ai_score")]
+    scores = [row.number("ai_score", 1, 1e9) for row in read_rows(file, "ai_score")]
     middle = median(scores)
     return [score / middle for score in scores]

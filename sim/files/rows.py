@@ -1,0 +1,82 @@
+"""The rows of small tables from outside: measured traces, sessions, speeds; CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sim.errors import UserError
+from sim.files.input_file import InputFile, between, shown
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: its values by column. The methods raise the UserError of `refusal`."""
+
+    file: InputFile
+    place: str
+    values: Mapping[str, str]
+
+    def refusal(self, problem: str) -> UserError:
+        """The error that says what is wrong with the row."""
+        return self.file.refusal(problem, self.place)
+
+    def number(self, column: str, least: float = -math.inf, most: float = math.inf) -> float:
+        """The finite number in a column, from `least` to `most`."""
+        text = self.values[column]
+        try:
+            value = float(text) if text.isascii() else math.nan
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and least <= value <= most):
+            raise self.refusal(f"{column} = {shown(text)}: must be {between(least, most)}")
+        return value
+
+    def word(self, column: str, *allowed: str) -> str:
+        """The text in a column, one of `allowed`."""
+        text = self.values[column]
+        if text not in allowed:
+            raise self.refusal(f"{column} = {shown(text)}: must be one of {', '.join(allowed)}")
+        return text
+
+
+def read_rows(file: InputFile, *columns: str, head: bool = True) -> list[Row]:
+    """The rows, one at least, of a CSV or .parquet file that has these columns.
+
+    head: whether the first line of a CSV file names the columns, and perhaps more of them.
+    """
+    if file.path.suffix == ".parquet":
+        return _parquet_rows(file, columns)
+    reader = csv.reader(io.StringIO(file.text(), newline=""))
+    names: Sequence[str] = () if head else columns
+    rows = []
+    try:
+        for values in filter(None, reader):
+            if not names:
+                names = values
+                file.require_columns(names, columns, "line 1")
+                continue
+            row = Row(file, f"line {reader.line_num}", dict(zip(names, values, strict=False)))
+            if len(values) != len(names):
+                expected = f"{len(names)}: {', '.join(names)}"
+                raise row.refusal(f"has {len(values)} values; must have {expected}")
+            rows.append(row)
+    except csv.Error as error:
+        raise file.refusal(f"is not CSV: {error}", f"line {reader.line_num}") from None
+    if not rows:
+        raise file.refusal("has no row; must have one at least")
+    return rows
+
+
+def _parquet_rows(file: InputFile, columns: Sequence[str]) -> list[Row]:
+    import polars as pl  # which few runs need at the start
+
+    from sim.files.input_table import TextFormat, read_table
+
+    frame = read_table(file, TextFormat(",", "", (), ""), columns)
+    file.require_columns(frame.columns, columns)
+    texts = frame.select(columns).cast(pl.String).fill_null("").iter_rows(named=True)
+    return [Row(file, f"row {number}", values) for number, values in enumerate(texts, 1)]
