@@ -155,6 +155,13 @@ class ClientLife(Life[Client]):
         return self.compute.device
 
 
+def least_iterations(clients: Iterable[ClientLife]) -> int | None:
+    """Iterations that all have done who are up and still train; None if nobody does."""
+    # A client whose protocol could not be made has none.
+    begun = [client for client in clients if client.up and client.actor is not None]
+    return min([client.iterations for client in begun if not client.finished], default=None)
+
+
 def with_same_model(clients: Iterable[ClientLife]) -> list[list[ClientLife]]:
     """The clients in groups whose models have the same architecture, so that their vectors are as long."""
     groups: dict[str, list[ClientLife]] = {}

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from protocols.shared.server_rounds import RoundSettings
-from sim.run.live.lives import ClientLife
-
-if TYPE_CHECKING:
-    from sim.run.live.simulation import Simulation
+from sim.kernel.clock import VirtualLoop
+from sim.run.live.lives import ClientLife, least_iterations
+from sim.scenario.scenario import Scenario
+from sim.world.churn.schedule import ChurnEvent
 
 
 class Milestones:
-    """Has a simulation evaluated every so many iterations, and stopped after the last or with all clients.
+    """Has a run evaluated every so many iterations, and stopped after the last or with all clients.
 
     Who has finished, as its budget is spent or its server's rounds are over, is waited for by nobody.
-    `reported` is told of every iteration; `may_be_due` says whether anything can ever come of it.
+    clients: of the run, as far as they are made by then. `reported` is told of every iteration; `may_be_due`
+    says whether anything can ever come of it.
     """
 
-    def __init__(self, simulation: Simulation) -> None:
-        run = simulation.scenario.run
-        self._simulation = simulation
+    def __init__(
+        self,
+        scenario: Scenario,
+        loop: VirtualLoop,
+        clients: Sequence[ClientLife],
+        events: Sequence[ChurnEvent],
+        evaluate: Callable[[], object],
+    ) -> None:
+        run = scenario.run
+        self._loop = loop
+        self._clients = clients
+        self._events = events
+        self._evaluate = evaluate
         self._every = run.evaluate_every.count
         self._limit = run.iterations
-        method = simulation.scenario.protocol.settings
+        method = scenario.protocol.settings
         has_last_round = isinstance(method, RoundSettings) and method.rounds is not None
         self._may_finish = run.budget is not None or has_last_round
         # Numbers of iterations at which something may have to be done; 0: none.
@@ -43,21 +53,21 @@ class Milestones:
 
     def check(self) -> None:
         """Evaluate or stop, when all that happens now has happened, if every client that is up is so far."""
-        simulation, limit = self._simulation, self._limit
+        loop, limit = self._loop, self._limit
         if self._every is not None and self._all(lambda client: client.has_done(self._next_evaluation)):
-            least = simulation.least_iterations or self._next_evaluation
+            least = least_iterations(self._clients) or self._next_evaluation
             self._next_evaluation = (least // self._every + 1) * self._every
-            simulation.loop.call_at_observer(simulation.loop.time(), simulation.observer.evaluate)
+            loop.call_at_observer(loop.time(), self._evaluate)
         if self._all(lambda client: client.finished):
             ends = not self._budget_to_come()
         else:
             ends = limit is not None and self._all(lambda client: client.has_done(limit))
         if ends:
-            simulation.loop.call_at_observer(simulation.loop.time(), simulation.loop.stop)
+            loop.call_at_observer(loop.time(), loop.stop)
 
     def _all(self, done: Callable[[ClientLife], bool]) -> bool:
         """Whether some client is up, and this holds for all that are up."""
-        clients = self._simulation.clients
+        clients = self._clients
         someone, count = False, len(clients)
         # Whoever was behind last is asked first: nearly always it still is, and the others need not be asked.
         for number in range(self._laggard, self._laggard + count):
@@ -71,12 +81,12 @@ class Milestones:
 
     def _budget_to_come(self) -> bool:
         """Whether all who are up have spent theirs, and others are still to come, or to come back."""
-        simulation = self._simulation
-        if any(client.compute.steps_left for client in simulation.clients_up):
+        clients = self._clients
+        if any(client.compute.steps_left for client in clients if client.up):
             return False  # the rounds of its server are over
         return any(
-            simulation.clients[index].compute.steps_left
-            for event in simulation.events
-            if event.kind in ("join", "rejoin") and event.time_s > simulation.loop.time()
+            clients[index].compute.steps_left
+            for event in self._events
+            if event.kind in ("join", "rejoin") and event.time_s > self._loop.time()
             for index in event.clients
         )

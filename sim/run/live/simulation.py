@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from actors.message import Envelope
+from actors.status import ActorStatus
 from actors.supervisor import Supervisor
 from protocols.framework.requirements import ProtocolSettings
 from sim.kernel.clock import VirtualLoop
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine
 from sim.results.trace import Trace
-from sim.run.live.lives import A, ChurnCounts, ClientLife, Life, ServerLife
+from sim.run.live.lives import A, ChurnCounts, ClientLife, Life, ServerLife, least_iterations
 from sim.run.live.milestones import Milestones
 from sim.run.measure.observer import Observer
 from sim.scenario.scenario import Scenario
@@ -68,8 +69,11 @@ class Simulation:
             observe=self._supervised,
         )
         self._by_name: dict[str, Life[Any]] = {}
-        self._milestones = milestones = Milestones(self)
-        self.observer = Observer(self, milestones.reported if milestones.may_be_due else None)
+        self._milestones = milestones = Milestones(
+            scenario, loop, self.clients, events, lambda: self.observer.evaluate()
+        )
+        reported = milestones.reported if milestones.may_be_due else None
+        self.observer = Observer(scenario, loop, network, engine, self.supervisor, self.trace, reported)
         network.listener = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------
@@ -179,7 +183,7 @@ class Simulation:
 
     def _watch(self, life: Life[A]) -> None:
         """Have a client's task watched, as it must end; a server's may wait for ever."""
-        status = _actor(life).status
+        status = ActorStatus(_actor(life))
         if isinstance(life, ClientLife):
             assert status.main_task is not None
             self.loop.must_finish(status.main_task, status.whereabouts)
@@ -311,9 +315,7 @@ class Simulation:
     @property
     def least_iterations(self) -> int | None:
         """Iterations that all have done who are up and still train; None if nobody does."""
-        # A client whose protocol could not be made has none.
-        begun = [client for client in self.clients_up if client.actor is not None]
-        return min([client.iterations for client in begun if not client.finished], default=None)
+        return least_iterations(self.clients)
 
     def device_seconds(self) -> Mapping[str, float]:
         """Virtual seconds of all clients' devices, by what they did."""

@@ -5,26 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from actors.supervisor import Supervisor
+from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
-from sim.learning.engine import checksums
+from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import finite_rows, measure_models
 from sim.learning.metrics import metrics_of
 from sim.results.measures import MEASURES, measure_called
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
+from sim.results.trace import Trace
 from sim.run.live.lives import ClientLife, with_same_model
 from sim.run.measure.convergence import Plateau
 from sim.run.measure.divergence import Divergence
 from sim.run.measure.observations import coalition_of, defines, observed, weights_of
 from sim.run.measure.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
 from sim.scenario.protocol_errors import objective_of
-
-if TYPE_CHECKING:
-    from sim.run.live.simulation import Simulation
+from sim.scenario.scenario import Scenario
+from sim.world.network import SimulatedNetwork
 
 _ALWAYS = ("accuracy", "loss", "distance")  # measured in most runs, so that they never mean anything else
 
@@ -46,18 +48,28 @@ class Observer:
     by_name: the clients, once there are any. on_evaluated is called after each evaluation.
     """
 
-    def __init__(self, simulation: Simulation, reported: Callable[[float], None] | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        loop: VirtualLoop,
+        network: SimulatedNetwork,
+        engine: Engine,
+        supervisor: Supervisor,
+        trace: Trace,
+        reported: Callable[[float], None] | None,
+    ) -> None:
         """`reported`, if any, is told of the iterations that actors report."""
         self.metrics = Metrics()
         self.divergence = Divergence()
         self.models: dict[str, None] = {}  # by which names clients have several
         self.by_name: Mapping[str, ClientLife] = {}
         self.on_evaluated: Callable[[], object] | None = None
-        self._simulation = simulation
-        self._scenario = scenario = simulation.scenario
-        self._loop = simulation.loop
-        self._engine = simulation.engine
-        self._supervisor = simulation.supervisor
+        self._scenario = scenario
+        self._loop = loop
+        self._network = network
+        self._engine = engine
+        self._supervisor = supervisor
+        self._trace = trace
         self._reported = reported
         # What the actors reported since the last evaluation: sum and number of values, by name.
         self._reports: dict[str, dict[str, list[Any]]] = {}
@@ -141,7 +153,7 @@ class Observer:
                 self.metrics.add(now, actor, name, mean)
         iterations = [client.iterations for client in up]
         self.metrics.add_all(now, [client.name for client in up], "iterations", iterations)
-        counts = self._simulation.network.counts
+        counts = self._network.counts
         computes = [client.compute for client in self.by_name.values()]
         totals = {
             "alive": len(up),
@@ -181,7 +193,7 @@ class Observer:
             finite = looked["finite"]
             if not again:
                 for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
-                    self._simulation.trace.checksum(now, client.name, value)
+                    self._trace.checksum(now, client.name, value)
                     if client.name in self._first_checksums:
                         changed = value != self._first_checksums[client.name]
                         self.models_changed = bool(self.models_changed) or changed

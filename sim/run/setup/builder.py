@@ -153,7 +153,7 @@ class _Builder:
             simulation.clusters = self.learning.clusters
             simulation.features = self.learning.dataset.features
             simulation.churn.turned_away = self.churn.turned_away
-            simulation.clients = [
+            simulation.clients += [
                 self._client(simulation, index, name) for index, name in enumerate(self.names)
             ]
             simulation.servers = [
