@@ -1,14 +1,12 @@
 """An actor: a name, a mailbox, handlers that run one at a time, and behaviour of its own beside them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from actors.arguments import plain_name, require_attempts, require_seconds, unsendable
 from actors.delivery.asking import GivenAnswers, OpenQuestions
-from actors.delivery.round_messages import RoundMessages
 from actors.delivery.round_trips import RoundTrips
 from actors.mailbox import Mailbox
 from actors.message import (
@@ -22,13 +20,22 @@ from actors.message import (
     RoundMark,
     describe,
 )
-from actors.status import ActorStatus
 from actors.tasks import Tasks
 from actors.transport import Transport
 
 M = TypeVar("M")
 
 Failed = Callable[["Actor", str, Exception], None]
+
+
+class MarkedMessages(Protocol):
+    """What takes the messages of an actor that are told for a round: `RoundMessages`."""
+
+    def arrived(self, envelope: Envelope) -> None:
+        """A message with a `RoundMark` has come."""
+
+    def forget(self, peer: str) -> None:
+        """A peer is gone."""
 
 
 class Actor:
@@ -43,7 +50,7 @@ class Actor:
     collected: ClassVar[tuple[type, ...]] = ()
     """Message classes that wait for `collect` instead of going to `on_message`, beside those of its bases."""
 
-    _rounds: RoundMessages | None = None
+    _rounds: MarkedMessages | None = None
     """The messages of its rounds; None for an actor without rounds."""
     _round_waits = 0
     """How often it has waited for messages of a round."""
@@ -219,20 +226,6 @@ class Actor:
         """The time in seconds."""
         now = self._transport.now  # a line of its own: a call by the dot looks in the class first
         return now()
-
-    @property
-    def status(self) -> ActorStatus:
-        """The actor's state for observers, in words and numbers."""
-        return ActorStatus(self)
-
-    @contextmanager
-    def _borrowed_rounds(self) -> Iterator[RoundMessages]:
-        """The messages of its rounds; an actor without rounds has some until this ends."""
-        before = self._rounds
-        try:
-            yield before or RoundMessages(self)
-        finally:
-            self._rounds = before
 
     def _progress(self) -> str | None:
         """How far `run` is, in words."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from actors.actor import Actor
 from actors.tasks import handled_message, line_of
-
-if TYPE_CHECKING:
-    from actors.actor import Actor
 
 
 class ActorStatus:

@@ -14,15 +14,14 @@ travel as a `RoundMark` on the envelope, so that the messages themselves know no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import ClassVar
 from weakref import proxy
 
+from actors.actor import Actor
 from actors.delivery.reminders import Reminders
 from actors.message import Envelope, RepeatRequest, RoundMark
-
-if TYPE_CHECKING:
-    from actors.actor import Actor
 
 Kept = tuple[int, object]
 """The number of a round, and what was told for it."""
@@ -33,6 +32,16 @@ def mark_of(envelope: Envelope) -> RoundMark:
     mark = envelope.request
     assert isinstance(mark, RoundMark)
     return mark
+
+
+@contextmanager
+def borrowed_rounds(actor: Actor) -> Iterator[RoundMessages]:
+    """The messages of an actor's rounds; one without rounds has some until this ends."""
+    before = actor._rounds
+    try:
+        yield before if isinstance(before, RoundMessages) else RoundMessages(actor)
+    finally:
+        actor._rounds = before
 
 
 class RoundMessages:

@@ -186,8 +186,6 @@ COLUMNS = {
         "state": "`busy` or `down`, of its device",
     },
 }
-MACHINERY = frozenset(("status",))
-"""Public names that no method needs."""
 
 
 def page() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
+from actors.delivery.round_messages import borrowed_rounds
 from protocols.framework.coalition import Coalition
 from protocols.framework.compute import Compute
 from protocols.framework.context import ClientContext
@@ -73,7 +74,7 @@ class Client(Node):
         models: list[Vector] = []
         newcomers: set[str] = set()
         attempts = 0
-        with self._borrowed_rounds() as messages:  # by which lost models are asked for again
+        with borrowed_rounds(self) as messages:  # by which lost models are asked for again
             while not models and attempts < _ATTEMPTS_TO_START:
                 others = [peer for peer in self.senders if peer not in newcomers]
                 chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import ismethod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import ProxyType, WeakMethod, proxy
 
-if TYPE_CHECKING:
-    from protocols.framework.client import Client
+from protocols.framework.client import Client
+from protocols.framework.listener import NodeListener
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-class Component:
+class Component(NodeListener):
     """Base of the objects that methods are put together from, such as rounds or a table of peers.
 
     A method makes them in `begin()`, as `self.rounds = Rounds(self, ...)`. They are told what happens to
@@ -25,21 +25,6 @@ class Component:
     def __init__(self, client: Client) -> None:
         self.client: Client = client if isinstance(client, ProxyType) else proxy(client)
         client._add_component(self)
-
-    def life_began(self) -> None:
-        """The client is up and about to begin its first iteration, at first or once more."""
-
-    def heard(self, message: object | None, sender: str) -> None:
-        """Something arrived from `sender`."""
-
-    def peer_changed(self, peer: str, up: bool) -> None:
-        """`peer` was added to the client's peers, or taken out; not told of shuffles of a sampled view."""
-
-    def step_ended(self) -> None:
-        """An iteration is over and counted."""
-
-    def budget_spent(self) -> None:
-        """The client begins no iteration any more; it only serves the others."""
 
 
 def weakly(method: C) -> C:

@@ -12,9 +12,9 @@ import numpy as np
 from actors.actor import Actor
 from actors.delivery.round_trips import doubled_s
 from actors.message import Envelope, PeerUnavailable, RepeatRequest, RoundMark
-from protocols.framework.component import Component
 from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
 from protocols.framework.context import ClientContext
+from protocols.framework.listener import NodeListener
 from protocols.framework.vectors import Scalar, Vector
 from protocols.membership.view import MembershipMessage
 
@@ -72,8 +72,8 @@ class Node(Actor):
     finished: bool
     """Whether its budget is spent and what it had begun is done: from now on it only serves the others."""
     compute: Compute
-    _components: tuple[Component, ...] = ()
-    _hearing: tuple[Component, ...] = ()
+    _components: tuple[NodeListener, ...] = ()
+    _hearing: tuple[NodeListener, ...] = ()
 
     def __init__(self, name: str, context: ClientContext, compute: Compute | None, initial: Vector) -> None:
         super().__init__(name, context.transport)
@@ -97,10 +97,10 @@ class Node(Actor):
     def begin(self) -> None:
         """Set up what the method's clients, or servers, keep: their fields, and what they are made of."""
 
-    def _add_component(self, component: Component) -> None:
+    def _add_component(self, component: NodeListener) -> None:
         """Let a part of the method follow what happens to this node; `Component` calls it."""
         self._components = (*self._components, component)
-        if type(component).heard is not Component.heard:  # a call for each message
+        if type(component).heard is not NodeListener.heard:  # a call for each message
             self._hearing = (*self._hearing, component)
 
     @property

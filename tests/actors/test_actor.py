@@ -13,6 +13,7 @@ import pytest
 
 from actors.actor import Actor
 from actors.message import ActorError, AskInHandler, PeerUnavailable, RemoteError
+from actors.status import ActorStatus
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport
 from tests.virtual_time import run_virtual
@@ -178,8 +179,8 @@ def test_ask_gives_up_after_its_timeout(peer: str) -> None:
         assert client.now == 1.5
         assert (info.value.peer, info.value.reason) == (peer, "no answer to Work within 1.5 s")
         await asyncio.sleep(10)
-        assert client.status.late_answers == (peer == "busy")
-        assert client.status.waiting_for is None
+        assert ActorStatus(client).late_answers == (peer == "busy")
+        assert ActorStatus(client).waiting_for is None
 
     simulate(main)
 
@@ -191,7 +192,7 @@ def test_an_answer_to_another_ask_is_not_taken() -> None:
         with pytest.raises(PeerUnavailable):
             await client.ask("busy", Work(5.0), timeout=1.0)
         answer = await client.ask("busy", Work(7.0), timeout=99.0)  # the answer to the first one comes first
-        assert (client.now, answer.text, client.status.late_answers) == (12.0, "7.0 for client", 1)
+        assert (client.now, answer.text, ActorStatus(client).late_answers) == (12.0, "7.0 for client", 1)
 
     simulate(main)
 
@@ -274,7 +275,11 @@ def test_collect_is_a_barrier_among_neighbours() -> None:
     async def main(world: World) -> None:
         clients = [world.client(name, script) for name in "abc"]
         await asyncio.sleep(3.0)
-        assert [client.status.waiting_for for client in clients] == ["Model from c", "Model from c", None]
+        assert [ActorStatus(client).waiting_for for client in clients] == [
+            "Model from c",
+            "Model from c",
+            None,
+        ]
         await asyncio.sleep(97.0)
         for client in clients:
             assert client.log == [(5.0, 0), (10.0, 1), (15.0, 2)]
@@ -321,7 +326,7 @@ def test_overflow_is_counted_and_answers_come_through() -> None:
         for second in (8.0, 0.0, 0.0, 0.0):
             other.tell("client", Work(second))
             await asyncio.sleep(0.25)
-        assert (client.status.overflows, repr(client)) == (1, "<Client client running, 2 waiting>")
+        assert (ActorStatus(client).overflows, repr(client)) == (1, "<Client client running, 2 waiting>")
         await asyncio.sleep(3)
         assert client.log == [(1.0, "8.0 from other"), (4.0, "4.0 for client")]
 
@@ -336,7 +341,7 @@ def test_waiting_for_names_messages_and_peers() -> None:
     async def main(world: World) -> None:
         client = world.client("client", script)
         await asyncio.sleep(1)
-        assert client.status.waiting_for == "answer to Note from z; Model from x, y"
+        assert ActorStatus(client).waiting_for == "answer to Note from z; Model from x, y"
 
     simulate(main)
 
@@ -361,7 +366,7 @@ def test_heard_sees_everything_and_may_take_it() -> None:
             (0.0, ("heard", Note("beyond capacity"), "other")),
             (1.0, ("heard", None, "other")),
         ]
-        assert listening.status.overflows == 1
+        assert ActorStatus(listening).overflows == 1
 
     simulate(main)
 

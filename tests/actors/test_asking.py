@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from actors.actor import Actor
 from actors.message import Envelope, PeerUnavailable
+from actors.status import ActorStatus
 from actors.supervisor import Supervisor
 from actors.transport import Deliver, Transport
 from tests.virtual_time import run_virtual
@@ -207,7 +208,7 @@ def test_a_slow_peer_is_given_the_time_that_it_was_seen_to_take() -> None:
     _, asker, worker = play(script)
     assert asker.result == [None, 2]
     assert worker.handled == 2
-    assert asker.status.late_answers == 1
+    assert ActorStatus(asker).late_answers == 1
 
 
 def test_a_late_copy_of_a_question_that_nobody_waits_for_is_not_handled() -> None:

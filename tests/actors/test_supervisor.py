@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from actors.message import ActorError, Envelope, PeerUnavailable
+from actors.status import ActorStatus
 from actors.supervisor import Failure, in_short
 from tests.actors.world import Client, Note, Work, World, forever, nothing_is_left_of, simulate
 
@@ -167,7 +168,7 @@ def test_answers_to_a_former_life_are_not_taken() -> None:
         world.supervisor.kill("client")
         second = world.client("client")
         assert await second.ask("server", Work(5.0), timeout=9) == Note("done")
-        assert (second.now, second.status.late_answers) == (7.0, 1)
+        assert (second.now, ActorStatus(second).late_answers) == (7.0, 1)
 
     simulate(main)
 

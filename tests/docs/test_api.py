@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import protocols
-from docs.build.api import MACHINERY, page
+from docs.build.api import page
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +16,7 @@ def test_the_page_is_current() -> None:
 def test_every_public_name_of_a_learner_is_described() -> None:
     described = set(re.findall(r"^### `(\w+)", page(), re.MULTILINE))
     public = {name for name in dir(protocols.Client) if not name.startswith("_")}
-    assert public - described == MACHINERY
+    assert public <= described
 
 
 def test_every_name_that_is_exported_is_described() -> None:

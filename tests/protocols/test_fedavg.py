@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from actors.status import ActorStatus
 from actors.transport import InMemoryTransport
 from protocols.federated.fedavg import FedAvgSettings
 from protocols.federated.oracle import Oracle
@@ -240,7 +241,7 @@ def test_a_late_answer_brings_a_slow_client_back_but_is_not_used() -> None:
         rounds = assigned(world)
         assert [time_s for time_s, names in rounds.items() if "client-3" in names] == [0.0, 6.0, 12.0]
         assert list(rounds) == [0.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 9.0, 10.0, 11.0, 12.0]
-        assert server(world).status.late_answers == 2
+        assert ActorStatus(server(world)).late_answers == 2
 
 
 def test_clients_whose_messages_were_lost_are_found_again() -> None:

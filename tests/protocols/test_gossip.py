@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from actors.status import ActorStatus
 from protocols.decentralized.gossip import Gossip
 from protocols.framework.client import Client
 from sim.run.live.simulation import Simulation
@@ -111,7 +112,7 @@ def test_models_that_come_during_training_wait_for_their_turn() -> None:
     with ran(text, *GOSSIP, "clients.count=4", "protocol.fanout=3", "run.duration=20 s") as world:
         # Three models in 2 s, and 1 s of training for each of them: more than it can do.
         assert world.clients[0].device.busy_s > 18
-        assert learner(world, 0).status.overflows == 0
+        assert ActorStatus(learner(world, 0)).overflows == 0
 
 
 def test_one_that_comes_back_has_a_new_phase() -> None:

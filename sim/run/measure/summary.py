@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from actors.status import ActorStatus
 from actors.supervisor import Failure, in_short
 from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
@@ -159,7 +160,9 @@ def _of_the_messages(simulation: Simulation) -> dict[str, Any]:
         "membership": _membership_traffic(counts),
         "bytes_by_type": counts.by_type,
         "loss_reasons": dict(counts.reasons),
-        "mailbox_overflows": sum(actor.status.overflows for actor in simulation.supervisor.running.values()),
+        "mailbox_overflows": sum(
+            ActorStatus(actor).overflows for actor in simulation.supervisor.running.values()
+        ),
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from actors.status import ActorStatus
 from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.learning.engine.replay.replay_log import ReplayError
@@ -80,7 +81,7 @@ def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str
         return
     if client.up:
         yield "it", _whereabouts(client, actor)
-    yield "mailbox", ", ".join(actor.status.inbox) or "empty"
+    yield "mailbox", ", ".join(ActorStatus(actor).inbox) or "empty"
     yield "peers", ", ".join(actor.peers) or "none"
     for name, value in sorted(vars(actor).items()):
         says_something = type(value).__repr__ is not object.__repr__
@@ -93,7 +94,7 @@ def _whereabouts(client: ClientLife, actor: Client) -> str:
     """What a client does and waits for; for one that trains no more, since when."""
     if client.compute.spent_s is None:
         trains = "trains; " if client.device.state == BUSY else ""
-        return trains + actor.status.whereabouts("its own device, a timer or the like")
-    waits = actor.status.waiting_for
+        return trains + ActorStatus(actor).whereabouts("its own device, a timer or the like")
+    waits = ActorStatus(actor).waiting_for
     since = f"has finished: its budget was spent at {client.compute.spent_s:g} s"
     return f"{since}; waits for {waits}" if waits else since
