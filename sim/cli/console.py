@@ -161,7 +161,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         counted = f"{membership['sent']:,} ({text.size(membership['bytes'])}, {share} of all bytes)"
         rows.append(("of them membership", counted))
     rows.append(
-        ("time", f"{text.duration(summary['virtual_seconds'])} virtual, {text.duration(wall_s)} real")
+        ("time", f"{text.duration(summary['virtual_seconds'])} virtual, simulated in {text.duration(wall_s)}")
     )
     if (work := summary.get("work")) is not None:
         did = [(name, work[name]) for name in ("steps", "gradients", "samples") if work[name]["max"]]

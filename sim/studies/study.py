@@ -204,7 +204,9 @@ def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> S
     sweeps = [path for path in paths if (path / INDEX).is_file()]
     if sweeps and len(paths) > 1:
         problem = "is a sweep" if len(sweeps) == 1 else f"is one of {len(sweeps)} sweeps"
-        raise UserError(f"{sweeps[0]} {problem}; name one sweep, or result directories of single runs")
+        latest = max(sweeps, key=lambda path: (path / INDEX).stat().st_mtime)
+        one = f"name one sweep (the latest is {latest})"
+        raise UserError(f"{sweeps[0]} {problem}; {one}, or result directories of single runs")
     study = _of_sweep(paths[0], clients) if sweeps else _of_runs(paths, clients)
     if not study.runs:
         why = "".join(f"\n{cell}: {reason}" for cell, reason in study.missing.items())

@@ -272,7 +272,7 @@ def test_the_table_of_results() -> None:
         f"accuracy fell by 12.5 points at most; back after 2 of 3, at most {text.duration(18.0)}",
         f"1,200 ({text.size(4_000_000)}), 10 lost, 3 duplicated",
         f"150 ({text.size(40_000)}, {text.share(0.01)} of all bytes)",
-        f"{text.duration(60.0)} virtual, {text.duration(2.0)} real",
+        f"{text.duration(60.0)} virtual, simulated in {text.duration(2.0)}",
         "450 (225/s)",
         "abc123",
     ):

@@ -132,6 +132,7 @@ def test_every_client_fails(invoke: Callable[..., Result], tmp_path: Path) -> No
     )
     assert f"failed: {first} (stopped for good)\n" in result.stdout
     assert 'raise RuntimeError("not today")' in result.stderr
+    assert "task.py" not in result.stderr and "client.py" not in result.stderr  # frames of ours
     summary = check_results(tmp_path)
     assert summary["virtual_seconds"] == 0.125
     assert summary["failures"] == [f"{first} (stopped for good)"]

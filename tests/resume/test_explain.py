@@ -67,7 +67,7 @@ def test_who_trains_is_said_to_and_since_when(tmp_path: Path) -> None:
     result = coterie("explain", path, "--at", "2500 ms", "--client", 1)
     assert result.exit_code == 0, result.output
     rows = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
-    assert rows["device"] == "<Device busy since 2 s, 0 queued>, 2 training steps so far"
+    assert rows["device"] == "busy since 2 s, 0 jobs queued, 2 training steps so far"
     assert rows["it"].startswith("trains; iteration 3") and "waits for its own device" in rows["it"]
     assert set(rows) == {"client", "device", "it", "mailbox", "peers", "finished", "iterations"}
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -373,8 +374,10 @@ def test_what_is_no_sweep_is_refused(small: Small, tmp_path: Path) -> None:
         code == 2
         and f"{INDEX}: is not the list of a sweep's runs, or damaged: name: Field required" in output
     )
+    later = (small[1].directory / INDEX).stat().st_mtime + 10
+    os.utime(tmp_path / INDEX, (later, later))
     code, output = run("compare", small[1].directory, tmp_path)
-    assert code == 2 and "name one sweep" in output
+    assert code == 2 and f"is one of 2 sweeps; name one sweep (the latest is {tmp_path})" in output
 
 
 def test_the_list_of_runs_is_filtered_and_sorted(small: Small) -> None:

@@ -206,10 +206,10 @@ def test_a_job_cancelled_in_the_queue_is_passed_over() -> None:
         device = new_device()
         jobs = [asyncio.create_task(work(device, seconds)) for seconds in (2.0, 10.0, 1.0)]
         await asyncio.sleep(1.0)
-        assert repr(device) == "<Device busy since 0 s, 2 queued>"
+        assert repr(device) == "<Device busy since 0 s, 2 jobs queued>"
         jobs[1].cancel()
         await asyncio.sleep(0.0)
-        assert repr(device) == "<Device busy since 0 s, 1 queued>"
+        assert repr(device) == "<Device busy since 0 s, 1 jobs queued>"
         await jobs[2]
         assert now() == 3.0
         assert device.busy_s == 3.0
@@ -342,7 +342,7 @@ def test_whatever_happens_the_accounts_add_up_and_no_job_is_left(actions: list[t
         if jobs:
             await asyncio.wait(jobs)
         assert device.state in ("waiting", "down")
-        assert repr(device).endswith(" 0 queued>")
+        assert repr(device).endswith(" 0 jobs queued>")
         assert device.busy_s + device.waiting_s + device.down_s == now()
         seconds = {"busy": 0.0, "down": 0.0}
         at_s = 0.0

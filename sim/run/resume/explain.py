@@ -75,7 +75,7 @@ def explained_client(
 def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:
     actor = client.actor
     yield "client", f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
-    yield "device", f"{client.device!r}, {client.work.steps:,} training steps so far"
+    yield "device", f"{client.device}, {client.work.steps:,} training steps so far"
     if actor is None:
         yield "state", "none: nothing is left of it, or it has not joined yet"
         return

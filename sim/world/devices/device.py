@@ -115,7 +115,10 @@ class Device:
         self._queue: deque[Job] = deque()
 
     def __repr__(self) -> str:
-        return f"<Device {self._state} since {self._since_s:g} s, {len(self._queue)} queued>"
+        return f"<Device {self}>"
+
+    def __str__(self) -> str:
+        return f"{self._state} since {self._since_s:g} s, {len(self._queue)} jobs queued"
 
     @property
     def now_s(self) -> float:

@@ -15,6 +15,9 @@ from torch._C import _functorch as functorch
 
 Result = TypeVar("Result")
 
+# Torch asks users to report each operation that it runs for one client after the other.
+functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
+
 
 def vmapped(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
     """What `function` makes of each row of the inputs [N, ...]: as `torch.func.vmap(function)(*inputs)`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -154,7 +155,7 @@ class Apply(Operation):
         """What went wrong in the function, as a ValueError that names its line."""
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             return error
-        why = describe(error).partition("\n")[0]
+        why = _TORCHS_ADVICE.sub("", describe(error).partition("\n")[0])
         where = f"{self.function.line_of(error)}: {self.function.name}()"
         hint = f"; {_RULES}" if isinstance(error, RuntimeError) else ""  # torch's, such as those of vmap
         if isinstance(error, TypeError) and (costs := self.function.costs):
@@ -191,6 +192,7 @@ _ALLOWED = (
     "must be a tensor without dimensions or with one (`flatten()` makes one of several), of float32 or of "
     f"{', '.join(TYPES)}; or a tuple of such tensors"
 )
+_TORCHS_ADVICE = re.compile(r"\.\s*We don't support that yet, please file an issue at \S+ ?\.?")
 _RULES = (
     "it is computed for many clients at once: no branch may depend on a number (torch.where does), none may "
     "be taken out of a tensor, and random numbers go in as an argument"
