@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from coterie.runs import load as load
     from coterie.runs import resume as resume
     from coterie.runs import run as run
+    from coterie.sweeps import Compared as Compared
     from coterie.sweeps import Sweep as Sweep
     from coterie.sweeps import compare as compare
     from coterie.sweeps import sweep as sweep
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
 
 _MODULES = {
     **dict.fromkeys(("Run", "fork", "load", "resume", "run"), "coterie.runs"),
-    **dict.fromkeys(("Sweep", "compare", "sweep"), "coterie.sweeps"),
+    **dict.fromkeys(("Compared", "Sweep", "compare", "sweep"), "coterie.sweeps"),
     "UserError": "sim.errors",
     **dict.fromkeys(protocols.__all__, "protocols"),
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,10 @@ def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | Non
 
 
 def plain(value: Any, key: str) -> Any:
-    """A value as a file holds it: arrays and ranges as lists, paths as texts. UserError with the key."""
+    """A value as a file holds it. UserError with the key.
+
+    Arrays and ranges are lists, paths are texts, classes and functions the names by which they are loaded.
+    """
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, str | bool | int | float):
@@ -67,8 +72,23 @@ def plain(value: Any, key: str) -> Any:
         return {name: plain(each, f"{key}.{name}") for name, each in value.items()}
     if isinstance(value, list | tuple | range):
         return [plain(each, f"{key}.{place}") for place, each in enumerate(value)]
-    hint = "; a class goes by protocol=" if key == "protocol.name" else ""
-    raise UserError(one_line(f"{key} = {value!r}: must be a number, a text, a list or a dict of these{hint}"))
+    if isinstance(value, type | FunctionType):
+        return _name_of(value, key)
+    raise UserError(one_line(f"{key} = {value!r}: must be a number, a text, a list or a dict of these"))
+
+
+def _name_of(value: type | FunctionType, key: str) -> str:
+    """A class or a function as a scenario names it, "my_file.py:Name" or "package.module:Name". UserError."""
+    name, module = value.__qualname__, sys.modules.get(value.__module__)
+    if not name.isidentifier():
+        raise UserError(one_line(f"{key} = {value!r}: must be written at the top of a file"))
+    if module is not None and module.__name__ != "__main__" and "." in module.__name__:
+        return f"{module.__name__}:{name}"
+    file = getattr(module, "__file__", None)
+    if file is None or not Path(file).is_file():
+        instead = "; a method written in a notebook goes by protocol=" if key == "protocol.name" else ""
+        raise UserError(f"{key} = {name}: must be in a file, which results keep{instead}")
+    return f"{Path(file).absolute()}:{name}"
 
 
 def seconds(moment: Any, name: str) -> float:

@@ -26,6 +26,7 @@ from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario, load_contents, load_scenario
 from sim.studies.cells import as_toml
+from sim.studies.index import INDEX
 
 
 class Run:
@@ -102,8 +103,9 @@ def run(
 
     scenario: the name of a known one, a file, or its contents as nested dicts, in which `protocol.name` may
     be a class. protocol: a method's name, or the class itself, in place of the scenario's. set: other values
-    of keys, such as {"network.loss": 0.1}; None takes a key away. seed: instead of run.seed. out: where the
-    folder of the results goes. quiet: show no progress.
+    of keys, such as {"network.loss": 0.1}; None takes a key away. Where a key names your code, `model.name`
+    say, its value may be the class or function, if that is written in a file. seed: instead of run.seed. out:
+    where the folder of the results goes. quiet: show no progress.
 
     A class is run as it is, and the files that it is written in are kept with the results; of one that was
     written in a notebook only its own source, so that the run cannot be repeated from its folder. Raises
@@ -137,7 +139,9 @@ def run(
 
 
 def load(directory: str | Path) -> Run:
-    """The results of an earlier run; of a sweep `Sweep` has them. Raises UserError."""
+    """The results of an earlier run; `Sweep(directory).load()` has those of a sweep. Raises UserError."""
+    if (folder_of(directory, "directory") / INDEX).is_file():
+        raise UserError(f"{directory}: is a sweep; coterie.Sweep(directory).load() has its runs")
     return Run(directory)
 
 

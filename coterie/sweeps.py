@@ -118,9 +118,9 @@ def sweep(
     """Run the `[sweep]` of a scenario, or all combinations of values of keys, with several seeds.
 
     set: a value, or a list of values to try, by key; None takes a key away. seeds: how many, or which. Runs
-    go to processes of their own, so that a method is named by its file: "my_file.py:MyMethod". What has been
-    run before is not run again. Raises UserError for what cannot be run, and RuntimeError where runs failed;
-    the others are kept, and the same call tries the failed ones again.
+    go to processes of their own, which load a class or a function, of a method say, from its file. What has
+    been run before is not run again. Raises UserError for what cannot be run, and RuntimeError where runs
+    failed; the others are kept, and the same call tries the failed ones again.
     """
     require_not_loading()
     if not isinstance(scenario, str | Path):

@@ -258,7 +258,7 @@ def test_numbers_of_numpy_paths_and_ranges_are_taken(here: Path) -> None:
     [
         (lambda run: coterie.run(None), "scenario = None: must be a name, a path, or contents"),
         (lambda run: coterie.run(CONTENTS, protocol=Halves.step), "protocol = .*: must be a method's name"),
-        (lambda run: coterie.run(CONTENTS, set={"protocol.name": Halves}), "a class goes by protocol="),
+        (lambda run: coterie.run(CONTENTS, set={"model.name": lambda x: x}), "must be written at the top of"),
         (lambda run: coterie.run(CONTENTS, set=["a=1"]), "set = .*: must be a dict of values by key"),
         (lambda run: coterie.run(CONTENTS, out=None), "out = None: must be a path"),
         (lambda run: coterie.fork(run, None, {}), "at = None: must be seconds, or a text such as"),
@@ -311,3 +311,43 @@ def test_a_method_whose_file_begins_runs_is_refused(here: Path) -> None:
     with pytest.raises(UserError, match=r"begins a run while it is loaded: put what is to be run"):
         ran(protocol="begins.py:Alone")
     assert not (here / "runs").exists()
+
+
+NET = """\\
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.layer = torch.nn.Linear(input_shape[0], classes)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def blobs(rng, clients):
+    labels = rng.integers(2, size=40)
+    return rng.normal(size=(40, 3)) + labels[:, None], labels
+"""
+
+
+def test_models_and_data_may_be_given_as_they_are(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "mine_to_give.py").write_text(NET, encoding="utf-8")
+    monkeypatch.syspath_prepend(here)
+    mine = importlib.import_module("mine_to_give")
+    contents = CONTENTS | {"model": {"name": mine.Net}, "data": {"name": mine.blobs, "partition": "iid"}}
+    run = coterie.run(contents, quiet=True)
+    assert "mine_to_give.py:Net" in run.scenario
+    by_name = {"model.name": "mine_to_give.py:Net", "data.name": "mine_to_give.py:blobs"}
+    again = coterie.run(contents, set=by_name, quiet=True)
+    assert again.summary["trace_hash"] == run.summary["trace_hash"]
+    assert coterie.resume(run, until=12, quiet=True).summary["virtual_seconds"] == 12.0
+
+
+def test_what_a_notebook_has_is_to_be_in_a_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = importlib.import_module("types").ModuleType("__main__")
+    exec(compile(NET, "<cell>", "exec"), vars(cell))
+    monkeypatch.setitem(sys.modules, "__main__", cell)
+    with pytest.raises(UserError, match=r"model.name = Net: must be in a file, which results keep$"):
+        coterie.run(CONTENTS | {"model": {"name": cell.Net}}, quiet=True)

@@ -1,5 +1,6 @@
 """Sweeps from Python: what the command runs and compares, as data frames."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from typer.testing import CliRunner
 
 import coterie
 from coterie import Sweep, UserError
+from protocols.decentralized import local
 from sim.cli.studies import app
 from tests.protocols.worlds import QUADRATIC
 
@@ -90,3 +92,19 @@ def test_what_failed_is_told(tmp_path: Path) -> None:
     methods = {"protocol.name": ["local", str(tmp_path / "fails.py:Fails")]}
     with pytest.raises(RuntimeError, match=r"1 of 2 runs failed:\n.*no step"):
         coterie.sweep(tmp_path / "world.toml", set=methods, jobs=1, out=tmp_path / "runs", quiet=True)
+
+
+def test_classes_are_values_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "world.toml").write_text(QUADRATIC, encoding="utf-8")
+    (tmp_path / "idle_to_sweep.py").write_text(
+        "from coterie import Client\n\n\nclass Idle(Client):\n"
+        "    async def step(self):\n        await self.train()\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    idle = importlib.import_module("idle_to_sweep").Idle
+    values = {"protocol.name": [idle, local.Local]}
+    found = coterie.sweep(tmp_path / "world.toml", set=values, jobs=1, out=tmp_path / "runs", quiet=True)
+    assert [run.summary["protocol"] for run in found.load()] == ["Idle", "Local"]
+    with pytest.raises(UserError, match=r"is a sweep; coterie.Sweep\(directory\).load\(\) has its runs"):
+        coterie.load(found.directory)
