@@ -24,11 +24,13 @@ from actors.message import (
     RoundMark,
     describe,
 )
-from actors.scan import Budget, DecodeError
+from actors.scan import Budget, Buffer, DecodeError, bytes_of, extension_of, items_of
 from actors.source_location import of_definition
 
 TENSOR = 1
 DATACLASS = 2
+LARGE_BYTES = 2**15
+"""From here on copying costs more than writing, or reading, in pieces."""
 
 # Dtypes whose raw bytes mean the same elsewhere, by their names. numpy is never asked for others: it reads
 # names as if they were source code.
@@ -76,15 +78,27 @@ class Codec:
         size(obj)  # refuses, naming the field, also what msgpack alone would let through
         return self._pack(obj)
 
+    def pieces(self, obj: object) -> list[Buffer]:
+        """What `encode` returns, in pieces: arrays of `LARGE_BYTES` or more are views of their own memory.
+
+        So an array is not copied before it is written; until then it must not change. Raises TypeError as
+        `encode` does.
+        """
+        size(obj)
+        found: list[Buffer] = []
+        self._put(obj, found)
+        return found
+
     def decode(self, data: bytes) -> Any:
-        """The object that `encode` turned into `data`.
+        """The object that `encode` turned into `data`. Large arrays in it are views of `data`.
 
         Raises DecodeError for anything else, and nothing but that: for objects nested more than 64 deep, for
         those that would take more memory than 32 times their length (and a megabyte), and for what a message
         class itself refuses.
         """
         try:
-            return self._unpack(data, 0, Budget(len(data), frozenset((TENSOR, DATACLASS))))
+            whole = data if len(data) < LARGE_BYTES else memoryview(data)
+            return self._unpack(whole, 0, Budget(len(data), frozenset((TENSOR, DATACLASS))))
         except DecodeError:
             raise
         except Exception as error:
@@ -108,15 +122,54 @@ class Codec:
             return msgpack.ExtType(TENSOR, self._pack([str(array.dtype), list(array.shape), array.tobytes()]))
         raise TypeError(f"message type {cls.__name__!r} was not given to this codec")
 
-    def _unpack(self, data: bytes, depth: int, budget: Budget) -> Any:
+    def _put(self, obj: Any, found: list[Buffer]) -> None:
+        """Add the pieces of something to those that are there: by itself only what a large array is in."""
+        cls = type(obj)
+        if size(obj) < LARGE_BYTES or cls in (str, bytes, dict):
+            found.append(self._pack(obj))
+        elif cls in (tuple, list):
+            found.append(_array_head(len(obj)))
+            for item in obj:
+                self._put(item, found)
+        elif self._types.get(cls.__name__) is cls:
+            values = [getattr(obj, name) for name in _field_names(cls)]
+            length = _items_head(1 + len(values)) + size(cls.__name__) + sum(map(size, values))
+            found.append(_extension_head(DATACLASS, length) + _array_head(1 + len(values)))
+            found.append(self._pack(cls.__name__))
+            for value in values:
+                self._put(value, found)
+        elif hasattr(cls, "__array__"):
+            array = np.asarray(obj)
+            about = self._pack(str(array.dtype)) + self._pack(list(array.shape))
+            about = _array_head(3) + about + _head(array.nbytes, _BYTES_HEADS)
+            found.append(_extension_head(TENSOR, len(about) + array.nbytes) + about)
+            found.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        else:
+            found.append(self._pack(obj))  # raises
+
+    def _unpack(self, data: Buffer, depth: int, budget: Budget) -> Any:
         budget.scan(data, depth)
+        return self._made(data, depth, budget)
+
+    def _made(self, data: Buffer, depth: int, budget: Budget) -> Any:
+        """What scanned bytes stand for. What is large in them is not copied before it is reached."""
+        if len(data) >= LARGE_BYTES:
+            if (extension := extension_of(data)) is not None:
+                return self._extension(depth + 1, budget, *extension)
+            if (items := items_of(data)) is not None:
+                return tuple([self._made(item, depth, budget) for item in items])
         hook = partial(self._extension, depth + 1, budget)
         return msgpack.unpackb(data, use_list=False, strict_map_key=False, ext_hook=hook)
 
-    def _extension(self, depth: int, budget: Budget, code: int, data: bytes) -> object:
-        content = self._unpack(data, depth, budget)
+    def _extension(self, depth: int, budget: Budget, code: int, data: Buffer) -> object:
+        if code == TENSOR and len(data) >= LARGE_BYTES:
+            budget.scan(data, depth)
+            items = items_of(data) or []
+            content = (*[self._made(item, depth, budget) for item in items[:-1]], *map(bytes_of, items[-1:]))
+        else:
+            content = self._unpack(data, depth, budget)
         match code, content:
-            case int(code), (str(dtype), tuple(shape), bytes(raw)) if code == TENSOR:
+            case int(code), (str(dtype), tuple(shape), bytes() | memoryview() as raw) if code == TENSOR:
                 return _tensor_of(dtype, shape, raw)
             case int(code), (str(name), *values) if code == DATACLASS:
                 cls = self._types.get(name)
@@ -126,7 +179,7 @@ class Codec:
         raise DecodeError(f"malformed extension of type {code}")
 
 
-def _tensor_of(name: str, shape: tuple[Any, ...], raw: bytes) -> np.ndarray:
+def _tensor_of(name: str, shape: tuple[Any, ...], raw: Buffer) -> np.ndarray:
     dtype = _DTYPES.get(name)
     if dtype is None:
         raise DecodeError(f"unknown dtype {name!r:.60}")
@@ -164,6 +217,25 @@ def _countable(length: int) -> int:
     if length > _LENGTH_MAX:
         raise TypeError(f"{length} bytes are more than msgpack can count")
     return length
+
+
+_BYTES_HEADS = ((0xC4, 1), (0xC5, 2), (0xC6, 4))
+_EXTENSION_HEADS = ((0xC7, 1), (0xC8, 2), (0xC9, 4))
+_ARRAY_HEADS = ((0xDC, 2), (0xDD, 4))
+
+
+def _array_head(count: int) -> bytes:
+    return bytes((0x90 + count,)) if count < 16 else _head(count, _ARRAY_HEADS)
+
+
+def _extension_head(code: int, length: int) -> bytes:
+    return _head(length, _EXTENSION_HEADS) + bytes((code,))
+
+
+def _head(count: int, heads: tuple[tuple[int, int], ...]) -> bytes:
+    """What msgpack writes before so many bytes or items; heads: the first byte and the width of each kind."""
+    first, width = next((first, width) for first, width in heads if count < 1 << 8 * width)
+    return bytes((first,)) + count.to_bytes(width, "big")
 
 
 def _items_head(count: int) -> int:

@@ -4,6 +4,10 @@ A byte of msgpack may become a hundred bytes of objects, and a header of five ma
 million. What a decoded message takes stays below a fixed multiple of its length.
 """
 
+import math
+
+Buffer = bytes | memoryview
+
 _DEPTH_MAX = 64  # levels of maps and arrays, and of extensions in one another
 _BYTES_FREE = 2**20  # of objects, however short the message
 _BYTES_PER_BYTE = 32  # of objects per byte of the message; what holds no other objects takes less by itself
@@ -19,6 +23,7 @@ for _power in range(4):
     _WHOLE[0xCC + _power] = _WHOLE[0xD0 + _power] = 1 + 2**_power
 # Bytes in which a length follows the first byte: of text and bytes, of extensions, of arrays, of maps.
 _LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_BYTES = (0xC4, 0xC5, 0xC6)
 _EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4} | dict.fromkeys(range(0xD4, 0xD9), 0)
 _ARRAYS = {0xDC: 2, 0xDD: 4} | dict.fromkeys(range(0x90, 0xA0), 0)
 _MAPS = {0xDE: 2, 0xDF: 4} | dict.fromkeys(range(0x80, 0x90), 0)
@@ -32,10 +37,10 @@ class Budget:
     """The most memory that decoding one message may take, with all extensions within extensions."""
 
     def __init__(self, length: int, codes: frozenset[int]) -> None:
-        self._left = _BYTES_FREE + _BYTES_PER_BYTE * length
+        self._left: float = _BYTES_FREE + _BYTES_PER_BYTE * length
         self._codes = codes
 
-    def scan(self, data: bytes, depth: int) -> None:
+    def scan(self, data: Buffer, depth: int) -> None:
         """Refuse, with DecodeError, `data` (the inside of `depth` extensions) that is not one whole object.
 
         Or that is too deep, would take too much memory, or holds extensions other than those of `codes`.
@@ -62,7 +67,7 @@ class Budget:
         if offset != end:
             raise DecodeError("the bytes end too early" if offset > end else f"{end - offset} bytes too many")
 
-    def _look_closer(self, data: bytes, offset: int) -> tuple[int, int]:
+    def _look_closer(self, data: Buffer, offset: int) -> tuple[int, int]:
         """Where what begins at `offset` goes on behind its head, or ends, and how many objects it holds."""
         first = data[offset]
         if first in _LENGTHS:
@@ -90,5 +95,46 @@ class Budget:
             raise DecodeError("what is in it would take too much memory for its length")
 
 
-def _number(data: bytes, offset: int, width: int) -> int:
+_UNLIMITED = Budget(0, frozenset(range(256)))
+_UNLIMITED._left = math.inf
+
+
+def end_of(data: Buffer, offset: int) -> int:
+    """Where the object that begins at `offset` ends, in bytes that were scanned."""
+    wanted = 1
+    while wanted:
+        first = data[offset]
+        whole = _WHOLE[first]
+        offset, items = (offset + whole, 0) if whole else _UNLIMITED._look_closer(data, offset)
+        wanted += items - 1
+    return offset
+
+
+def items_of(data: Buffer) -> list[Buffer] | None:
+    """The bytes of each item of an array, of bytes that were scanned; None for what is no array."""
+    first = data[0]
+    if first not in _ARRAYS:
+        return None
+    width = _ARRAYS[first]
+    start, found = 1 + width, []
+    for _ in range(_number(data, 0, width) if width else first & 15):
+        end = end_of(data, start)
+        found.append(data[start:end])
+        start = end
+    return found
+
+
+def extension_of(data: Buffer) -> tuple[int, Buffer] | None:
+    """Code and content of an extension, of bytes that were scanned; None for what is none."""
+    if (width := _EXTENSIONS.get(data[0])) is None:
+        return None
+    return data[1 + width], data[2 + width :]
+
+
+def bytes_of(data: Buffer) -> Buffer | None:
+    """What packed bytes hold, of bytes that were scanned; None for what else it is."""
+    return data[1 + _LENGTHS[data[0]] :] if data[0] in _BYTES else None
+
+
+def _number(data: Buffer, offset: int, width: int) -> int:
     return int.from_bytes(data[offset + 1 : offset + 1 + width], "big")
