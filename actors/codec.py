@@ -89,7 +89,7 @@ class Codec:
         self._put(obj, found)
         return found
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: Buffer) -> Any:
         """The object that `encode` turned into `data`. Large arrays in it are views of `data`.
 
         Raises DecodeError for anything else, and nothing but that: for objects nested more than 64 deep, for

@@ -42,6 +42,9 @@ GLOBAL_RANDOMNESS = (
     "numpy.random.",
 )
 HARMLESS = {
+    # Between real processes nothing is simulated: secrets must not repeat, and retries not coincide.
+    ("actors/tcp/handshake.py", "secrets.token_bytes"),
+    ("actors/tcp/outgoing.py", "random.uniform"),
     ("sim/results/store/output_dir.py", "uuid.uuid4"),  # of a folder that is renamed before anybody sees it
     # A user's constructor draws from torch's generator: seeded for it, and put back as it was.
     ("sim/learning/models/own.py", "torch.random"),

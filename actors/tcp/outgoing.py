@@ -1,0 +1,188 @@
+"""What goes to one other endpoint: a connection, made again whenever it is lost, and what waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from actors.scan import Buffer
+from actors.tcp.frames import frame_of
+from actors.tcp.handshake import Welcome
+from actors.tcp.limits import Limits
+from actors.tcp.link import CallingLink, TcpLink
+
+_ENDS_KEPT = 10
+_SMALL_BYTES = 2**14  # shorter pieces are joined before they are written
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an endpoint listens."""
+
+    host: str
+    port: int
+
+
+class Outgoing:
+    """Frames for one endpoint, in order, each read there at most once.
+
+    What is given while there is no connection is lost at once, so that nobody is sent what is long out of
+    date. on_fate(count, fate): called with how many of the oldest frames that have no fate yet were read
+    there, or lost: fate is "", or why.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        endpoint: str,
+        called: str,
+        address: Address,
+        secret: bytes,
+        tls: ssl.SSLContext | None,
+        on_fate: Callable[[int, str], None],
+    ) -> None:
+        self.link: CallingLink | None = None
+        """The connection while it is open."""
+        self.latest: CallingLink | None = None
+        """The last that was begun, open or not."""
+        self.ends: deque[str] = deque(maxlen=_ENDS_KEPT)
+        """Why the last connections have ended, or could not be made."""
+        self._limits = limits
+        self._endpoint, self._called, self._address = endpoint, called, address
+        self._secret, self._tls = secret, tls
+        self._on_fate = on_fate
+        self._number = 0  # of the latest link
+        self._open_number = 0  # of the latest that was open
+        self._written = self._read = 0  # frames of that link
+        self._waiting: deque[list[Buffer]] = deque()
+        self._waiting_bytes = 0
+        self._flushing: asyncio.Handle | None = None
+        self._ended = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._stay_connected(), name=f"to {called}")
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def send(self, pieces: list[Buffer]) -> str:
+        """Take a frame; "" if it is on its way, or why it is lost or dropped instead."""
+        if self.link is None:
+            return "not connected"
+        frame = frame_of(pieces)
+        length = sum(map(len, frame))
+        if self._waiting_bytes + self.link.unwritten_bytes() + length > self._limits.backlog_bytes:
+            return "backlog"
+        self._waiting.append(frame)
+        self._waiting_bytes += length
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+        return ""
+
+    def _flush(self) -> None:
+        """Write what waits, as far as the other end reads it: small pieces joined, large ones as they are."""
+        self._flushing = None
+        link, waiting = self.link, self._waiting
+        while waiting and link is not None and not link.is_full:
+            joined = bytearray()
+            while waiting and len(joined) < _SMALL_BYTES:
+                self._written += 1
+                for piece in waiting.popleft():
+                    self._waiting_bytes -= len(piece)
+                    if len(piece) < _SMALL_BYTES:
+                        joined += piece
+                    else:
+                        link.write([bytes(joined), piece])
+                        joined.clear()
+            link.write([bytes(joined)])
+
+    def _room(self) -> None:
+        if self._flushing is None:
+            self._flush()
+
+    # --- the fate of what was written -----------------------------------------------------------------------
+
+    def _was_read(self, count: int) -> None:
+        """So many frames of the link were read at the other end."""
+        if not self._read <= count <= self._written:
+            assert self.link is not None
+            self.link.cut(f"has read {count} frames of {self._written}")
+            return
+        self._on_fate(count - self._read, "")
+        self._read = count
+
+    def _opened(self, link: CallingLink, welcome: Welcome) -> None:
+        """A new link is open; its welcome says what was read of the one before."""
+        known = welcome.received if welcome.link == self._open_number else self._read
+        self._settle(max(self._read, min(known, self._written)))
+        self._open_number, self._written, self._read = link.number, 0, 0
+        self.link = link
+
+    def _settle(self, count: int) -> None:
+        """Of the last link so many frames were read, and the others never will."""
+        self._on_fate(count - self._read, "")
+        self._on_fate(self._written - count, "cut off")
+        self._read = self._written
+
+    def _lost(self, link: TcpLink, why: str) -> None:
+        self.ends.append(why)
+        if self.link is link:
+            self.link = None
+            lost = len(self._waiting)  # nobody knows yet what was read of all before
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            self._written += lost
+        self._ended.set()
+
+    # --- connecting -----------------------------------------------------------------------------------------
+
+    async def _stay_connected(self) -> None:
+        """Connect, again and again; pauses double while the other end is not to be reached."""
+        pause_s = self._limits.retry_s
+        while True:
+            self._ended.clear()
+            if await self._connect():
+                await self._ended.wait()
+            if self._open_number == self._number:
+                pause_s = self._limits.retry_s
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # not all at the same time
+            pause_s = min(2 * pause_s, self._limits.retry_max_s)
+
+    async def _connect(self) -> bool:
+        self._number += 1
+        loop = asyncio.get_running_loop()
+        name = None if self._tls is None else self._called
+        where = (self._address.host, self._address.port)
+        try:
+            async with asyncio.timeout(self._limits.handshake_s):
+                await loop.create_connection(self._link, *where, ssl=self._tls, server_hostname=name)
+        except (OSError, TimeoutError) as error:
+            self.ends.append(f"cannot be reached: {error or 'no answer'}")
+            return False
+        return True
+
+    def _link(self) -> CallingLink:
+        self.latest = link = CallingLink(
+            self._limits, self._lost, self._endpoint, self._called, self._number, self._secret,
+            on_open=self._opened, on_read=self._was_read, on_room=self._room,
+        )  # fmt: skip
+        return link
+
+    async def close(self, linger_s: float) -> None:
+        """End for good, when all was read or after `linger_s`. What is not known to be read is lost."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + linger_s
+        while self.link is not None and (self._waiting or self._read < self._written):
+            if loop.time() >= until_s:
+                break
+            await asyncio.sleep(0.01)
+        if self.link is not None:
+            self._ended.clear()
+            self.link.cut("closed")
+            await self._ended.wait()
+        self._settle(self._read)
