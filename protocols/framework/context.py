@@ -8,6 +8,7 @@ import numpy as np
 
 from actors.transport import Transport
 from protocols.framework.compute import Compute
+from protocols.framework.objectives import Model
 from protocols.framework.vectors import Vector
 
 
@@ -62,7 +63,8 @@ class ClientContext:
     `observe(name, value)` reports to the observer and costs nothing. `alone`: there are no peers and no
     servers, and never will be. `links`: what the topology says of its links. `trainable`: a model with 0 in
     place of what no optimizer changes. `compute`: the device and data of a server that has some; a client is
-    handed its own beside these.
+    handed its own beside these. `model`: what its vectors are the parameters of; of a server, the first
+    client's. `number`: of a client, from 0, by which the scenario and its name call it; None for a server.
     """
 
     transport: Transport
@@ -75,3 +77,5 @@ class ClientContext:
     links: Links = Links()
     trainable: Callable[[Vector], Vector] = lambda of: of
     compute: Compute | None = None
+    model: Model | None = None
+    number: int | None = None

@@ -55,6 +55,7 @@ def bytes_of(simulation: Simulation, kind: str) -> float:
 
 KINDS = {
     "divshare": "DivShare",
+    "distillation": "Distillation",
     "ditto": "Ditto",
     "epidemic": "Epidemic",
     "ifca": "IFCA",
@@ -270,3 +271,18 @@ def test_the_median_is_torchs_and_of_no_order() -> None:
     median, models = example("median").median, list(torch.randn(5, 7))
     assert torch.equal(median(*models), torch.stack(models).median(dim=0).values)
     assert torch.equal(median(*models), median(*reversed(models)))
+
+
+def test_distillation_steps_are_those_of_torch_and_no_model_is_sent() -> None:
+    x, teacher = torch.randn(5, 4), torch.randn(5, 3)
+    model = SimpleNamespace(forward=lambda params, x: x @ params.view(4, 3), input_shape=(4,))
+    found = example("distillation").distilled(torch.zeros(12), x.flatten(), teacher.flatten(), model, 2, 0.1)
+    plain = torch.zeros(12, requires_grad=True)
+    for rows in (slice(0, 2), slice(2, 4), slice(4, 5)):
+        logs = (x[rows] @ plain.view(4, 3)).log_softmax(1)
+        (-(teacher[rows].softmax(1) * logs).sum(1).mean()).backward()
+        plain = (plain - 0.1 * plain.grad).detach().requires_grad_()
+    torch.testing.assert_close(found, plain.detach(), rtol=1e-4, atol=1e-6)
+    with ran(*world_of("distillation"), *SHORT, "protocol.public=30") as simulation:
+        assert set(simulation.network.counts.by_type) == {"Opinion"}
+        assert 30 * 10 * 4 <= bytes_of(simulation, "Opinion") < 30 * 10 * 4 + 120

@@ -214,10 +214,10 @@ class _Builder:
         return starts
 
     def _context(
-        self, simulation: Simulation, name: str, membership: MembershipView, index: int = 0
+        self, simulation: Simulation, name: str, membership: MembershipView, number: int | None = None
     ) -> ClientContext:
-        """index: of the client whose model it has; that of servers is the first client's."""
-        model = self.learning.settings[index].architecture
+        """number: of a client; servers have the first one's model."""
+        model = self.learning.settings[number or 0].architecture
         return ClientContext(
             self.network,
             membership,
@@ -228,6 +228,8 @@ class _Builder:
             self.scenario.protocol.alone,
             self.links.get(name, Links()),
             lambda of: self.engine.trainable(cast(Vector, of), model),
+            model=model,
+            number=number,
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> ClientLife:
