@@ -145,6 +145,12 @@ def groups() -> list[tuple[str, str, type, str]]:
             protocols.Rounds,
             "announce gather is_mutual tell replies partners degree",
         ),
+        (
+            "Differential privacy: `GaussianMechanism`",
+            _doc(protocols.GaussianMechanism),
+            protocols.GaussianMechanism,
+            "release releases epsilon",
+        ),
         ("What is kept of each peer: `PerPeer`", _doc(protocols.PerPeer), protocols.PerPeer, "replace"),
     ]
 
@@ -208,7 +214,7 @@ def page() -> str:
         parts += [_entry(owner, name) for name in names.split()]
     described = {"Client", "Server", "Vector", "Scalar", "Objective"}
     described |= {"RoundServer", "RoundSettings", "RoundClient", "Rounds", "PerPeer"}
-    described |= {"AsyncServer", "AsyncSettings", "AsyncClient"}
+    described |= {"GaussianMechanism", "AsyncServer", "AsyncSettings", "AsyncClient"}
     parts += _tables()
     parts += ["## Everything else for methods that `coterie` exports\n", "| name | meaning |\n| --- | --- |"]
     rows = [f"| `{_made(name)}` | {_text(name)} |" for name in protocols.__all__ if name not in described]

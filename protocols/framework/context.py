@@ -55,6 +55,17 @@ class NewcomersStart:
     patience: float = 10.0
 
 
+@dataclass
+class Noise:
+    """What makes a client's vectors private, over all its lives.
+
+    `rng`: a random stream of its own. `releases`: how many vectors have been made private.
+    """
+
+    rng: np.random.Generator
+    releases: int = 0
+
+
 @dataclass(frozen=True)
 class ClientContext:
     """Everything that a client or a server is given by whoever runs it.
@@ -65,6 +76,7 @@ class ClientContext:
     place of what no optimizer changes. `compute`: the device and data of a server that has some; a client is
     handed its own beside these. `model`: what its vectors are the parameters of; of a server, the first
     client's. `number`: of a client, from 0, by which the scenario and its name call it; None for a server.
+    `noise`: for a `GaussianMechanism`.
     """
 
     transport: Transport
@@ -79,3 +91,4 @@ class ClientContext:
     compute: Compute | None = None
     model: Model | None = None
     number: int | None = None
+    noise: Noise | None = None

@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,6 +64,7 @@ KINDS = {
     "latest_models": "LatestModels",
     "median": "Median",
     "median_rounds": "MedianRounds",
+    "private_gossip": "PrivateGossip",
     "pull_gossip": "PullGossip",
     "push_sum": "PushSum",
     "smoothed_gossip": "SmoothedGossip",
@@ -79,7 +81,14 @@ AGREEING = ("data.partition.clusters=1",)
 PERSONAL = ("ifca", "pull_gossip")
 SHORT = ("run.duration=5 s", "run.evaluate_every=5 s")
 WITH_SERVER = ("ditto", "ifca", "median", "top_k")
-OPTIONS = {"ditto": ("protocol.personal_steps=20", "protocol.patience=4 s")}
+OPTIONS = {
+    "private_gossip": ("protocol.noise_multiplier=0.02", "protocol.period=250 ms"),
+    "ditto": ("protocol.personal_steps=20", "protocol.patience=4 s"),
+}
+
+
+needs_opacus = pytest.mark.skipif(find_spec("opacus") is None, reason="opacus is not installed")
+EACH = [pytest.param(name, marks=[needs_opacus] * (name == "private_gossip")) for name in KINDS]
 
 
 def world_of(name: str) -> tuple[str, ...]:
@@ -95,13 +104,13 @@ def alone() -> float:
 
 
 # Gossip with int8 is compared with gossip itself, `test_int8_gossip_is_gossip_up_to_rounding`.
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "int8_gossip"])
+@pytest.mark.parametrize("name", [each for each in EACH if each.values != ("int8_gossip",)])
 def test_it_learns_more_than_alone(name: str, alone: float) -> None:
     with ran(*world_of(name)) as simulation:
         assert accuracy(simulation) > alone + 0.03
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", EACH)
 def test_it_goes_on_where_three_of_ten_messages_are_lost(name: str, alone: float) -> None:
     """A server waits for what is lost."""
     with ran(*world_of(name), "network.link=datagram", "network.loss=0.3") as simulation:

@@ -29,6 +29,7 @@ IMPORTED = (
     "uvloop",
     "wandb",
     "mlflow",
+    "opacus",
 )
 PART_OF = {
     "sklearn": "scikit-learn",
@@ -80,9 +81,11 @@ def test_what_is_imported_is_required() -> None:
     """Also what is imported within a function, and what comes with another package today."""
     everywhere = imported("actors", "protocols", "sim")
     assert "torch" in everywhere
-    assert everywhere <= names_of("compare", "watch", "vision", "tensorboard", "wandb", "mlflow", "ray")
+    assert everywhere <= names_of(
+        "compare", "watch", "vision", "tensorboard", "wandb", "mlflow", "privacy", "ray"
+    )
     # The commands ask for what theirs need.
-    assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of()
+    assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of("privacy")
 
 
 def imported(*folders: str) -> set[str]:

@@ -13,7 +13,7 @@ from sim.learning.partitions.iid import deal_at_random
 from sim.learning.partitions.partition import Partition, PartitionSection
 
 
-class Quantity(PartitionSection):
+class QuantitySkew(PartitionSection):
     """Every client draws from the same distribution, and how much is drawn from a Dirichlet distribution."""
 
     needs_classes = False

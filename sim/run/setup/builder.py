@@ -11,7 +11,7 @@ import torch
 from actors.settings.base import SettingError
 from actors.source_location import of_error, written
 from protocols.framework.client import Client, form_of
-from protocols.framework.context import ClientContext, Links, NewcomersStart
+from protocols.framework.context import ClientContext, Links, NewcomersStart, Noise
 from protocols.framework.server import Server, ServerPlan
 from protocols.membership.view import AnnouncedView, MembershipView
 from sim.errors import UserError
@@ -230,6 +230,7 @@ class _Builder:
             lambda of: self.engine.trainable(cast(Vector, of), model),
             model=model,
             number=number,
+            noise=Noise(stream(self.seed, "noise", name)),
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> ClientLife:
