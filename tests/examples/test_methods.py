@@ -55,6 +55,7 @@ def bytes_of(simulation: Simulation, kind: str) -> float:
 
 
 KINDS = {
+    "async_mixing": "Mixing",
     "divshare": "DivShare",
     "distillation": "Distillation",
     "ditto": "Ditto",
