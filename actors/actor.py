@@ -69,6 +69,7 @@ class Actor:
 
     def __init__(self, name: str, transport: Transport, *, mailbox_capacity: int = 10_000) -> None:
         self.name = name
+        """Its name, by which others call it: client number 3 is "client-3"."""
         self._late_answers = 0
         self._transport = transport
         self._mailbox = Mailbox(mailbox_capacity, self.collected, transport.bell)

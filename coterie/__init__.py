@@ -27,11 +27,13 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from coterie.sweeps import sweep as sweep
     from protocols import *  # noqa: F403
     from sim.errors import UserError as UserError
+    from sim.results.evaluations import Evaluation as Evaluation
 
 _MODULES = {
     **dict.fromkeys(("Run", "fork", "load", "resume", "run"), "coterie.runs"),
     **dict.fromkeys(("Compared", "Sweep", "compare", "sweep"), "coterie.sweeps"),
     "UserError": "sim.errors",
+    "Evaluation": "sim.results.evaluations",
     **dict.fromkeys(protocols.__all__, "protocols"),
 }
 __all__ = sorted(_MODULES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -18,6 +19,7 @@ from protocols.framework.client import Client
 from sim.cli.console import ProgressLine, Terminal
 from sim.errors import UserError, one_line
 from sim.plugins.loader import require_not_loading
+from sim.results.evaluations import Evaluation, evaluations
 from sim.results.store.run_directory import RunDirectory
 from sim.results.store.validation import load_checked
 from sim.results.view import RunView
@@ -68,6 +70,11 @@ class Run:
         return self._table("intervals")
 
     @property
+    def evaluations(self) -> list[Evaluation]:
+        """What each evaluation has found, as `on_evaluation` is told it."""
+        return list(evaluations(self._results))
+
+    @property
     def scenario(self) -> str:
         """The scenario with all that it left open, as TOML."""
         return self._view.scenario_text
@@ -98,6 +105,7 @@ def run(
     device: str = "auto",
     data_dir: str | Path | None = None,
     quiet: bool = False,
+    on_evaluation: Callable[[Evaluation], object] | None = None,
 ) -> Run:
     """Run a scenario and return its results.
 
@@ -105,11 +113,14 @@ def run(
     be a class. protocol: a method's name, or the class itself, in place of the scenario's. set: other values
     of keys, such as {"network.loss": 0.1}; None takes a key away. Where a key names your code, `model.name`
     say, its value may be the class or function, if that is written in a file. seed: instead of run.seed. out:
-    where the folder of the results goes. quiet: show no progress.
+    where the folder of the results goes. quiet: show no progress. on_evaluation: a function that is called
+    with each `Evaluation` while the run goes on; it changes nothing of the run.
 
     A class is run as it is, and the files that it is written in are kept with the results; of one that was
     written in a notebook only its own source, so that the run cannot be repeated from its folder. Raises
-    UserError for what cannot be run, and RuntimeError where the run failed; its results are then there.
+    UserError for what cannot be run, and RuntimeError where the run failed; its results are then there. What
+    `on_evaluation` raises ends the run, and is raised as it is, with a note of where the results until then
+    are.
     """
     require_not_loading()
     overrides, unset = options(set)
@@ -135,7 +146,7 @@ def run(
     if loaded.sweep is not None:
         raise UserError(f"{scenario}: holds a sweep, which `coterie sweep` runs")
     place, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
-    return _ran(loaded, quiet, out=place, overwrite=overwrite, device=device, data_dir=data)
+    return _ran(loaded, quiet, on_evaluation, out=place, overwrite=overwrite, device=device, data_dir=data)
 
 
 def load(directory: str | Path) -> Run:
@@ -152,6 +163,7 @@ def resume(
     device: str = "auto",
     data_dir: str | Path | None = None,
     quiet: bool = False,
+    on_evaluation: Callable[[Evaluation], object] | None = None,
 ) -> Run:
     """Go on with a run that was interrupted, or prolong one that has ended, as if it had not been.
 
@@ -169,7 +181,9 @@ def resume(
     scenario = earlier.scenario(changes)
     earlier.require_some_left(scenario)
     data = _optional(data_dir, "data_dir")
-    return _ran(scenario, quiet, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data)
+    return _ran(
+        scenario, quiet, on_evaluation, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data
+    )
 
 
 def fork(
@@ -180,6 +194,7 @@ def fork(
     device: str = "auto",
     data_dir: str | Path | None = None,
     quiet: bool = False,
+    on_evaluation: Callable[[Evaluation], object] | None = None,
 ) -> Run:
     """Give a run another future: the same until `at`, and then with other values of keys.
 
@@ -190,21 +205,26 @@ def fork(
     earlier = ResumableRun.find(folder_of(directory, "directory"), seconds(at, "at"))
     scenario = earlier.scenario(*options(set))
     data = _optional(data_dir, "data_dir")
-    return _ran(scenario, quiet, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data)
+    return _ran(
+        scenario, quiet, on_evaluation, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data
+    )
 
 
 def _optional(folder: str | Path | None, name: str) -> Path | None:
     return None if folder is None else folder_of(folder, name)
 
 
-def _ran(scenario: Scenario, quiet: bool, **settings: Any) -> Run:
+def _ran(
+    scenario: Scenario, quiet: bool, on_evaluation: Callable[[Evaluation], object] | None, **settings: Any
+) -> Run:
     """Run, show how far it is, and read the results."""
+    told = None if on_evaluation is None else _outside(on_evaluation)
     line = nullcontext() if quiet else ProgressLine(Terminal(stderr=True))
     with _beside_a_running_loop(), line as progress:
         for said in () if quiet else scenario.notices:
             print(said, file=sys.stderr)
         say: Callable[[str], None] | None = None if progress is None else progress.say
-        result = run_scenario(scenario, progress=progress, notice=say, **settings)
+        result = run_scenario(scenario, progress=progress, notice=say, on_evaluation=told, **settings)
     _require_success(result)
     assert result.directory is not None
     return Run(result.directory)
@@ -219,6 +239,23 @@ def _beside_a_running_loop() -> Iterator[None]:
         yield
     finally:
         asyncio._set_running_loop(waiting)
+
+
+def _outside(on_evaluation: Callable[[Evaluation], object]) -> Callable[[Evaluation], None]:
+    """A function of the user's that finds no loop of virtual time running, on which it could set up things.
+
+    UserError for what cannot be called, or only by await.
+    """
+    if not callable(on_evaluation) or inspect.iscoroutinefunction(on_evaluation):
+        raise UserError(
+            one_line(f"on_evaluation = {on_evaluation!r}: must be a function of an Evaluation, without async")
+        )
+
+    def told(evaluation: Evaluation) -> None:
+        with _beside_a_running_loop():
+            on_evaluation(evaluation)
+
+    return told
 
 
 def _require_success(result: RunResult) -> None:

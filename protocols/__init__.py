@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from protocols.framework.context import ClientContext as ClientContext
     from protocols.framework.objectives import Objective as Objective
     from protocols.framework.per_peer import PerPeer as PerPeer
+    from protocols.framework.privacy import GaussianMechanism as GaussianMechanism
+    from protocols.framework.privacy import epsilon as epsilon
     from protocols.framework.requirements import Requirement as Requirement
     from protocols.framework.rounds import RoundModel as RoundModel
     from protocols.framework.rounds import Rounds as Rounds
@@ -60,6 +62,8 @@ MODULES = {
     "ClientContext": "protocols.framework.context",
     "Objective": "protocols.framework.objectives",
     "PerPeer": "protocols.framework.per_peer",
+    "GaussianMechanism": "protocols.framework.privacy",
+    "epsilon": "protocols.framework.privacy",
     "Bandwidth": "actors.settings.quantities",
     "Count": "actors.settings.quantities",
     "CountOrZero": "actors.settings.quantities",

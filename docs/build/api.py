@@ -31,7 +31,15 @@ In the examples `client` is a client of three, and `wait(...)` stands for the `a
 
 
 _CALLED = (
-    "It is called with `(model, parameters, x, y)` and returns the batch's loss, a scalar. A `model` has:"
+    "It is called with `(model, parameters, x, y)` and returns the batch's loss, a scalar. The next section "
+    "says what a `model` has."
+)
+_MODEL = (
+    "An objective's `model`, and `self.context.model`: what a client's vectors are the parameters of, and a "
+    "server's, which has the first client's. A function of `apply` gets it by keyword, as in "
+    "`self.apply(distilled, self.params, logits, model=self.context.model)`, and may take gradients through "
+    "it by `torch.func.grad`. There, as in `predict`, it evaluates: no dropout, and batch norms by their "
+    "running statistics."
 )
 _SERVERS_VERBS = "It has the verbs of the network, `observe`, `vector` and `apply` in any case."
 _SETTINGS = "Those of a method's own are a class `Settings(RoundSettings)` of its client."
@@ -58,7 +66,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "On the device",
             "On this client's own data.",
             client,
-            "train gradient loss batch class_features samples",
+            "train gradient loss batch class_features predict samples",
         ),
         (
             "With models",
@@ -77,14 +85,15 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Time, chance, and what is observed",
             "",
             client,
-            "now sleep spawn rng observe finished newcomer late",
+            "now sleep spawn rng observe finished newcomer late name iterations",
         ),
         (
             "A loss of its own: `Objective`",
             f"{_doc(protocols.Objective)}\n\n{_CALLED}",
             Model,
-            "forward embed tensor",
+            "",
         ),
+        ("A model, and the layout of its vectors", _MODEL, Model, "slices input_shape forward embed tensor"),
         (
             "A client's device and data: `self.compute`",
             "",
@@ -135,6 +144,12 @@ def groups() -> list[tuple[str, str, type, str]]:
             _doc(protocols.Rounds),
             protocols.Rounds,
             "announce gather is_mutual tell replies partners degree",
+        ),
+        (
+            "Differential privacy: `GaussianMechanism`",
+            _doc(protocols.GaussianMechanism),
+            protocols.GaussianMechanism,
+            "release releases epsilon",
         ),
         ("What is kept of each peer: `PerPeer`", _doc(protocols.PerPeer), protocols.PerPeer, "replace"),
     ]
@@ -197,7 +212,7 @@ def page() -> str:
         parts += [_entry(owner, name) for name in names.split()]
     described = {"Client", "Server", "Vector", "Scalar", "Objective"}
     described |= {"RoundServer", "RoundSettings", "RoundClient", "Rounds", "PerPeer"}
-    described |= {"AsyncServer", "AsyncSettings", "AsyncClient"}
+    described |= {"GaussianMechanism", "AsyncServer", "AsyncSettings", "AsyncClient"}
     parts += _tables()
     parts += ["## Everything else for methods that `coterie` exports\n", "| name | meaning |\n| --- | --- |"]
     rows = [f"| `{_made(name)}` | {_text(name)} |" for name in protocols.__all__ if name not in described]

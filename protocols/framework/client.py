@@ -54,6 +54,7 @@ class Client(Node):
         super().__init__(name, context, compute, compute.initial())
         self.settings = settings
         self.iterations = 0
+        """Steps that it has done; 0 again for one that begins afresh."""
         self.begin()
 
     async def on_start(self) -> None:

@@ -92,6 +92,10 @@ class Compute(ABC):
         """Mean features of each class that the client has samples of."""
 
     @abstractmethod
+    async def predict(self, of: Vector, inputs: Any) -> Vector:
+        """Outputs of the parameters `of` on given samples."""
+
+    @abstractmethod
     async def spend(self, steps: float | None, flops: float | None) -> None:
         """Take the time of so many training steps, or of so many floating-point operations."""
 

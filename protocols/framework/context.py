@@ -8,6 +8,7 @@ import numpy as np
 
 from actors.transport import Transport
 from protocols.framework.compute import Compute
+from protocols.framework.objectives import Model
 from protocols.framework.vectors import Vector
 
 
@@ -54,6 +55,17 @@ class NewcomersStart:
     patience: float = 10.0
 
 
+@dataclass
+class Noise:
+    """What makes a client's vectors private, over all its lives.
+
+    `rng`: a random stream of its own. `releases`: how many vectors have been made private.
+    """
+
+    rng: np.random.Generator
+    releases: int = 0
+
+
 @dataclass(frozen=True)
 class ClientContext:
     """Everything that a client or a server is given by whoever runs it.
@@ -62,7 +74,9 @@ class ClientContext:
     `observe(name, value)` reports to the observer and costs nothing. `alone`: there are no peers and no
     servers, and never will be. `links`: what the topology says of its links. `trainable`: a model with 0 in
     place of what no optimizer changes. `compute`: the device and data of a server that has some; a client is
-    handed its own beside these.
+    handed its own beside these. `model`: what its vectors are the parameters of; of a server, the first
+    client's. `number`: of a client, from 0, by which the scenario and its name call it; None for a server.
+    `noise`: for a `GaussianMechanism`.
     """
 
     transport: Transport
@@ -75,3 +89,6 @@ class ClientContext:
     links: Links = Links()
     trainable: Callable[[Vector], Vector] = lambda of: of
     compute: Compute | None = None
+    model: Model | None = None
+    number: int | None = None
+    noise: Noise | None = None

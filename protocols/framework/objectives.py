@@ -5,7 +5,9 @@ batched call) and a pure function of the model's parameters and one batch. It ru
 `torch.func.vmap(torch.func.grad(...))`: no control flow that depends on data, no boolean indexing; masks.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -25,11 +27,38 @@ class Embedding(NamedTuple):
     """Logits [B, K]."""
 
 
+@dataclass(frozen=True)
+class ParameterSlice:
+    """Where one parameter tensor lies in the flat vector: elements offset .. offset + numel, row by row."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
 class Model(Protocol):
     """A model as pure functions of its parameters."""
 
+    @property
+    def slices(self) -> Sequence[ParameterSlice]:
+        """Where each parameter lies in a vector, in order: its `name`, `shape`, `offset` and `numel`.
+
+        The names are torch's, as in `named_parameters()`. The slices lie side by side, and make up a vector.
+        """
+        ...
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        ...
+
     def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """Inputs [B, ...] -> scores [B, K]."""
+        """Inputs [B, ...] -> outputs [B, K]: of classes their logits."""
         ...
 
     def embed(self, parameters: Parameters, x: Tensor) -> Embedding:

@@ -91,6 +91,7 @@ def run(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
     trace: options.Trace = False,
+    track: options.Track = None,
     tensorboard: options.TensorBoard = False,
 ) -> None:
     """Run a scenario: results, tables and a report go to a directory of its own.
@@ -102,15 +103,14 @@ def run(
     if scenario.sweep is not None:
         say(f"{file}: this is one run, without its [sweep]; coterie sweep runs that", err=True)
     with exit_on_errors(file):
-        if tensorboard:
-            require_packages("tensorboard", "--tensorboard", "tensorboard")
+        tracked = options.trackers(track, tensorboard)
     settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
     kept = {"checkpoint_every_s": checkpoint_every, "checkpoints_s": checkpoint_at or ()}
     result = run_shown(scenario, file, quiet=quiet, out=out, overwrite=overwrite, **kept, **settings)
     show(result)
     if result.directory is not None and not result.unwritten:
         with exit_on_errors(file):
-            _write_exports(result.directory, trace, tensorboard)
+            _write_exports(result.directory, trace, tracked)
     stop_if_cut_short(result)
     if verify:
         _verify(scenario, result, settings, quiet)
@@ -159,12 +159,12 @@ def check(
 def report(
     directory: options.Run,
     trace: options.Trace = False,
+    track: options.Track = None,
     tensorboard: options.TensorBoard = False,
 ) -> None:
     """Write report.html of a result directory anew."""
     with exit_on_errors():
-        if tensorboard:
-            require_packages("tensorboard", "--tensorboard", "tensorboard")
+        tracked = options.trackers(track, tensorboard)
         from sim.results.report.page import write_report
         from sim.results.store.validation import load_checked
 
@@ -175,7 +175,7 @@ def report(
             except OSError as error:
                 stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
         typer.echo(path)
-        _write_exports(directory, trace, tensorboard)
+        _write_exports(directory, trace, tracked)
 
 
 @app.command()
@@ -228,9 +228,9 @@ for _command in (resume, fork, explain):
     app.command()(_command)
 
 
-def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
-    """Write what was asked for into a result directory, and say where. Raises UserError."""
-    if not (trace or tensorboard):
+def _write_exports(path: Path, trace: bool, trackers: Sequence[str]) -> None:
+    """Write what was asked for of the results of a run, and say where. Raises UserError."""
+    if not (trace or trackers):
         return
     from sim.results.store.run_directory import RunDirectory
 
@@ -240,10 +240,13 @@ def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
             from sim.results.perfetto import write_perfetto
 
             say(f"trace: {write_perfetto(directory)}")
-        if tensorboard:
-            from sim.results.tensorboard import write_tensorboard
+        for tracker in trackers:
+            from sim.results.trackers import TrackerFailed, write_for
 
-            say(f"tensorboard: {write_tensorboard(directory)}")
+            try:
+                say(f"{tracker}: {write_for(tracker, directory)}")
+            except TrackerFailed as error:
+                stop(str(error), FAILED)
     except OSError as error:
         raise UserError(f"cannot write to {path}: {error.strerror}") from error
 

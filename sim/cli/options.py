@@ -8,6 +8,7 @@ import typer
 from typer import Argument, Option
 
 from actors.settings.units import DURATION
+from sim.errors import require_packages
 
 
 class DeviceChoice(StrEnum):
@@ -67,4 +68,26 @@ Anyway = Annotated[
 ]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 Trace = Annotated[bool, Option("--trace", help="Also write trace.json for ui.perfetto.dev.")]
-TensorBoard = Annotated[bool, Option("--tensorboard", help="Also write what was measured for TensorBoard.")]
+
+
+class Tracker(StrEnum):
+    """Who can be told what was measured."""
+
+    tensorboard = "tensorboard"
+    wandb = "wandb"
+    mlflow = "mlflow"
+
+
+Track = Annotated[
+    list[Tracker] | None,
+    Option("--track", help="Also write what was measured for a tracker; may be repeated."),
+]
+TensorBoard = Annotated[bool, Option("--tensorboard", help="The same as --track tensorboard.")]
+
+
+def trackers(track: list[Tracker] | None, tensorboard: bool) -> list[Tracker]:
+    """The trackers that are asked for, each once. UserError where the package of one is missing."""
+    asked = list(dict.fromkeys([*[Tracker.tensorboard] * tensorboard, *(track or ())]))
+    for each in asked:
+        require_packages(each, f"--track {each}", each)
+    return asked

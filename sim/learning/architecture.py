@@ -9,7 +9,6 @@ nothing changes, such as frozen parameters, is in no vector: all clients share i
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from protocols.framework.objectives import Embedding, Parameters
+from protocols.framework.objectives import Embedding, Parameters, ParameterSlice
 from sim.learning.flops import flops_counted
 
 _COUNTED = 2  # samples whose operations are counted: some norms take no single one
@@ -51,20 +50,6 @@ _RESETS: Mapping[type[nn.Module], _Reset] = {
 def _reset_of(module: nn.Module) -> _Reset | None:
     """How a module's own parameters are initialised: our modules have a method `reset`; None if unknown."""
     return _RESETS.get(type(module)) or getattr(module, "reset", None)
-
-
-@dataclass(frozen=True)
-class ParameterSlice:
-    """Where one parameter tensor lies in the flat vector: elements offset .. offset + numel."""
-
-    name: str
-    shape: tuple[int, ...]
-    offset: int
-
-    @property
-    def numel(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
 
 
 class Architecture:
@@ -346,6 +331,7 @@ class TrainingPass:
     def __init__(self, architecture: Architecture, untrained: Mapping[str, Tensor]) -> None:
         self.architecture = architecture
         self.untrained = dict(untrained)
+        self.slices, self.input_shape = architecture.slices, architecture.input_shape
 
     def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
         """Inputs [B, ...] -> outputs [B, K]."""

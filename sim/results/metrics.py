@@ -147,6 +147,15 @@ class Metrics:
         _, actors, values = self._recorded(name)
         return {texts[actor]: value for actor, value in zip(actors.tolist(), values.tolist(), strict=True)}
 
+    def newest(self) -> tuple[float, list[tuple[str, str, float]]]:
+        """The last time at which something was recorded, and all of that time: (actor, name, value)."""
+        texts, time_s, rows = list(self._ids), self._times[-1], []
+        for place in range(len(self._times) - 1, -1, -1):
+            if self._times[place] != time_s:
+                break
+            rows.append((texts[self._actors[place]], texts[self._names[place]], self._values[place]))
+        return time_s, rows[::-1]
+
     def _recorded(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
         """Times, actors' numbers and values under a name; copies, as a view would forbid recording."""
         chosen = np.array(self._names) == self._ids.get(name, -1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from actors.message import describe
 from sim.errors import NotVerified, UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
@@ -34,6 +35,7 @@ from sim.run.resume.resuming import ResumableRun, fork_of, other_future
 from sim.run.save.progress import ALONE, WRITING, Show, Watcher
 from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
+from sim.run.save.telling import Telling, Told
 from sim.run.setup.builder import built
 from sim.run.unawaited import unawaited_coroutines
 from sim.run.watchdog import Watchdog
@@ -54,6 +56,7 @@ def run_scenario(
     progress: Show | None = None,
     log: Callable[[str], None] | None = None,
     notice: Callable[[str], None] | None = None,
+    on_evaluation: Told | None = None,
     checkpoint_every_s: float | None = None,
     checkpoint_at_end: bool = True,
     checkpoints_s: Sequence[float] = (),
@@ -68,10 +71,11 @@ def run_scenario(
     Raises UserError for what can't be run, and Deadlock when every client waits for ever; where something was
     measured until then the directory is written before that, too, and named in a note.
 
-    checkpoint_every_s: real time between two checkpoints; one is written when a signal comes, too.
-    checkpoint_at_end: one of the end, too, if it is small. checkpoints_s: virtual times of others. earlier: a
-    run of this scenario, or one with the same past, that goes on from its checkpoint. UserError where it
-    would not be the same any more, but with `anyway` only where it cannot go on at all.
+    on_evaluation: called with each `Evaluation`; what it raises ends the run, and is raised when its results
+    have been written. checkpoint_every_s: real time between two checkpoints; one is written when a signal
+    comes, too. checkpoint_at_end: one of the end, too, if it is small. checkpoints_s: virtual times of
+    others. earlier: a run of this scenario, or one with the same past, that goes on from its checkpoint.
+    UserError where it would not be the same any more, but with `anyway` only where it cannot go on at all.
     """
     started = time.perf_counter()
     interrupts = Interrupts()
@@ -101,11 +105,12 @@ def run_scenario(
             )
             directory.keep_events(simulation.trace)
             show = saving_progress(lambda: directory.path, progress)
-            watcher = _watch(simulation, show, started, log, checkpoints)
+            telling = Telling(simulation, on_evaluation)
+            watcher = _watch(simulation, show, started, log, checkpoints, telling)
             _begin(simulation, directory, earlier, checkpoints, watcher)
             watched = nullcontext() if notice is None else Watchdog(simulation, notice)
             with watched, explained("an evaluation of all models", simulation.engine.device):
-                result = _run(simulation, directory, overwrite, interrupts, watcher, fork)
+                result = _run(simulation, directory, overwrite, interrupts, watcher, fork, telling)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             kept = overwrite and not result.summary["finished"] and result.directory not in (None, place)
             if notice is not None and kept:
@@ -185,12 +190,13 @@ def _run(
     interrupts: Interrupts,
     watcher: Watcher,
     fork: Mapping[str, Any] | None,
+    telling: Telling,
 ) -> RunResult:
     """Run to the end, and write the results; raises what ended the run before its time after that.
 
     fork: what the summary says of one.
     """
-    error: Deadlock | UserError | None = None
+    error: BaseException | None = None
     with unawaited_coroutines() as unawaited:
         alone = None
         try:
@@ -198,8 +204,10 @@ def _run(
             if simulation.scenario.run.compare_alone and interrupts.number is None:
                 watcher.enter(ALONE)
                 alone = interrupts.attempt(train_alone, simulation)
-        except (Deadlock, UserError) as raised:
-            if isinstance(raised, UserError) and not simulation.observer.has_measured:
+        except BaseException as raised:
+            if not isinstance(raised, Deadlock | UserError) and raised is not telling.failure:
+                raise
+            if not isinstance(raised, Deadlock) and not simulation.observer.has_measured:
                 raise  # there is nothing to keep
             error = raised
         record_ending(simulation, alone)
@@ -214,18 +222,25 @@ def _run(
     ):
         summary["warnings"] = [*unawaited, _NOTHING_LEARNED]
     if error is not None:
-        summary["ended_by"] = str(error)
+        summary["ended_by"] = _why(error, telling)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.target))
     simulation.engine.read_log.flush()
     result = save(directory, simulation, summary, overwrite=replaces)
+    failure = telling.ended()
+    error = error or failure
     if error is not None:
         _add_notes(error, result)
         raise error
     return result
 
 
-def _add_notes(error: Exception, result: RunResult) -> None:
+def _why(error: BaseException, telling: Telling) -> str:
+    """What ended a run before its time."""
+    return f"on_evaluation raised {describe(error)}" if error is telling.failure else str(error)
+
+
+def _add_notes(error: BaseException, result: RunResult) -> None:
     """Have an error say what became of the results until then."""
     for warning in result.summary["warnings"]:
         error.add_note(f"warning: {warning}")
@@ -309,14 +324,16 @@ def _watch(
     started: float,
     log: Callable[[str], None] | None,
     checkpoints: Checkpointer,
+    telling: Telling,
 ) -> Watcher:
-    """Collect garbage at evaluations, and show how far the run is."""
+    """Collect garbage at evaluations, tell of them, and show how far the run is."""
     watcher = Watcher(simulation, show, started, checkpoints.look)
 
     def evaluated() -> None:
         collect(simulation.engine)
         simulation.engine.read_log.flush()
         watcher.evaluated()
+        telling.evaluated()
 
     if log is not None:
         simulation.on_log = log

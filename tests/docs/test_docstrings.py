@@ -12,7 +12,7 @@ import torch
 
 from actors import actor
 from protocols import Client, Vector
-from protocols.framework import client, node, per_peer, vectors
+from protocols.framework import client, node, per_peer, privacy, vectors
 from tests.protocols.worlds import QUADRATIC, learner, make
 
 
@@ -61,7 +61,7 @@ def names() -> Iterator[dict[str, Any]]:
         }
 
 
-MODULES = {actor: 3, node: 5, client: 1, vectors: 1, per_peer: 1}
+MODULES = {actor: 3, node: 5, client: 1, vectors: 1, per_peer: 1, privacy: 1}
 ROOT = Path(__file__).parents[2]
 
 

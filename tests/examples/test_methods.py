@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +55,9 @@ def bytes_of(simulation: Simulation, kind: str) -> float:
 
 
 KINDS = {
+    "async_mixing": "Mixing",
     "divshare": "DivShare",
+    "distillation": "Distillation",
     "ditto": "Ditto",
     "epidemic": "Epidemic",
     "ifca": "IFCA",
@@ -62,6 +65,7 @@ KINDS = {
     "latest_models": "LatestModels",
     "median": "Median",
     "median_rounds": "MedianRounds",
+    "private_gossip": "PrivateGossip",
     "pull_gossip": "PullGossip",
     "push_sum": "PushSum",
     "smoothed_gossip": "SmoothedGossip",
@@ -78,7 +82,14 @@ AGREEING = ("data.partition.clusters=1",)
 PERSONAL = ("ifca", "pull_gossip")
 SHORT = ("run.duration=5 s", "run.evaluate_every=5 s")
 WITH_SERVER = ("ditto", "ifca", "median", "top_k")
-OPTIONS = {"ditto": ("protocol.personal_steps=20", "protocol.patience=4 s")}
+OPTIONS = {
+    "private_gossip": ("protocol.noise_multiplier=0.02", "protocol.period=250 ms"),
+    "ditto": ("protocol.personal_steps=20", "protocol.patience=4 s"),
+}
+
+
+needs_opacus = pytest.mark.skipif(find_spec("opacus") is None, reason="opacus is not installed")
+EACH = [pytest.param(name, marks=[needs_opacus] * (name == "private_gossip")) for name in KINDS]
 
 
 def world_of(name: str) -> tuple[str, ...]:
@@ -94,13 +105,13 @@ def alone() -> float:
 
 
 # Gossip with int8 is compared with gossip itself, `test_int8_gossip_is_gossip_up_to_rounding`.
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "int8_gossip"])
+@pytest.mark.parametrize("name", [each for each in EACH if each.values != ("int8_gossip",)])
 def test_it_learns_more_than_alone(name: str, alone: float) -> None:
     with ran(*world_of(name)) as simulation:
         assert accuracy(simulation) > alone + 0.03
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", EACH)
 def test_it_goes_on_where_three_of_ten_messages_are_lost(name: str, alone: float) -> None:
     """A server waits for what is lost."""
     with ran(*world_of(name), "network.link=datagram", "network.loss=0.3") as simulation:
@@ -270,3 +281,18 @@ def test_the_median_is_torchs_and_of_no_order() -> None:
     median, models = example("median").median, list(torch.randn(5, 7))
     assert torch.equal(median(*models), torch.stack(models).median(dim=0).values)
     assert torch.equal(median(*models), median(*reversed(models)))
+
+
+def test_distillation_steps_are_those_of_torch_and_no_model_is_sent() -> None:
+    x, teacher = torch.randn(5, 4), torch.randn(5, 3)
+    model = SimpleNamespace(forward=lambda params, x: x @ params.view(4, 3), input_shape=(4,))
+    found = example("distillation").distilled(torch.zeros(12), x.flatten(), teacher.flatten(), model, 2, 0.1)
+    plain = torch.zeros(12, requires_grad=True)
+    for rows in (slice(0, 2), slice(2, 4), slice(4, 5)):
+        logs = (x[rows] @ plain.view(4, 3)).log_softmax(1)
+        (-(teacher[rows].softmax(1) * logs).sum(1).mean()).backward()
+        plain = (plain - 0.1 * plain.grad).detach().requires_grad_()
+    torch.testing.assert_close(found, plain.detach(), rtol=1e-4, atol=1e-6)
+    with ran(*world_of("distillation"), *SHORT, "protocol.public=30") as simulation:
+        assert set(simulation.network.counts.by_type) == {"Opinion"}
+        assert 30 * 10 * 4 <= bytes_of(simulation, "Opinion") < 30 * 10 * 4 + 120

@@ -17,14 +17,15 @@ from tests.learning.sections import partition as partition_of
 
 iid, dirichlet, classes_per_client = map(partition_of, ("iid", "dirichlet", "classes-per-client"))
 permuted_clusters, disjoint_clusters = map(partition_of, ("permuted-clusters", "disjoint-clusters"))
-mapl = partition_of("mapl")
-KINDS = (iid, dirichlet, classes_per_client, permuted_clusters, disjoint_clusters, mapl)
+mapl, quantity = map(partition_of, ("mapl", "quantity"))
+KINDS = (iid, quantity, dirichlet, classes_per_client, permuted_clusters, disjoint_clusters, mapl)
 
 TEN = Labels(np.tile(np.arange(10), 600), np.tile(np.arange(10), 40), 10)
 HUNDRED = Labels(np.repeat(np.arange(100), 50), np.repeat(np.arange(100), 20), 100)
 ALL: list[tuple[Callable[..., Partition], dict[str, Any]]] = [
     (iid, {}),
     (iid, {"samples_per_client": 30}),
+    (quantity, {"alpha": 0.5}),
     (dirichlet, {"alpha": 0.5}),
     (dirichlet, {"alpha": 0.1, "samples_per_client": 30}),
     (dirichlet, {"alpha": 0.4, "class_clusters": 4}),
@@ -71,7 +72,8 @@ def test_train_samples_have_one_owner_and_test_samples_fit_them(
         assert 0 < len(np.unique(test)) == len(test)
         # A client of a disjoint cluster is tested on its whole block, of which it may lack a class by chance.
         # So may one of a mix of clusters of classes.
-        if make not in (iid, permuted_clusters, disjoint_clusters) and "class_clusters" not in options:
+        mixed = (iid, quantity, permuted_clusters, disjoint_clusters)
+        if make not in mixed and "class_clusters" not in options:
             assert set(TEN.test[test].tolist()) <= set(TEN.train[train].tolist())
     if make is disjoint_clusters:
         assert partition.clusters is not None
@@ -331,6 +333,8 @@ def test_holding_back_everything_is_refused() -> None:
     partition = iid(TEN, 3, 0, samples_per_client=2)
     with pytest.raises(UserError, match=r"validation_share = 0\.9: leaves client 0, who owns 2 samples"):
         partition.hold_back(0.9, 0)
+    with pytest.raises(UserError, match="who owns 1 sample, none to train on"):
+        iid(TEN, 3, 0, samples_per_client=1).hold_back(0.5, 0)
 
 
 @given(st.integers(0, 100), st.integers(1, 20))
@@ -370,3 +374,42 @@ def test_what_cannot_be_dealt_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         make(TEN, clients, 0, **options)
+
+
+def quantities(alpha: float, clients: int = 5, seed: int = 3, **more: Any) -> list[int]:
+    return [len(rows) for rows in quantity(TEN, clients, seed, alpha=alpha, **more).train]
+
+
+@examples(60)
+@given(st.floats(0.001, 1e6), st.integers(1, 40), st.integers(1, 100), st.integers(0, 2**31))
+def test_quantities_are_all_samples_and_at_least_the_least(
+    alpha: float, clients: int, least: int, seed: int
+) -> None:
+    sizes = quantities(alpha, clients, seed, min_samples=least)
+    assert sum(sizes) == len(TEN.train) and min(sizes) >= least
+
+
+def test_quantities_of_a_seed_are_the_same_for_ever_and_of_the_distribution_that_is_stated() -> None:
+    assert quantities(0.5) == [24, 2837, 2, 110, 3027]
+    many = np.array([quantities(2.0, 4, seed) for seed in range(2000)]) / len(TEN.train)
+    variance = (1 / 4) * (3 / 4) / (4 * 2.0 + 1)  # of a share from Dir(alpha) over 4 clients
+    np.testing.assert_allclose(many.mean(axis=0), 1 / 4, atol=0.01)
+    np.testing.assert_allclose(many.var(axis=0), variance, rtol=0.15)
+
+
+def test_the_limits_of_quantities_are_all_alike_and_one_with_everything() -> None:
+    alike, alone = quantities(1e6), quantities(0.001, min_samples=7)
+    assert max(alike) - min(alike) < 0.01 * len(TEN.train)
+    assert sorted(alone) == [7, 7, 7, 7, len(TEN.train) - 4 * 7]
+
+
+def test_quantities_say_nothing_of_the_classes() -> None:
+    for rows in quantity(TEN, 3, 1, alpha=1.0, min_samples=1000).train:
+        shares = np.array(counts(TEN.train, rows)) / len(rows)
+        np.testing.assert_allclose(shares, 0.1, atol=0.04)
+
+
+def test_too_few_samples_for_the_least_quantity_are_refused() -> None:
+    problem = r"min_samples = 2000: 4 clients share 6000 training samples, too few for so many each"
+    with pytest.raises(UserError, match=problem):
+        quantity(TEN, 4, 1, alpha=1.0, min_samples=2000)

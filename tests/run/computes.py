@@ -29,6 +29,7 @@ def new_compute(
     engine: Engine | None = None,
     client: int = 0,
     *,
+    model: str = "logistic-regression",
     optimizer: Optimizer | None = None,
     cost: CostModel | None = None,
     factor: float = 1.0,
@@ -38,18 +39,18 @@ def new_compute(
     """The computing of one client on a device of its own, whose training step takes 0.25 s."""
     if engine is None:
         engine = new_data_engine()
-    model = small()
+    architecture = small(model)
     settings = LearningSettings(
-        model,
-        objective_of("logistic-regression"),
-        CLASSES,
+        architecture,
+        objective_of(model),
+        0 if model == "point" else CLASSES,
         optimizer or Optimizer(),
         0.1,
         BATCH_SIZE,
         sampling,
         views=views,
     )
-    initial = engine.vector(model.initial(torch.Generator().manual_seed(client)))
+    initial = engine.vector(architecture.initial(torch.Generator().manual_seed(client)))
     device = Device(asyncio.get_running_loop(), Slowness(factor))
     return DeviceCompute(engine, settings, client, device, cost or CostModel(step_time_s=0.25), initial)
 

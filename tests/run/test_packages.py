@@ -19,9 +19,21 @@ from tests.simulation.worlds import DIGITS, write
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-IMPORTED = ("matplotlib", "starlette", "uvicorn", "torchvision", "tensorboard", "ray", "uvloop")
+IMPORTED = (
+    "matplotlib",
+    "starlette",
+    "uvicorn",
+    "torchvision",
+    "tensorboard",
+    "ray",
+    "uvloop",
+    "wandb",
+    "mlflow",
+    "opacus",
+)
 PART_OF = {
     "sklearn": "scikit-learn",
+    "mlflow": "mlflow-skinny",
     "markupsafe": "jinja2",
     "pydantic_core": "pydantic",
     "typing_extensions": "pydantic",
@@ -69,9 +81,11 @@ def test_what_is_imported_is_required() -> None:
     """Also what is imported within a function, and what comes with another package today."""
     everywhere = imported("actors", "protocols", "sim")
     assert "torch" in everywhere
-    assert everywhere <= names_of("compare", "watch", "vision", "tensorboard", "ray")
+    assert everywhere <= names_of(
+        "compare", "watch", "vision", "tensorboard", "wandb", "mlflow", "privacy", "ray"
+    )
     # The commands ask for what theirs need.
-    assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of()
+    assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of("privacy")
 
 
 def imported(*folders: str) -> set[str]:
@@ -123,6 +137,8 @@ def test_without_locks_on_folders_no_command_begins(command: list[str]) -> None:
         (["watch", "."], "uvicorn", "watch"),
         (["watch", "."], "starlette", "watch"),
         (["run", "quickstart", "--tensorboard"], "tensorboard", "tensorboard"),
+        (["run", "quickstart", "--track", "wandb"], "wandb", "wandb"),
+        (["run", "quickstart", "--track", "tensorboard", "--track", "mlflow"], "mlflow", "mlflow"),
     ],
 )
 def test_who_needs_an_extra_says_which(

@@ -14,7 +14,14 @@ from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.kernels import Kernel, choose_backend
 from sim.learning.engine.execution import EngineStatistics, Execution
-from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
+from sim.learning.engine.graph.batch_operations import (
+    BatchOperation,
+    ClassMeans,
+    Gradient,
+    Loss,
+    Losses,
+    Outputs,
+)
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot, Terms
 from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Trainable, Weighted
 from sim.learning.engine.graph.parts import Part, WithPart
@@ -222,6 +229,12 @@ class Engine:
         if weights is not None:
             inputs = (*inputs, self._input(weights, weights.width))
         return self.submit(operation, inputs, job, (self.pool(operation.width),))[0]
+
+    def outputs(self, kernel: Kernel, of: Vector, samples: Vector, width: int) -> Vector:
+        """Outputs of the parameters `of` on samples that lie side by side in a vector, `width` numbers."""
+        operation = self.intern(Outputs(kernel, self.pool(samples.width)))
+        inputs = (self._input(of, kernel.architecture.numel), self._input(samples, samples.width))
+        return Vector.of_slot(self, width, self.submit(operation, inputs, None, (self.pool(width),))[0])
 
     def class_means(self, operation: ClassMeans, of: Vector, client: int) -> Vector:
         """Mean features of a client's samples of each class, one class after the other in one vector."""

@@ -15,11 +15,13 @@ from sim.learning.partitions.iid import Iid
 from sim.learning.partitions.lists import FromFile, OwnPartition
 from sim.learning.partitions.natural import Natural
 from sim.learning.partitions.partition import Partition, PartitionSection
+from sim.learning.partitions.quantity import QuantitySkew
 from sim.plugins.point import PluginPoint
 
 PartitionKind = Annotated[
     Annotated[
         Iid
+        | QuantitySkew
         | Dirichlet
         | ClassesPerClient
         | PermutedClusters

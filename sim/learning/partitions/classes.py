@@ -14,6 +14,7 @@ from sim.learning.partitions.dealing import (
     ClassPools,
     Labels,
     check_enough,
+    check_min_samples,
     check_nobody_empty,
     even_sizes,
     rows_by_class,
@@ -93,11 +94,7 @@ def _draw_mix(pools: ClassPools, rng: np.random.Generator, alpha: float, count: 
 def _split_classes(
     pools: ClassPools, clients: int, seed: int, alpha: float, min_samples: int
 ) -> tuple[np.ndarray, ...]:
-    if clients * min_samples > sum(map(len, pools.rows)):
-        raise UserError(
-            f"data.partition.min_samples = {min_samples}: {clients} clients share "
-            f"{sum(map(len, pools.rows))} training samples, too few for so many each"
-        )
+    check_min_samples(min_samples, clients, sum(map(len, pools.rows)))
     rng = stream(seed, "partition", "shares")
     class_sizes = np.array([len(rows) for rows in pools.rows])
     for _ in range(_ATTEMPTS_MAX):

@@ -69,6 +69,15 @@ def check_enough(available: int, clients: int, samples_per_client: int) -> None:
         )
 
 
+def check_min_samples(min_samples: int, clients: int, available: int) -> None:
+    """Raises UserError if the `available` samples are too few for so many each."""
+    if clients * min_samples > available:
+        raise UserError(
+            f"data.partition.min_samples = {min_samples}: {clients} clients share "
+            f"{available} training samples, too few for so many each"
+        )
+
+
 def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
     """Raises UserError naming the first client without samples."""
     for i, rows in enumerate(train):

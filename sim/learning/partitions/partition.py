@@ -52,9 +52,9 @@ class Partition:
         for i, rows in enumerate(self.train):
             count = max(1, round(share * len(rows)))
             if count >= len(rows):
+                owns = f"{len(rows)} sample{'s' * (len(rows) != 1)}"
                 raise UserError(
-                    f"data.validation_share = {share}: leaves client {i}, who owns {len(rows)} samples, "
-                    "none to train on"
+                    f"data.validation_share = {share}: leaves client {i}, who owns {owns}, none to train on"
                 )
             mixed = stream(seed, "partition", "validation", i).permutation(rows)
             held_back.append(np.sort(mixed[:count]))

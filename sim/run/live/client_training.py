@@ -18,7 +18,7 @@ from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.objectives import loss_of_each
 from sim.learning.schedules import Schedule
-from sim.run.live.draws import Draws
+from sim.run.live.draws import Draws, given_samples
 from sim.run.live.learning_settings import LearningSettings
 from sim.run.live.training_history import StepsTaken
 from sim.world.devices.device import CostModel, Device
@@ -245,6 +245,12 @@ class DeviceCompute(Compute):
         operation = self._class_means
         means, width = self.engine.class_means(operation, cast(Vector, of), self.client), operation.features
         return {label: self.engine.part(means, label * width, width) for label in self.class_counts}
+
+    async def predict(self, of: vectors.Vector, inputs: Any) -> vectors.Vector:
+        samples = given_samples(self.engine, self.settings, inputs)
+        count = samples.width // math.prod(self.settings.architecture.input_shape)
+        await self._take_time(count, training=False)
+        return self.engine.outputs(self.kernel, cast(Vector, of), samples, count * self.classes)
 
     async def spend(self, steps: float | None, flops: float | None) -> None:
         if (steps is None) == (flops is None):

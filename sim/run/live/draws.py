@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from protocols.framework.compute import Batch, Samples
 from sim.learning.engine import Engine, Vector
@@ -104,3 +106,23 @@ class Draws:
             of = "training samples of the client" if on == "batch" else f"samples of on={on!r}"
             raise ValueError(f"weights are one for each of the {count} {of}, not {what}")
         return vector, "by sample" if on == "batch" else "by place"
+
+
+def given_samples(engine: Engine, settings: LearningSettings, inputs: Any) -> Vector:
+    """Samples of the method's own, side by side in a vector. ValueError for what are none."""
+    if not settings.classes:
+        raise ValueError(
+            "predict: samples of the task have neither classes nor numbers, so models have no outputs"
+        )
+    shape = settings.architecture.input_shape
+    wanted = f"must be [B, {', '.join(map(str, shape))}], or a handle on B x {math.prod(shape)} numbers"
+    if isinstance(inputs, Vector):
+        if type(inputs) is not Vector or inputs.width % math.prod(shape):
+            raise ValueError(f"predict: inputs are {inputs!r}; {wanted}")
+        return inputs
+    values = torch.as_tensor(inputs).to(torch.float32)
+    if values.shape[1:] != shape or not values.numel():
+        raise ValueError(f"predict: inputs have the shape {list(values.shape)}; {wanted}")
+    if not values.isfinite().all():
+        raise ValueError("predict: inputs have numbers that are not finite, or not in float32")
+    return known(engine, values.flatten())

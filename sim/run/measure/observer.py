@@ -64,6 +64,8 @@ class Observer:
         self.models: dict[str, None] = {}  # by which names clients have several
         self.by_name: Mapping[str, ClientLife] = {}
         self.on_evaluated: Callable[[], object] | None = None
+        self.at_end = False
+        """Whether the evaluation is, or was, the one at the end of the run."""
         self._scenario = scenario
         self._loop = loop
         self._network = network
@@ -134,6 +136,7 @@ class Observer:
     def evaluate(self, *, at_end: bool = False) -> None:
         """Measure the clients that are up, now: the models of some, or at the end of all."""
         now = self._loop.time()
+        self.at_end = at_end
         if now == self._evaluated_s:
             if at_end and self._left:
                 self._evaluate_models(now, self._left, {client.index for client in self._left}, again=True)

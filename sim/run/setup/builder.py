@@ -11,7 +11,7 @@ import torch
 from actors.settings.base import SettingError
 from actors.source_location import of_error, written
 from protocols.framework.client import Client, form_of
-from protocols.framework.context import ClientContext, Links, NewcomersStart
+from protocols.framework.context import ClientContext, Links, NewcomersStart, Noise
 from protocols.framework.server import Server, ServerPlan
 from protocols.membership.view import AnnouncedView, MembershipView
 from sim.errors import UserError
@@ -214,10 +214,10 @@ class _Builder:
         return starts
 
     def _context(
-        self, simulation: Simulation, name: str, membership: MembershipView, index: int = 0
+        self, simulation: Simulation, name: str, membership: MembershipView, number: int | None = None
     ) -> ClientContext:
-        """index: of the client whose model it has; that of servers is the first client's."""
-        model = self.learning.settings[index].architecture
+        """number: of a client; servers have the first one's model."""
+        model = self.learning.settings[number or 0].architecture
         return ClientContext(
             self.network,
             membership,
@@ -228,6 +228,9 @@ class _Builder:
             self.scenario.protocol.alone,
             self.links.get(name, Links()),
             lambda of: self.engine.trainable(cast(Vector, of), model),
+            model=model,
+            number=number,
+            noise=Noise(stream(self.seed, "noise", name)),
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> ClientLife:

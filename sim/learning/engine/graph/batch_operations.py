@@ -1,4 +1,4 @@
-"""Gradients and losses on one batch of each client, and mean features of all that it has."""
+"""Gradients and losses on one batch of each client, mean features of all that it has, outputs on others."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,9 @@ from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.drawing import draw
 from sim.learning.engine.graph.nodes import GraphNode
 from sim.learning.engine.graph.operations import Operation, Weighted, gather_inputs, model_of, stacked
-from sim.learning.engine.graph.sampler import BatchSampler
+from sim.learning.engine.graph.sampler import BatchSampler, clients_at_once
 from sim.learning.engine.graph.samples import Subset
+from sim.learning.engine.vector_pool import VectorPool
 
 _SAMPLES_AT_ONCE = 512  # of all that a client has
 
@@ -142,3 +143,28 @@ class ClassMeans(Operation):
             total += belongs @ features
             counts += belongs.sum(dim=1, keepdim=True)
         return (total / counts.clamp(min=1)).flatten()
+
+
+@dataclass(frozen=True)
+class Outputs(Operation):
+    """Outputs of models on samples that lie side by side in a vector of `given`, [N, B * outputs].
+
+    Inputs: the parameters, and the samples.
+    """
+
+    is_job = True
+    kernel: Kernel
+    given: VectorPool
+
+    @property
+    def subject(self) -> str:
+        return f"outputs of {self.kernel.architecture.key} on {self.given.width:,} numbers of samples"
+
+    def rows_at_once(self) -> int:
+        return clients_at_once(self.given.device, 4 * self.given.width + 8 * self.kernel.architecture.numel)
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        params = gather_inputs(nodes, 0)
+        x = gather_inputs(nodes, 1).view(len(nodes), -1, *self.kernel.architecture.input_shape)
+        pieces = [self.kernel.outputs(params, piece) for piece in x.split(_SAMPLES_AT_ONCE, dim=1)]
+        return (torch.cat(pieces, dim=1).flatten(1),)

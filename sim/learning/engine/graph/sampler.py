@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sim.learning.augmentation import Augmentation, image_keys
@@ -133,5 +134,10 @@ class BatchSampler:
 
     def rows_at_once(self, width: int) -> int:
         """Clients whose batch and parameters of one step fit in the chunk limit of the device."""
-        chunk_bytes = _CUDA_CHUNK_BYTES if self.subset.x.device.type == "cuda" else _CHUNK_BYTES
-        return max(1, chunk_bytes // (self.subset.sample_bytes * self.views * self.batch_size + 8 * width))
+        batch_bytes = self.subset.sample_bytes * self.views * self.batch_size
+        return clients_at_once(self.subset.x.device, batch_bytes + 8 * width)
+
+
+def clients_at_once(device: torch.device, bytes_of_each: int) -> int:
+    """How many clients, with so many bytes of samples and parameters each, one call should serve."""
+    return max(1, (_CUDA_CHUNK_BYTES if device.type == "cuda" else _CHUNK_BYTES) // bytes_of_each)

@@ -1,0 +1,99 @@
+"""Differential privacy: vectors that are clipped and made noisy before others see them, and what that costs.
+
+The Gaussian mechanism: v min(1, C / |v|) + s C z with z ~ N(0, I). Whoever sees one such vector learns little
+of whether v or 0 is in it, as the norm of what is beside the noise is at most C. What is made of it later, by
+anybody, costs nothing more. It is that of a simulation: the noise can be drawn again from the run's seed.
+"""
+
+import math
+import warnings
+from functools import lru_cache
+
+from torch import Tensor
+
+from protocols.framework.node import Node
+from protocols.framework.vectors import Vector
+
+_ORDERS = (*[1 + step / 10 for step in range(1, 100)], *range(11, 64), *[2**power for power in range(6, 14)])
+
+
+class GaussianMechanism:
+    """Clips vectors to a norm (L2), and adds Gaussian noise of deviation `noise_multiplier` times `clip`.
+
+    It is made in `begin()`. The noise is of a random stream of its own, whatever else is drawn. ValueError
+    for a norm that is not above 0 and finite, and for a multiplier below 0 or not finite.
+
+    >>> private = GaussianMechanism(client, clip=1.0, noise_multiplier=0.0)
+    >>> private.release(client.vector([3.0, 0.0, 4.0])).numpy().round(3)
+    array([0.6, 0. , 0.8], dtype=float32)
+    """
+
+    def __init__(self, client: Node, clip: float, noise_multiplier: float) -> None:
+        if not 0 < clip < math.inf:
+            raise ValueError(f"clip must be above 0 and finite, not {clip!r}")
+        if not 0 <= noise_multiplier < math.inf:
+            raise ValueError(f"noise_multiplier must be 0 or more and finite, not {noise_multiplier!r}")
+        self.clip = clip
+        self.noise_multiplier = noise_multiplier
+        self._client = client
+        assert client.context.noise is not None, "of members that are no clients alone"
+        self._noise = client.context.noise
+
+    @property
+    def releases(self) -> int:
+        """How many vectors the client has released, over all its lives."""
+        return self._noise.releases
+
+    def release(self, vector: Vector) -> Vector:
+        """The vector, clipped and noisy; deferred. Each call counts, whatever becomes of it."""
+        self._noise.releases += 1
+        noise = self._noise.rng.standard_normal(vector.shape)
+        deviation = self.noise_multiplier * self.clip
+        released: Vector = self._client.apply(noisy, vector, noise, clip=self.clip, deviation=deviation)
+        return released
+
+    def epsilon(self, delta: float) -> float:
+        """What all releases until now have cost: see `epsilon`."""
+        return epsilon(self.noise_multiplier, self.releases, delta)
+
+
+def noisy(vector: Tensor, noise: Tensor, clip: float, deviation: float) -> Tensor:
+    """A vector [n] scaled down to the norm `clip` if it is longer, and `deviation` times the noise [n]."""
+    factor = clip / vector.norm().clamp(min=clip)  # 1 exactly for what is no longer
+    return vector * factor + deviation * noise
+
+
+def epsilon(noise_multiplier: float, releases: int, delta: float, share: float = 1.0) -> float:
+    """The epsilon of (epsilon, delta)-differential privacy after so many releases of the Gaussian mechanism.
+
+    noise_multiplier: the noise's deviation beside the norm that vectors are clipped to. share: the chance by
+    which a vector is in a release at all, where that stays secret; 1: it always is. By Renyi differential
+    privacy (Mironov et al. 2019; Balle et al. 2020), as Opacus computes it, which comes with the extra
+    `privacy`. Infinite without noise. ValueError for a delta or share that is no probability above 0, or
+    below 1 for delta; ModuleNotFoundError without Opacus.
+    """
+    if not 0 < delta < 1 or not 0 < share <= 1:
+        raise ValueError(
+            f"delta must be between 0 and 1, and share above 0, at most 1, not {delta} and {share}"
+        )
+    if releases == 0:
+        return 0.0
+    if noise_multiplier == 0:
+        return math.inf
+    return _spent(noise_multiplier, releases, delta, share)
+
+
+@lru_cache(maxsize=4096)
+def _spent(noise_multiplier: float, releases: int, delta: float, share: float) -> float:
+    try:
+        from opacus.accountants.analysis import rdp
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "epsilon: needs the package opacus; pip install 'coterie[privacy]'"
+        ) from None
+    orders = list(_ORDERS)
+    spent = rdp.compute_rdp(q=share, noise_multiplier=noise_multiplier, steps=releases, orders=orders)
+    with warnings.catch_warnings():  # that another order would tell more; what it says is true all the same
+        warnings.simplefilter("ignore", UserWarning)
+        found, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=delta)
+    return float(found)

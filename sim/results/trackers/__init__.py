@@ -1,0 +1,41 @@
+"""A run's evaluations for the trackers that people have, from its results and by the trackers' own clients.
+
+A tracker is a function that is told each `Evaluation`, in a context that opens and closes what it writes. A
+step is a millisecond of virtual time. Module, package and extra of a tracker have its name.
+"""
+
+from importlib import import_module
+from pathlib import Path
+
+from sim.errors import one_line
+from sim.results.evaluations import evaluations
+from sim.results.store.run_directory import RunDirectory
+
+
+class TrackerFailed(Exception):
+    """A tracker could not be told of a run, whose results are complete."""
+
+
+def write_for(tracker: str, directory: RunDirectory) -> Path:
+    """Tell a tracker what a run has measured, in place of what it was told of it before; returns where.
+
+    Raises TrackerFailed for whatever the tracker raises, but OSError as it is.
+    """
+    opened = import_module(f"{__name__}.{tracker}").opened
+    try:
+        with opened(directory) as (tell, place):
+            for evaluation in evaluations(directory):
+                tell(evaluation)
+    except OSError:
+        raise
+    except Exception as error:  # of other people's packages
+        problem = one_line(f"{type(error).__name__}: {error}")
+        where = f"the run's results are in {directory.path}"
+        raise TrackerFailed(f"--track {tracker} failed: {problem}; {where}") from error
+    assert isinstance(place, Path)
+    return place
+
+
+def step_of(time_s: float) -> int:
+    """The step that is a moment of virtual time."""
+    return round(time_s * 1000)

@@ -1,0 +1,29 @@
+"""TensorBoard: an events file in the run's directory, whose clock is virtual: "relative" is virtual hours."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sim.results.evaluations import Evaluation
+from sim.results.store.run_directory import RunDirectory
+from sim.results.trackers import step_of
+
+
+@contextmanager
+def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation], None], Path]]:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    def tell(evaluation: Evaluation) -> None:
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in evaluation.scalars().items()]
+        step = step_of(evaluation.time)
+        writer.add_event(Event(wall_time=evaluation.time, step=step, summary=Summary(value=values)))
+
+    for earlier in directory.path.glob("events.out.tfevents.*"):
+        earlier.unlink()
+    writer = EventFileWriter(str(directory.path))
+    try:
+        yield tell, directory.path
+    finally:
+        writer.close()

@@ -1,0 +1,39 @@
+"""Weights & Biases: an offline run in the run's directory, which `wandb sync` uploads for who wants that."""
+
+import os
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sim.results.evaluations import Evaluation
+from sim.results.store.run_directory import RunDirectory
+from sim.results.trackers import step_of
+
+
+@contextmanager
+def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation], None], Path]]:
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would go to a server, from offline runs, too
+    import wandb
+
+    def tell(evaluation: Evaluation) -> None:
+        run.log({"time": evaluation.time, **evaluation.scalars()}, step=step_of(evaluation.time))
+
+    place = directory.path / "wandb"
+    for earlier in place.glob("offline-run-*"):
+        shutil.rmtree(earlier)
+    run = wandb.init(
+        mode="offline",
+        dir=directory.path,
+        project="coterie",
+        name=directory.path.name,
+        config=tomllib.loads(directory.scenario_text()),
+        reinit="create_new",
+        settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
+    )
+    try:
+        with run:
+            yield tell, place
+    finally:
+        wandb.teardown()  # waits for its process, which may have yet to write
