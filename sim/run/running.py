@@ -6,7 +6,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,9 @@ def run_scenario(
 
     Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told,
     or with `overwrite` in their place, if this run is finished or they are not. A signal (Ctrl-C, SIGTERM,
-    SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`.
+    SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`,
+    or with the process where that is the command's own. That a method lets no virtual time pass for 10 s is
+    said in any case, on stderr where `notice` is None.
     Raises UserError for what can't be run, and Deadlock when every client waits for ever; where something was
     measured until then the directory is written before that, too, and named in a note.
 
@@ -88,6 +89,7 @@ def run_scenario(
             directory.target = earlier.cut_short
             overwrite = True
         place = directory.target
+        interrupts.on_abandoned = directory.discard
         try:
             if notice is not None:
                 _announce(directory, overwrite, earlier is not None, notice, quiet=progress is None)
@@ -103,8 +105,8 @@ def run_scenario(
             show = saving_progress(lambda: directory.path, progress)
             watcher = _watch(simulation, show, started, log, checkpoints)
             _begin(simulation, directory, earlier, checkpoints, watcher)
-            watched = nullcontext() if notice is None else Watchdog(simulation, notice)
-            with watched, explained("an evaluation of all models", simulation.engine.device):
+            explains = explained("an evaluation of all models", simulation.engine.device)
+            with Watchdog(simulation, notice or _on_stderr), explains:
                 result = _run(simulation, directory, overwrite, interrupts, watcher, fork)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             kept = overwrite and not result.summary["finished"] and result.directory not in (None, place)
@@ -298,6 +300,10 @@ def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, st
     if signals:
         raise Interrupted(signals[0])
     return process.returncode, errors
+
+
+def _on_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 # --- while it runs ------------------------------------------------------------------------------------------
