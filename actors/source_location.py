@@ -21,7 +21,7 @@ def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
     packages: dict[str, set[str]] = {}
     for cls in kind.__mro__:
         module = sys.modules.get(cls.__module__)
-        if (files := _files(cls, module)) and not vars(cls).get("_machinery", False):
+        if (files := files_of(cls)) and not vars(cls).get("_machinery", False):
             packages.setdefault(getattr(module, "__package__", None) or "", set()).update(files)
     frames = list(frames)
     for files in packages.values():
@@ -30,10 +30,10 @@ def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
     return None
 
 
-def _files(cls: type, module: Any) -> set[str]:
+def files_of(cls: type) -> set[str]:
     """Where a class is written: its module's file, and where its methods are, as in cells of a notebook."""
     found = {value.__code__.co_filename for value in vars(cls).values() if inspect.isfunction(value)}
-    file = getattr(module, "__file__", None)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return found if file is None else {file, *found}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from actors.source_location import files_of
 from sim.errors import NotVerified, UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
@@ -23,6 +24,7 @@ from sim.results.outcome import why_failed
 from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
+from sim.run.foreign_draws import foreign_draws
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
@@ -34,6 +36,7 @@ from sim.run.save.progress import ALONE, WRITING, Show, Watcher
 from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.setup.builder import built
+from sim.run.swallowed import swallowed_errors
 from sim.run.unawaited import unawaited_coroutines
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
@@ -193,7 +196,8 @@ def _run(
     fork: what the summary says of one.
     """
     error: Deadlock | UserError | None = None
-    with unawaited_coroutines() as unawaited:
+    files = _users_files(simulation.scenario)
+    with unawaited_coroutines() as warnings, foreign_draws(files) as draws, swallowed_errors(files) as errors:
         alone = None
         try:
             interrupts.run(simulation)
@@ -210,11 +214,11 @@ def _run(
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
     if fork is not None:
         summary["fork"] = fork
-    summary["warnings"] = unawaited
+    summary["warnings"] = [*warnings, *draws, *errors]
     if simulation.observer.models_changed is False and any(
         client.work.steps for client in simulation.clients
     ):
-        summary["warnings"] = [*unawaited, _NOTHING_LEARNED]
+        summary["warnings"].append(_NOTHING_LEARNED)
     if error is not None:
         summary["ended_by"] = str(error)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
@@ -225,6 +229,19 @@ def _run(
         _add_notes(error, result)
         raise error
     return result
+
+
+def _users_files(scenario: Scenario) -> list[str]:
+    """The Python files, or cells of a notebook, that hold the user's code which a scenario names."""
+    found: dict[str, None] = {}
+    for plugin in scenario.plugins:
+        if plugin.sources is not None:
+            own = {str(plugin.sources.root / name) for name in plugin.sources.files}
+            classes = plugin.found.__mro__ if isinstance(plugin.found, type) else ()
+            code = getattr(plugin.found, "__code__", None)
+            files = {code.co_filename} if code is not None else set().union(*map(files_of, classes))
+            found |= dict.fromkeys(sorted(file for file in files if file in own or not os.path.exists(file)))
+    return list(found)
 
 
 def _add_notes(error: Exception, result: RunResult) -> None:
