@@ -21,13 +21,20 @@ def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
     packages: dict[str, set[str]] = {}
     for cls in kind.__mro__:
         module = sys.modules.get(cls.__module__)
-        if (file := getattr(module, "__file__", None)) and not vars(cls).get("_machinery", False):
-            packages.setdefault(getattr(module, "__package__", None) or "", set()).add(file)
+        if (files := files_of(cls)) and not vars(cls).get("_machinery", False):
+            packages.setdefault(getattr(module, "__package__", None) or "", set()).update(files)
     frames = list(frames)
     for files in packages.values():
         if within := [frame for frame in frames if frame[0] in files]:
             return written(*within[-1])
     return None
+
+
+def files_of(cls: type) -> set[str]:
+    """Where a class is written: its module's file, and where its methods are, as in cells of a notebook."""
+    found = {value.__code__.co_filename for value in vars(cls).values() if inspect.isfunction(value)}
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return found if file is None else {file, *found}
 
 
 def written(file: str, line: int) -> str:

@@ -160,6 +160,7 @@ def resume(
     directory: str | Path | Run,
     *,
     until: float | str | None = None,
+    protocol: type[Client] | None = None,
     device: str = "auto",
     data_dir: str | Path | None = None,
     quiet: bool = False,
@@ -167,8 +168,9 @@ def resume(
 ) -> Run:
     """Go on with a run that was interrupted, or prolong one that has ended, as if it had not been.
 
-    until: the virtual time at which it ends instead, in seconds or such as "20 min". The copy of a method
-    that the results have is executed. Raises as `run` does.
+    until: the virtual time at which it ends instead, in seconds or such as "20 min". protocol: the method's
+    class, if it was written in a notebook and is unchanged; else the copy of the method that the results have
+    is executed. Raises as `run` does.
     """
     require_not_loading()
     earlier = ResumableRun.find(folder_of(directory, "directory"))
@@ -178,7 +180,7 @@ def resume(
         earlier.require_prolongable()
         earlier.require_later(end_s)
         changes = [f"run.duration={end_s!r} s"]
-    scenario = earlier.scenario(changes)
+    scenario = earlier.scenario(changes, method=protocol)
     earlier.require_some_left(scenario)
     data = _optional(data_dir, "data_dir")
     return _ran(
@@ -191,6 +193,7 @@ def fork(
     at: float | str,
     set: Mapping[str, Any],
     *,
+    protocol: type[Client] | None = None,
     device: str = "auto",
     data_dir: str | Path | None = None,
     quiet: bool = False,
@@ -198,12 +201,11 @@ def fork(
 ) -> Run:
     """Give a run another future: the same until `at`, and then with other values of keys.
 
-    at: virtual time, in seconds or such as "20 s". The copy of a method that the results have is executed.
-    Raises as `run` does.
+    at: virtual time, in seconds or such as "20 s". protocol: as for `resume`. Raises as `run` does.
     """
     require_not_loading()
     earlier = ResumableRun.find(folder_of(directory, "directory"), seconds(at, "at"))
-    scenario = earlier.scenario(*options(set))
+    scenario = earlier.scenario(*options(set), method=protocol)
     data = _optional(data_dir, "data_dir")
     return _ran(
         scenario, quiet, on_evaluation, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data

@@ -135,6 +135,8 @@ def sweep(
         result = run_sweep(planned, out=folder_of(out, "out"), how=how, execute=execute, show=line.show)
     for notice in () if quiet else planned.notices:
         print(notice, file=sys.stderr)
+    for same in result.without_effect:
+        print(f"made no difference: {same}", file=sys.stderr)
     if result.errors:
         failed = "\n".join([f"{name}: {reason}" for name, reason in result.errors.items()])
         raise RuntimeError(f"{len(result.errors):,} of {result.cells:,} runs failed:\n{failed}")

@@ -7,14 +7,14 @@ import sys
 import unicodedata
 from io import TextIOWrapper
 
-from sim.run.interrupts import answer, exit_at_once
+from sim.run.interrupts import own_process
 
 _OF_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF)  # where what is printed finds no place
 
 
 def main() -> None:
     """Entry point of the installed command."""
-    answer(exit_at_once)
+    own_process()
     _require_locks()
     _write_what_can_be_written()
     from sim.cli.studies import app

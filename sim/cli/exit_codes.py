@@ -15,7 +15,7 @@ from sim.cli.console import ProgressLine, Terminal, results_table
 from sim.errors import UserError, errors_about
 from sim.results.frames import own_frames
 from sim.results.outcome import why_failed
-from sim.run.interrupts import exit_code
+from sim.run.interrupts import BEFORE_RESULTS, exit_code
 
 if TYPE_CHECKING:
     from sim.run.running import RunResult
@@ -44,7 +44,7 @@ def exit_on_errors(file: Path | None = None) -> Iterator[None]:
         is_no_name = error.errno == errno.ENAMETOOLONG  # which each place that takes a path would have to ask
         stop(f"{error.filename}: {error.strerror}", REFUSED if is_no_name else FAILED)
     except KeyboardInterrupt as error:
-        stop("interrupted before there were results", code_of(error))
+        stop(BEFORE_RESULTS, code_of(error))
 
 
 @contextmanager

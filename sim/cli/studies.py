@@ -127,6 +127,8 @@ def sweep(
     again = f", {result.there:,} of them before" if result.there else ""
     done = result.cells - len(result.errors)
     say(f"{done:,} of {result.cells:,} runs done{again}: {result.directory}")
+    for same in result.without_effect:
+        say(f"made no difference: {same}", err=True)
     for name, reason in result.errors.items():
         say(f"failed: {name}: {reason}", err=True)
     if result.errors:

@@ -1,5 +1,6 @@
 """Loading the user's code: what `my_file.py:Name` or `package.module:Name` in a scenario names."""
 
+import ast
 import importlib
 import os
 import sys
@@ -13,7 +14,7 @@ from typing import Any, TypeGuard
 
 from actors.nearest import did_you_mean
 from sim.errors import UserError, one_line
-from sim.plugins.source_files import SourceFiles, beside, of_package
+from sim.plugins.source_files import SourceFiles, beside, of_package, syntax_of
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,21 @@ def load_plugin(
         raise
     except (Exception, SystemExit) as error:
         raise UserError(one_line(f"{stated}: {_failure(place, error)}")) from None
+    if path is not None and len(lines := _lines_of_class(path, label)) > 1:
+        other = ", ".join(map(str, lines))
+        raise UserError(one_line(f"{stated}: {place} has several classes of this name, in lines {other}"))
     if found is None or not is_one(found):
         own = [each for each, value in vars(module).items() if is_one(value) and _is_of(value, module)]
         has = f"it has: {', '.join(own) or 'none'}{did_you_mean(label, own)}"
         if found is None or kind:
             raise UserError(f"{stated}: {place} has no {kind}{label!r}; {has}")
     return Plugin(key, name if path is None else f"{path}:{label}", found, path, sources)
+
+
+def _lines_of_class(path: Path, name: str) -> list[int]:
+    """Where a file defines a class of this name that nothing but the last definition would remain of."""
+    body = syntax_of(str(path)).body
+    return [node.lineno for node in body if isinstance(node, ast.ClassDef) and node.name == name]
 
 
 def absolute_name(name: str, folder: Path | None) -> str:

@@ -1,6 +1,8 @@
 """The Python files that the user's code consists of, so that results can keep them and tell them apart."""
 
+import ast
 import hashlib
+import linecache
 import os
 import re
 import sys
@@ -43,6 +45,15 @@ class SourceFiles:
             if own and any(imports.search(content) for content in self.files.values()):
                 found.append(own[0])
         return found
+
+
+def syntax_of(file: str) -> ast.Module:
+    """The syntax tree of a file, or of a cell of a notebook; an empty one where that is no Python."""
+    linecache.checkcache(file)
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):  # a cell with commands of its own
+        return ast.Module([], [])
 
 
 def beside(file: Path) -> SourceFiles:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+BEFORE_RESULTS = "interrupted before there were results"
+
+_CLEAR_LINE = "\r\x1b[K\x1b[?25h"
+_own_processes: set[int] = set()
 _NUMBERS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -39,13 +44,24 @@ def raise_interrupted(number: int) -> None:
     raise Interrupted(number)
 
 
-def exit_at_once(number: int) -> None:
+def exit_at_once(number: int, said: str = "interrupted") -> None:
     """Answer a signal by ending the process: for when there is nothing to clean up.
 
-    An exception would come out of whatever module is being imported, which may swallow it.
+    An exception would come out of whatever is being imported or run, which may swallow it.
     """
-    os.write(2, b"interrupted\n")
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed, or in the middle of a line
+            stream.flush()
+    with suppress(OSError):  # nobody listens
+        # A bar of progress stands in the line, and hides the cursor.
+        os.write(2, f"{_CLEAR_LINE if os.isatty(2) else ''}{said}\n".encode())
     os._exit(exit_code(number))
+
+
+def own_process() -> None:
+    """Have signals end this process at once, which is a command's and nobody else's."""
+    _own_processes.add(os.getpid())
+    answer(exit_at_once)
 
 
 def answer(handler: Callable[[int], None]) -> dict[int, Any]:
@@ -87,8 +103,12 @@ def answering(handler: Callable[[int], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+        _put_back(before)
+
+
+def _put_back(before: Mapping[int, Any]) -> None:
+    for number, old in before.items():
+        signal.signal(number, old)
 
 
 class Interrupts:
@@ -96,20 +116,27 @@ class Interrupts:
 
     So the run can go on from there later, and what was measured is consistent and can still be written, which
     the first signal does not stop. A second one raises `Interrupted`, and so does the first before there is
-    anything to keep.
+    anything to keep. In a process of the command's own a second one ends the process while the simulation
+    runs, as a method may swallow any exception; in others later ones are answered as before.
     """
 
     def __init__(self) -> None:
+        self.on_abandoned: Callable[[], object] = lambda: None
+        """Called before the process is ended, to remove what nobody will need."""
         self.number: int | None = None
         """The first signal."""
         self._at_once = True
         self._simulation: Simulation | None = None
+        self._before: dict[int, Any] = {}
 
     @contextmanager
     def answered(self) -> Iterator[None]:
         """Answer signals this way while this is entered."""
-        with answering(self._answer):
+        self._before = answer(self._answer)
+        try:
             yield
+        finally:
+            _put_back(self._before)
 
     def run(self, simulation: Simulation) -> None:
         """Run to the end, or to the first signal."""
@@ -130,12 +157,22 @@ class Interrupts:
     def _answer(self, number: int) -> None:
         again = self.number is not None
         self.number = self.number or number
-        if again and self._simulation is not None:
-            self._simulation.is_abandoned = True  # else the next client would spin where this one is ended
+        loop = self._simulation.loop if self._simulation is not None else None
+        if again:
+            self._give_up(number)
         if again or self._at_once:
             raise Interrupted(number)
-        loop = self._simulation.loop if self._simulation is not None else None
         if loop is not None and loop.is_running():
             loop.pause()
         elif loop is not None and loop.time() == 0.0:
             raise Interrupted(number)  # it has not begun
+
+    def _give_up(self, number: int) -> None:
+        """Keep nothing of the run, and have nothing of it go on."""
+        _put_back(self._before)
+        if self._simulation is None:
+            return
+        self._simulation.is_abandoned = True  # else the next client would spin where this one is ended
+        if self._simulation.loop.is_running() and os.getpid() in _own_processes:
+            self.on_abandoned()
+            exit_at_once(number, BEFORE_RESULTS)

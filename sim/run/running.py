@@ -6,7 +6,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from actors.message import describe
+from actors.source_location import files_of
 from sim.errors import NotVerified, UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
@@ -25,6 +25,7 @@ from sim.results.outcome import why_failed
 from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
+from sim.run.foreign_draws import foreign_draws
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
@@ -37,6 +38,7 @@ from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.save.telling import Telling, Told
 from sim.run.setup.builder import built
+from sim.run.swallowed import swallowed_errors
 from sim.run.unawaited import unawaited_coroutines
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
@@ -67,7 +69,9 @@ def run_scenario(
 
     Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told,
     or with `overwrite` in their place, if this run is finished or they are not. A signal (Ctrl-C, SIGTERM,
-    SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`.
+    SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`,
+    or with the process where that is the command's own. That a method lets no virtual time pass for 10 s is
+    said in any case, on stderr where `notice` is None.
     Raises UserError for what can't be run, and Deadlock when every client waits for ever; where something was
     measured until then the directory is written before that, too, and named in a note.
 
@@ -92,6 +96,7 @@ def run_scenario(
             directory.target = earlier.cut_short
             overwrite = True
         place = directory.target
+        interrupts.on_abandoned = directory.discard
         try:
             if notice is not None:
                 _announce(directory, overwrite, earlier is not None, notice, quiet=progress is None)
@@ -108,8 +113,8 @@ def run_scenario(
             telling = Telling(simulation, on_evaluation)
             watcher = _watch(simulation, show, started, log, checkpoints, telling)
             _begin(simulation, directory, earlier, checkpoints, watcher)
-            watched = nullcontext() if notice is None else Watchdog(simulation, notice)
-            with watched, explained("an evaluation of all models", simulation.engine.device):
+            explains = explained("an evaluation of all models", simulation.engine.device)
+            with Watchdog(simulation, notice or _on_stderr), explains:
                 result = _run(simulation, directory, overwrite, interrupts, watcher, fork, telling)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             kept = overwrite and not result.summary["finished"] and result.directory not in (None, place)
@@ -197,7 +202,8 @@ def _run(
     fork: what the summary says of one.
     """
     error: BaseException | None = None
-    with unawaited_coroutines() as unawaited:
+    files = _users_files(simulation.scenario)
+    with unawaited_coroutines() as warnings, foreign_draws(files) as draws, swallowed_errors(files) as errors:
         alone = None
         try:
             interrupts.run(simulation)
@@ -216,11 +222,11 @@ def _run(
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
     if fork is not None:
         summary["fork"] = fork
-    summary["warnings"] = unawaited
+    summary["warnings"] = [*warnings, *draws, *errors]
     if simulation.observer.models_changed is False and any(
         client.work.steps for client in simulation.clients
     ):
-        summary["warnings"] = [*unawaited, _NOTHING_LEARNED]
+        summary["warnings"].append(_NOTHING_LEARNED)
     if error is not None:
         summary["ended_by"] = _why(error, telling)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
@@ -238,6 +244,19 @@ def _run(
 def _why(error: BaseException, telling: Telling) -> str:
     """What ended a run before its time."""
     return f"on_evaluation raised {describe(error)}" if error is telling.failure else str(error)
+
+
+def _users_files(scenario: Scenario) -> list[str]:
+    """The Python files, or cells of a notebook, that hold the user's code which a scenario names."""
+    found: dict[str, None] = {}
+    for plugin in scenario.plugins:
+        if plugin.sources is not None:
+            own = {str(plugin.sources.root / name) for name in plugin.sources.files}
+            classes = plugin.found.__mro__ if isinstance(plugin.found, type) else ()
+            code = getattr(plugin.found, "__code__", None)
+            files = {code.co_filename} if code is not None else set().union(*map(files_of, classes))
+            found |= dict.fromkeys(sorted(file for file in files if file in own or not os.path.exists(file)))
+    return list(found)
 
 
 def _add_notes(error: BaseException, result: RunResult) -> None:
@@ -313,6 +332,10 @@ def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, st
     if signals:
         raise Interrupted(signals[0])
     return process.returncode, errors
+
+
+def _on_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 # --- while it runs ------------------------------------------------------------------------------------------

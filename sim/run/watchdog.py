@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Self
 
 from actors.source_location import own_line, written
+from sim.kernel.clock import VirtualLoop
 from sim.kernel.task import VirtualTask
 from sim.plugins.source_files import PRODUCT
 from sim.run.live.simulation import Simulation
@@ -17,6 +18,7 @@ from sim.run.live.simulation import Simulation
 PATIENCE_S = 10.0  # real time
 LOOK_EVERY_S = 1.0
 _ENGINE = str(PRODUCT / "sim" / "learning")
+_OF_THE_LOOP = (VirtualTask.fire.__code__, VirtualLoop._run_events.__code__)
 Frame = tuple[str, int, str]
 """A file, a line of it, and the function there."""
 
@@ -32,7 +34,7 @@ class Watchdog(threading.Thread):
         self._simulation, self._say = simulation, say
         self._watched = threading.get_ident()
         self._over = threading.Event()
-        self._at: tuple[int, float] | None = None  # which task runs, and at which virtual time
+        self._at: tuple[int, float] | None = None  # which task runs, if any, and at which virtual time
         self._since_s = 0.0
         self._is_told = False
 
@@ -55,36 +57,43 @@ class Watchdog(threading.Thread):
         """The line to say, if any. Keeps no reference to the run, so that nothing lives longer for it."""
         loop, now_s = self._simulation.loop, time.monotonic()
         task = asyncio.current_task(loop)
-        at = None if task is None else (id(task), loop.now_s)
+        at = None if not loop.is_running() else (id(task), loop.now_s)
         if at != self._at:
             self._at, self._since_s, self._is_told = at, now_s, False
-        if task is None or self._is_told or now_s - self._since_s < PATIENCE_S:
+        if at is None or self._is_told or now_s - self._since_s < PATIENCE_S:
             return None
-        name = task.get_name().partition(":")[0]
+        name = None if task is None else task.get_name().partition(":")[0]
         line = self._described(name, _frames(sys._current_frames().get(self._watched)))
         self._is_told = line is not None
         return line
 
-    def _described(self, name: str, frames: list[Frame]) -> str | None:
-        """None while the engine computes, which may take long, and where no method of an actor runs."""
-        actor = next((life.actor for life in self._simulation.lives if life.name == name), None)
-        if actor is None:
+    def _described(self, name: str | None, frames: list[Frame]) -> str | None:
+        """None while the engine computes, which may take long, and where no method of an actor runs.
+
+        name: of the actor whose task runs; None for none, as where the observer asks for weights().
+        """
+        if any(file.startswith(_ENGINE) for file, _, _ in frames):
             return None
-        line = own_line(type(actor), [frame[:2] for frame in frames])
-        if line is None or any(file.startswith(_ENGINE) for file, _, _ in frames):
-            return None
-        own = line.rpartition(":")[0]
-        method = next(name for file, at, name in frames if written(file, at).rpartition(":")[0] == own)
-        return (
-            f"{actor.name}: {method} has run for {PATIENCE_S:g} s without an await that lets time pass "
-            f"({line}); a first Ctrl-C waits for its end, a second one does not"
-        )
+        actors = {life.name: life.actor for life in self._simulation.lives if life.actor is not None}
+        kinds = dict.fromkeys(type(actor) for each, actor in actors.items() if name in (None, each))
+        for kind in kinds:
+            line = own_line(kind, [frame[:2] for frame in frames])
+            if line is not None:
+                own = line.rpartition(":")[0]
+                method = next(
+                    name for file, at, name in frames if written(file, at).rpartition(":")[0] == own
+                )
+                return (
+                    f"{name or 'a client'}: {method} has run for {PATIENCE_S:g} s without an await that lets "
+                    f"time pass ({line}); a first Ctrl-C waits for its end, a second one does not"
+                )
+        return None
 
 
 def _frames(frame: FrameType | None) -> list[Frame]:
-    """The stack frames of a thread that runs a task, from the task's first to the innermost."""
+    """The stack frames of a thread that runs a loop, from the task's or callback's first to the innermost."""
     found: list[Frame] = []
-    while frame is not None and frame.f_code is not VirtualTask.fire.__code__:
+    while frame is not None and frame.f_code not in _OF_THE_LOOP:
         found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return found[::-1]

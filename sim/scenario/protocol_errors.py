@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from actors.message import describe
 from actors.source_location import line_of, of_definition
@@ -31,7 +32,8 @@ _Actor = TypeVar("_Actor")
 
 def require_sound(kind: "type[Client]") -> None:
     """Raises UserError for a class whose settings or methods are not of the kind that a protocol needs."""
-    problem = next(chain(_unsound_settings(kind), unsound_methods(kind), lost_merges(kind)), None)
+    wrong = chain(_unsound_settings(kind), unsound_methods(kind), lost_merges(kind), _without_step(kind))
+    problem = next(wrong, None)
     if problem is not None:
         raise UserError(problem)
 
@@ -148,6 +150,24 @@ def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
     except AttributeError:
         raise _wrong(kind, "__init__", f"must call {begin}") from None
     return actor
+
+
+def require_statable(kind: "type[Client]", settings: ProtocolSettings) -> None:
+    """UserError for a setting with a value that no scenario file can state, such as a function."""
+    for key in type(settings).model_fields:
+        try:
+            settings.model_dump(mode="json", include={key})
+        except PydanticSerializationError:
+            must = "must be a number, a text, true or false, or a tuple or a dict of these"
+            value = f"{kind.__name__}.Settings.{key} = {getattr(settings, key)!r:.60}"
+            raise UserError(f"{defined(kind.Settings)}: {value}: {must}, as a scenario states it") from None
+
+
+def _without_step(kind: "type[Client]") -> Iterator[str]:
+    from protocols.framework.client import Client
+
+    if kind.step is Client.step and kind.run is Client.run and kind.asynchronous is None:
+        yield f"{defined(kind)}: {kind.__name__} has no step(): write `async def step(self):`, one iteration"
 
 
 def _unsound_settings(kind: "type[Client]") -> Iterator[str]:

@@ -24,7 +24,7 @@ _KEEP_NOTHING = ("classmethod", "staticmethod", "override", "no_grad", "inferenc
 
 def unsound_methods(kind: type) -> Iterator[str]:
     """What is wrong with the methods of a client's or a server's class, and what in it is used by nothing."""
-    ours, hooks = _of_ours(kind), _hooks(kind)
+    ours, hooks, verbs = _of_ours(kind), _hooks(kind), _verbs(kind)
     declared = {
         name for cls in kind.__mro__ if _is_ours(cls) for name in vars(cls).get("__annotations__", ())
     }
@@ -32,6 +32,9 @@ def unsound_methods(kind: type) -> Iterator[str]:
         for name, value in () if _is_ours(cls) else vars(cls).items():
             if name in ours and (name in hooks or name[0] == "_" or isinstance(ours[name], property)):
                 yield from _unfit(cls, name, value, ours[name])
+            elif _is_method(value) and (name in verbs or (name in declared and name not in ours)):
+                hides = "hides what coterie calls by this name: rename it"
+                yield f"{defined(value)}: {cls.__name__}.{name} {hides}"
             elif name not in ours and name not in declared and not name.startswith("_"):
                 yield from _unused(cls, name, value, kind)
 
@@ -71,6 +74,14 @@ def _hooks(kind: type) -> dict[str, Any]:
         if cls.__name__ in ("RoundServer", "RoundClient", "AsyncServer", "AsyncClient"):
             found |= {name for name, value in vars(cls).items() if inspect.isfunction(value)}
     return {name: what for name, what in _of_ours(kind).items() if name in found and not name.startswith("_")}
+
+
+def _verbs(kind: type) -> set[str]:
+    """The methods of all clients and servers that coterie calls itself, and that nobody is to replace."""
+    from protocols.framework.node import Node
+
+    names = {name for cls in Node.__mro__ for name, value in vars(cls).items() if _is_method(value)}
+    return names - set(_hooks(kind))
 
 
 def _function(method: Any) -> Any:

@@ -23,7 +23,7 @@ from sim.scenario.cross_checks import misfits, unmet
 from sim.scenario.key_path import places, put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
 from sim.scenario.plugin_tables import with_plugins
-from sim.scenario.protocol_errors import blaming
+from sim.scenario.protocol_errors import blaming, require_statable
 from sim.scenario.protocol_lookup import given_protocol, load_protocol
 from sim.scenario.reading import (
     contents_of,
@@ -304,6 +304,7 @@ def _parts(
     stated_of = {key: value for key, value in raw["protocol"].items() if key != "name"}
     with blaming(method, "Settings"):
         settings = file.validated(method.Settings, stated_of, "protocol")
+    require_statable(method, settings)
     file.require_fitting(sections, method, settings)
     protocol = Protocol(sections.protocol.name, method, settings)
     plugins = (own, *plugins) if own.sources is not None else plugins

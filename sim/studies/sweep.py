@@ -33,6 +33,7 @@ from sim.studies.index import (
     SweepHead,
     SweepIndex,
 )
+from sim.studies.without_effect import values_without_effect
 from sim.studies.worker import How, Ran, Task, serve
 
 LOOK_EVERY_S = 0.5
@@ -71,6 +72,8 @@ class SweepResult:
     there: int
     errors: Mapping[str, str]
     """Why cells failed, by the cell in words."""
+    without_effect: tuple[str, ...] = ()
+    """Which values made no difference, in words."""
 
 
 Ended = Callable[[Task, Ran], None]
@@ -130,7 +133,9 @@ def run_sweep(
                 with suppress(OSError):
                     file.unlink(missing_ok=True)
     errors = {str(cell): index.errors[cell.key] for cell in plan.cells if cell.key in index.errors}
-    return SweepResult(index.directory, len(plan.cells), there, errors)
+    done = [(cell, out / index.found[cell.key]) for cell in plan.cells if cell.key in index.found]
+    same = tuple(values_without_effect(done))
+    return SweepResult(index.directory, len(plan.cells), there, errors, same)
 
 
 def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:

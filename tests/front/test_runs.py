@@ -123,6 +123,30 @@ def test_a_class_of_a_notebook_is_run_and_its_cell_is_kept(
     assert again.summary["trace_hash"] == run.summary["trace_hash"]
 
 
+def written_in(cell: str, place: str) -> type[Client]:
+    """The class `Written` of a cell of a notebook."""
+    linecache.cache[place] = (len(cell), None, cell.splitlines(keepends=True), place)  # as IPython does
+    space: dict[str, Any] = {"Client": Client, "__name__": "__main__"}
+    exec(compile(cell, place, "exec"), space)
+    found: type[Client] = space["Written"]
+    return found
+
+
+def test_a_class_of_a_notebook_is_resumed_and_forked_by_itself(here: Path) -> None:
+    cell = "class Written(Client):\n    async def step(self):\n        await self.train()\n"
+    kind = written_in(cell, "<ipython-input-8-a1b2c3>")
+    run = ran(protocol=kind)
+    longer = coterie.resume(run, until="12 s", protocol=kind, quiet=True)
+    whole = ran(set={"run.duration": "12 s"}, protocol=kind, out="whole")
+    assert longer.summary["trace_hash"] == whole.summary["trace_hash"]
+    leaves = {"churn": [{"event": "leave", "clients": [0], "at": "10 s"}]}
+    other = coterie.fork(longer, 9.0, leaves, protocol=kind, quiet=True)
+    assert other.events.filter(event="leave")["time"].to_list() == [10.0]
+    changed = written_in(cell.replace("train()", "train(2)"), "<ipython-input-9-a1b2c3>")
+    with pytest.raises(UserError, match=r"Written: is not the method that .* was run with, word for word"):
+        coterie.resume(longer, until="14 s", protocol=changed, quiet=True)
+
+
 def test_in_a_notebook_a_loop_is_running_already(here: Path) -> None:
     async def cell() -> Run:
         run = ran()

@@ -11,6 +11,7 @@ import pytest
 from actors.message import PeerUnavailable
 from protocols.framework.client import Client
 from protocols.framework.node import CurrentModel
+from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
@@ -182,16 +183,20 @@ class Undefined(Client):
             "RuntimeError: step() of Stuck took no virtual time 1000 times in a row, so time stands still: "
             "train, sleep or wait for a message in it",
         ),
-        ("Undefined", "NotImplementedError: Undefined defines no step()"),
     ],
 )
-def test_a_step_without_time_or_definition_is_a_failure_that_explains_itself(kind: str, error: str) -> None:
+def test_a_step_without_time_is_a_failure_that_explains_itself(kind: str, error: str) -> None:
     with closing(make(QUADRATIC, f"{HERE}:{kind}", "clients.count=1")) as world:
         world.run()
         (failure,) = world.supervisor.failures
         since_s = 5.0 if kind == "Stuck" else 0.0
         assert (failure.name, failure.time_s, failure.where) == ("client-0", since_s, "step")
         assert failure.error == error
+
+
+def test_a_client_without_a_step_is_refused_before_it_runs() -> None:
+    with pytest.raises(UserError, match=r"test_client\.py:\d+: Undefined has no step\(\): write `async def"):
+        make(QUADRATIC, f"{HERE}:Undefined", "clients.count=1")
 
 
 class Burst(Idle):

@@ -50,6 +50,11 @@ HARMLESS = {
     ("sim/learning/models/own.py", "torch.random"),
     ("sim/learning/models/own.py", "torch.random.fork_rng"),
     ("sim/learning/models/own.py", "torch.manual_seed"),
+    # Read, to tell whether the user's code has drawn from them.
+    ("sim/run/foreign_draws.py", "random.getstate"),
+    ("sim/run/foreign_draws.py", "np.random"),
+    ("sim/run/foreign_draws.py", "np.random.get_state"),
+    ("sim/run/foreign_draws.py", "torch.get_rng_state"),
 }
 # Interfaces with their one implementation.
 SAME_NAMES = {"Bell", "Scalar", "Vector"}

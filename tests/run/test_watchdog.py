@@ -3,11 +3,16 @@
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from protocols.decentralized.local import Local
 from sim.run.running import run_scenario
+from sim.run.watchdog import Watchdog
+from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import QUADRATIC, load, write
 
 SPINS = """\
@@ -43,6 +48,26 @@ class Own(Local):
 """
 
 
+SWALLOWS = """\
+import asyncio, os, signal
+from protocols.decentralized.local import Local
+
+class Own(Local):
+    async def step(self):
+        await self.sleep(1.0)
+        while True:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                while not asyncio.get_running_loop().paused:
+                    pass
+                os.write(1, b"taken\\n")
+                while True:
+                    pass
+            except BaseException:
+                continue
+"""
+
+
 def test_a_method_that_spins_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sim.run.watchdog.PATIENCE_S", 0.05)
@@ -66,8 +91,11 @@ def test_a_method_that_spins_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert line.partition("own.py:")[2].partition(")")[0] in (str(number), str(number - 1))
 
 
-def test_the_second_signal_ends_it_though_others_would_spin_next(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(ALL_SPIN)
+@pytest.mark.parametrize("method", [ALL_SPIN, SWALLOWS])
+def test_the_second_signal_ends_it_though_it_is_swallowed_or_others_would_spin_next(
+    tmp_path: Path, method: str
+) -> None:
+    (tmp_path / "own.py").write_text(method)
     file = write(tmp_path, QUADRATIC.replace('"local"', '"own.py:Own"'))
     command = [sys.executable, "-m", "sim", "run", str(file), "--quiet", "--out", str(tmp_path / "runs")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -80,3 +108,33 @@ def test_the_second_signal_ends_it_though_others_would_spin_next(tmp_path: Path)
         process.kill()
     assert (process.returncode, out, errors) == (130, "", "interrupted before there were results\n")
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_class_of_a_notebook_and_a_quiet_run_are_watched_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In weights(), which the observer asks for: no task runs."""
+    monkeypatch.setattr("sim.run.watchdog.PATIENCE_S", 0.05)
+    monkeypatch.setattr("sim.run.watchdog.LOOK_EVERY_S", 0.01)
+    said = threading.Event()
+
+    def look(watchdog: Watchdog) -> str | None:
+        line = looked(watchdog)
+        if line is not None:
+            said.set()
+        return line
+
+    looked = Watchdog._look
+    monkeypatch.setattr(Watchdog, "_look", look)
+    cell = (
+        "class Written(Local):\n    def weights(self):\n"
+        "        while self.now > 0 and not said.wait(30):\n            pass\n"
+    )
+    space: dict[str, Any] = {"Local": Local, "said": said, "__name__": "__main__"}
+    exec(compile(cell, "<ipython-input-7-a1b2c3>", "exec"), space)
+    run_scenario(
+        load_scenario(write(tmp_path, QUADRATIC), method=space["Written"]), out=tmp_path, device="cpu"
+    )
+    line = capsys.readouterr().err
+    assert line.startswith("a client: weights has run for 0.05 s")
+    assert "<ipython-input-7-a1b2c3>:" in line

@@ -83,6 +83,22 @@ REFUSED = {
         with_client("").replace("await self.sleep(1)", "self.params += await self.train()  # here"),
         "Own.step() reads self.params before an await",
     ),
+    "a verb of clients": (
+        with_client("    async def sleep(self, seconds):  # here\n        pass\n"),
+        "Own.sleep hides what coterie calls by this name: rename it",
+    ),
+    "a verb of clients, without its arguments": (
+        with_client("    def train(self):  # here\n        pass\n"),
+        "Own.train hides what coterie calls by this name",
+    ),
+    "a verb that each client is given": (
+        with_client("    def observe(self):  # here\n        pass\n"),
+        "Own.observe hides what coterie calls by this name",
+    ),
+    "a verb of servers": (
+        with_server("    async def ask(self, peer):  # here\n        pass\n"),
+        "Coordinator.ask hides what coterie calls by this name",
+    ),
     "a step with an argument": (
         with_client("").replace("step(self):", "step(self, number):  # here"),
         "Own.step() must take (self)",

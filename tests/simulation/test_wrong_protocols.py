@@ -59,6 +59,10 @@ def place(folder: Path, body: str) -> str:
 
 
 REFUSED = {
+    "a setting that no scenario can state": (
+        "    class Settings(Client.Settings):  # here\n        f: object = len\n" + STEP,
+        "Own.Settings.f = <built-in function len>: must be a number, a text, true or false, or a tuple or a",
+    ),
     "settings of another kind": (
         "    class Settings(BaseModel):  # here\n        x: int = 3\n" + STEP,
         "Own.Settings must be a class that is written `class Settings(Client.Settings):`, not the class "
@@ -129,6 +133,30 @@ def test_what_can_be_no_protocol_is_refused(kind: str, verb: str, tmp_path: Path
     assert result.exit_code == 2
     assert result.stderr.startswith(f"{tmp_path / 'world.toml'}: {place(tmp_path, body)}: {text}")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (
+            "    def help(self):\n        pass\n",
+            "{folder}/own.py:15: Own has no step(): write `async def step(self):`, one iteration",
+        ),
+        (
+            STEP + "\n\nclass Own(Client):\n" + STEP,
+            'protocol.name = "{folder}/own.py:Own": {folder}/own.py has several classes of this name, '
+            "in lines 15, 21",
+        ),
+    ],
+)
+def test_a_class_without_a_step_or_of_which_there_are_two_is_refused(
+    body: str, problem: str, tmp_path: Path
+) -> None:
+    result = command("check", tmp_path, body)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{tmp_path / 'world.toml'}: {problem.format(folder=tmp_path)}\n",
+    )
 
 
 def test_what_is_collected_must_be_classes(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from sim.studies.index import INDEX
 from sim.studies.sweep import SweepProgress, SweepResult, in_processes, run_sweep
 from sim.studies.worker import How, Ran, Task
 from tests.resume.same import require_same
+from tests.simulation.worlds import QUADRATIC as SIMULATED
+from tests.simulation.worlds import write
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -51,6 +53,18 @@ def test_each_cell_is_the_single_run_of_its_scenario(small: tuple[Plan, SweepRes
         alone = run_scenario(load_scenario(planned.file, cell.overrides, cell.seed), out=tmp_path)
         assert alone.summary["trace_hash"] == hashes(result.directory)[number]
     assert not list(result.directory.parent.glob("*/report.html"))
+
+
+def test_values_that_make_no_difference_are_told(tmp_path: Path) -> None:
+    """Clients that send nothing lose nothing; with gossip the same values do make one."""
+    file = write(tmp_path, SIMULATED)
+
+    def told(*overrides: str) -> tuple[str, ...]:
+        axes = [*overrides, "network.loss=0,0.5,0.9", "run.evaluate_every=5 s,10 s"]
+        return run_sweep(plan(file, axes, seeds=2), out=tmp_path / "runs", execute=here).without_effect
+
+    assert told() == ("network.loss = 0, 0.5, 0.9: the same runs",)
+    assert told("protocol.name=gossip", "protocol.period=1 s") == ()
 
 
 FORKS = """\

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
+from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.files.journal import Journal, frames
@@ -91,20 +92,24 @@ class ResumableRun:
         more: Path | None = None,
         *,
         code: bool = True,
+        method: type[Client] | None = None,
     ) -> Scenario:
         """The scenario it ran, changed as by `--set` and `--unset`, with entries of another file. UserError.
 
-        In a fork, what can change in a running world is one `[[change]]` at its moment.
+        method: the class that takes the place of the copy in the results, which must be of the same text. In
+        a fork, what can change in a running world is one `[[change]]` at its moment.
         """
         file = RunDirectory.found(self.path).file("scenario.toml")
         given = [*(f"--unset {key}" for key in unset), *changes]
         added: dict[str, Any] = {} if more is None else contents_of(more)
         if self.fork_s is not None:
-            parent = load_scenario(file, code=code)
+            parent = load_scenario(file, code=code, method=method)
             can = parent.protocol.method.Settings.changing
             changes, timed = timed_changes(changes, self.fork_s, can)
             add(added, timed)
-        scenario = load_scenario(file, changes, unset=unset, more=added, code=code)
+        scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
+        if method is not None:
+            self._require_same_text(scenario)
         if self.fork_s is not None:
             self._require_within(scenario, parent, self.fork_s)
             require_same_prefix(scenario, parent, self.fork_s)
@@ -114,6 +119,17 @@ class ResumableRun:
             overrides=(*said.overrides, *given),
             notices=(*said.notices, *scenario.notices),
         )
+
+    def _require_same_text(self, scenario: Scenario) -> None:
+        """UserError for a method that was given as a class and is another one than the run's."""
+        digests = [
+            each.sources.digest for each in scenario.plugins if each.key == "protocol.name" and each.sources
+        ]
+        if not any((self.path / f"protocol-{digest}").is_dir() for digest in digests):
+            name = scenario.protocol.method.__name__
+            raise UserError(
+                f"protocol = {name}: is not the method that {self.path} was run with, word for word"
+            )
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
         """UserError for a fork at a moment that its parent has not, or that leaves it no time."""

@@ -1,0 +1,104 @@
+"""What a run warns of: random numbers that its seed does not set, so that it cannot be repeated.
+
+The states of the generators that all code of a process shares are compared before and after a run. Only if
+one of them has changed, the source is searched for the line.
+"""
+
+import ast
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from actors.source_location import written
+from sim.plugins.source_files import syntax_of
+
+_TORCH = (
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
+    "multinomial", "poisson", "dropout",
+)  # fmt: skip
+_IN_PLACE = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_")
+_MAKERS = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random")
+_INSTEAD = "draw from self.rng, which run.seed sets"
+
+
+@contextmanager
+def foreign_draws(files: Iterable[str]) -> Iterator[list[str]]:
+    """Collect, when this context ends, a line for each shared generator that was drawn from meanwhile.
+
+    files: the user's code, in which the lines are looked for; generators that are made there without a seed
+    are told of, too.
+    """
+    found: list[str] = []
+    before = _states()
+    try:
+        yield found
+    finally:
+        calls = [call for file in files for call in _calls(file)]
+        for name, state in _states().items():
+            if state != before[name]:
+                places = [place for place, of in calls if of == name]
+                where = f" ({places[0]})" if places else ""
+                found.append(
+                    f"random numbers were drawn from the generator of {name} that all code shares{where}: "
+                    f"the run cannot be repeated; {_INSTEAD}"
+                )
+        for place, of in calls:
+            if of in _MAKERS:
+                found.append(
+                    f"{of}() without a seed ({place}) is another one in each run; {_INSTEAD}, or give it one "
+                    "that is drawn there"
+                )
+
+
+def _states() -> dict[str, object]:
+    _, numbers, *rest = np.random.get_state(legacy=True)
+    return {
+        "random": random.getstate(),
+        "numpy.random": (numbers.tobytes(), *rest),  # type: ignore[union-attr]
+        "torch": torch.get_rng_state().numpy().tobytes(),
+    }
+
+
+def _calls(file: str) -> list[tuple[str, str]]:
+    """Where a file draws, and from which shared generator; or what it makes without a seed."""
+    tree = syntax_of(file)
+    names = dict(_imported(tree))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (of := _drawn_from(node, _full_name(node.func, names))):
+            found.append((node.lineno, of))
+    return [(written(file, line), of) for line, of in sorted(found)]
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that are imported, and what they stand for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                top = each.name.partition(".")[0]
+                yield (top, top) if each.asname is None else (each.asname, each.name)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for each in node.names:
+                yield each.asname or each.name, f"{node.module}.{each.name}"
+
+
+def _full_name(node: ast.expr, names: dict[str, str]) -> str:
+    """What a function is called where it comes from, such as "numpy.random.rand"; "?.rand" of an object."""
+    if isinstance(node, ast.Attribute):
+        return f"{_full_name(node.value, names)}.{node.attr}"
+    return names.get(node.id, "?") if isinstance(node, ast.Name) else "?"
+
+
+def _drawn_from(call: ast.Call, name: str) -> str | None:
+    """The shared generator that a call draws from, or what it makes without a seed."""
+    module, _, function = name.rpartition(".")
+    if name in _MAKERS:
+        return None if call.args or call.keywords else name
+    if module in ("random", "numpy.random"):
+        return None if function[:1].isupper() else module
+    of_torch = function in _IN_PLACE or (module.startswith("torch") and function in _TORCH)
+    has_own = any(each.arg == "generator" for each in call.keywords)
+    return "torch" if of_torch and not has_own else None

@@ -1,0 +1,115 @@
+"""What a run warns of: errors that a method catches, whatever they are, and says nothing of.
+
+Only a method whose source has such a handler is traced, and nothing else: others run as fast as ever.
+"""
+
+import ast
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+from actors.message import PeerUnavailable, RemoteError, describe
+from actors.source_location import written
+from sim.plugins.source_files import syntax_of
+
+_ALL = ("Exception", "BaseException")
+_TELLING = ("print", "log", "logger", "logging", "traceback", "warnings")
+_EXPECTED = (PeerUnavailable, RemoteError, StopIteration, StopAsyncIteration)
+"""How bad weather, and the end of what is gone through, come to a method."""
+
+
+@contextmanager
+def swallowed_errors(files: Iterable[str]) -> Iterator[list[str]]:
+    """Collect, when this context ends, a line about the errors that code of these files caught silently."""
+    handlers = {file: lines for file in files if (lines := silent_handlers(file))}
+    found: list[str] = []
+    if not handlers or sys.gettrace() is not None:  # a debugger looks on
+        yield found
+        return
+    counts = _Counts(handlers)
+    sys.settrace(counts.called)
+    try:
+        yield found
+    finally:
+        sys.settrace(None)
+        found += counts.in_words()
+
+
+def silent_handlers(file: str) -> frozenset[int]:
+    """The lines of a file's `except` clauses that catch all errors, and neither tell nor use them."""
+    return frozenset(
+        node.lineno
+        for node in ast.walk(syntax_of(file))
+        if isinstance(node, ast.ExceptHandler) and _catches_all(node.type) and not _tells(node)
+    )
+
+
+def _catches_all(kind: ast.expr | None) -> bool:
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(each is None or (isinstance(each, ast.Name) and each.id in _ALL) for each in kinds)
+
+
+def _tells(handler: ast.ExceptHandler) -> bool:
+    """Whether it raises again, uses the error, or says something."""
+    names = (*_TELLING, handler.name)
+    nodes = [node for statement in handler.body for node in ast.walk(statement)]
+    return any(
+        isinstance(node, ast.Raise) or (isinstance(node, ast.Name) and node.id in names) for node in nodes
+    )
+
+
+class _Counts:
+    """The errors that arrived at silent handlers. handlers: their lines, by file."""
+
+    def __init__(self, handlers: Mapping[str, frozenset[int]]) -> None:
+        self._handlers = handlers
+        self._count = 0
+        self._clients: dict[str, None] = {}
+        self._first = ""
+        # The error that passes through the frame that runs. Not kept longer: its frames hold models.
+        self._passing: tuple[BaseException, TracebackType] | None = None
+
+    def called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Trace a frame of these files, as `sys.settrace` wants it."""
+        return self._inside if frame.f_code.co_filename in self._handlers else None
+
+    def _inside(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "exception":
+            self._passing = argument[1:]
+        elif event == "return":
+            self._passing = None
+        elif self._passing is not None and frame.f_lineno in self._handlers[frame.f_code.co_filename]:
+            self._caught(*self._passing, written(frame.f_code.co_filename, frame.f_lineno))
+            self._passing = None
+        return self._inside
+
+    def _caught(self, error: BaseException, passed: TracebackType, handler: str) -> None:
+        if not isinstance(error, Exception) or isinstance(error, _EXPECTED):
+            return
+        task = asyncio.current_task()
+        client = "somebody" if task is None else task.get_name().partition(":")[0]
+        self._count += 1
+        self._clients[client] = None
+        self._first = self._first or f"{self._raised_at(passed)}: {describe(error)} (caught at {handler})"
+
+    def _raised_at(self, passed: TracebackType) -> str:
+        """The innermost line of these files that an error passed through."""
+        step: TracebackType | None = passed
+        place = ""
+        while step is not None:
+            file = step.tb_frame.f_code.co_filename
+            place = written(file, step.tb_lineno) if file in self._handlers else place
+            step = step.tb_next
+        return place
+
+    def in_words(self) -> list[str]:
+        """A line, if there were any."""
+        if not self._count:
+            return []
+        first, *others = self._clients
+        who = first if not others else f"{first} and {len(others):,} other{'s' if len(others) > 1 else ''}"
+        errors = "an error was" if self._count == 1 else f"{self._count:,} errors were"
+        return [f"{errors} caught and not told in the code of {who}; the first: {self._first}"]
