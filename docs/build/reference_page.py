@@ -1,0 +1,54 @@
+"""The page of the site that has all that `coterie` exports, as Sphinx reads it from the sources."""
+
+from inspect import isclass, isfunction
+
+import coterie
+import protocols
+from docs.build.api import groups, text_of
+
+HEAD = """\
+# Python reference
+
+All that `coterie` exports, with signatures and sources. [From Python](/how-to/python.md) shows how runs,
+sweeps and comparisons go together, and [writing a method](/methods.md) what the rest is for.
+[The verbs](/api.md) are the short form of this page.
+
+```{eval-rst}
+.. currentmodule:: coterie
+.. highlight:: python
+```
+"""
+
+
+def reference_page() -> str:
+    front = [name for name in coterie.__all__ if name not in protocols.__all__]
+    classes: dict[type, list[str]] = {}
+    for _, _, owner, names in groups():
+        classes.setdefault(owner, []).extend(names.split())
+    described = {owner.__name__ for owner in classes}
+    rest = [name for name in protocols.__all__ if name not in described]
+    parts = [HEAD, "## Runs, sweeps, comparisons\n", *[_documented(name) for name in front]]
+    parts += [
+        "## What methods are written with\n",
+        *[_class(owner, names) for owner, names in classes.items()],
+    ]
+    parts += ["## Types, messages, functions\n", *[_documented(name) for name in rest]]
+    return "\n".join(parts)
+
+
+def _documented(name: str) -> str:
+    found = getattr(coterie, name)
+    if isclass(found):
+        return _block(f".. autoclass:: {name}", "   :members:")
+    if isfunction(found):
+        return _block(f".. autofunction:: {name}")
+    return _block(f".. py:data:: {name}", "", f"   {text_of(name)}")
+
+
+def _class(owner: type, names: list[str]) -> str:
+    place = owner.__name__ if owner.__name__ in protocols.__all__ else f"{owner.__module__}.{owner.__name__}"
+    return f"### {owner.__name__}\n\n" + _block(f".. autoclass:: {place}", f"   :members: {', '.join(names)}")
+
+
+def _block(*lines: str) -> str:
+    return "\n".join(["```{eval-rst}", *lines, "```", ""])
