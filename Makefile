@@ -94,10 +94,12 @@ reference: $(INSTALLED)
 
 # The documentation as a site, site/index.html, which needs no network. Warnings are errors: a link that leads nowhere.
 docs: $(DOCS_INSTALLED) $(GALLERY)
-	rm -rf site
+	rm -rf build/site
 	$(BIN)/python -m docs.build.site build/docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs -d build/doctrees \
-		-D html_extra_path=../build/gallery/files build/docs site
+		-D html_extra_path=../build/gallery/files build/docs build/site
+	rm -rf site
+	mv build/site site
 
 # Two minutes of runs, once; `make clean` has them run again.
 $(GALLERY): | $(DOCS_INSTALLED)

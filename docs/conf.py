@@ -20,6 +20,7 @@ html_css_files = ["site.css"]
 html_show_sourcelink = html_show_copyright = html_copy_source = False
 highlight_language = "bash"  # of blocks that say none: commands
 default_role = "code"  # docstrings are Markdown
+smartquotes = False  # what is quoted is often a value
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4  # named as GitHub names them

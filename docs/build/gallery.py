@@ -9,7 +9,7 @@ from typing import Any
 
 import coterie
 
-SCENARIOS = ("quickstart", "gossip", "scool_sbm", "l2c_synthetic")
+SCENARIOS = ("quickstart", "gossip", "cobo_quadratics", "l2c_synthetic")
 """Small ones of different methods: two minutes on one core, or less. Their data need no network."""
 
 

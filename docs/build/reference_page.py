@@ -14,7 +14,6 @@ sweeps and comparisons go together, and [writing a method](/methods.md) what the
 [The verbs](/api.md) are the short form of this page.
 
 ```{eval-rst}
-.. currentmodule:: coterie
 .. highlight:: python
 ```
 """
@@ -28,10 +27,8 @@ def reference_page() -> str:
     described = {owner.__name__ for owner in classes}
     rest = [name for name in protocols.__all__ if name not in described]
     parts = [HEAD, "## Runs, sweeps, comparisons\n", *[_documented(name) for name in front]]
-    parts += [
-        "## What methods are written with\n",
-        *[_class(owner, names) for owner, names in classes.items()],
-    ]
+    parts += ["## What methods are written with\n"]
+    parts += [_class(owner, names) for owner, names in classes.items()]
     parts += ["## Types, messages, functions\n", *[_documented(name) for name in rest]]
     return "\n".join(parts)
 
@@ -39,15 +36,16 @@ def reference_page() -> str:
 def _documented(name: str) -> str:
     found = getattr(coterie, name)
     if isclass(found):
-        return _block(f".. autoclass:: {name}", "   :members:")
+        return _block(f".. autoclass:: coterie.{name}", "   :members:")
     if isfunction(found):
-        return _block(f".. autofunction:: {name}")
-    return _block(f".. py:data:: {name}", "", f"   {text_of(name)}")
+        return _block(f".. autofunction:: coterie.{name}")
+    return _block(f".. py:data:: coterie.{name}", "", f"   {text_of(name)}")
 
 
 def _class(owner: type, names: list[str]) -> str:
-    place = owner.__name__ if owner.__name__ in protocols.__all__ else f"{owner.__module__}.{owner.__name__}"
-    return f"### {owner.__name__}\n\n" + _block(f".. autoclass:: {place}", f"   :members: {', '.join(names)}")
+    module = "coterie" if owner.__name__ in protocols.__all__ else owner.__module__
+    block = _block(f".. autoclass:: {module}.{owner.__name__}", f"   :members: {', '.join(names)}")
+    return f"### {owner.__name__}\n\n{block}"
 
 
 def _block(*lines: str) -> str:
