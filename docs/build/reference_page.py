@@ -36,7 +36,9 @@ def reference_page() -> str:
 def _documented(name: str) -> str:
     found = getattr(coterie, name)
     if isclass(found):
-        return _block(f".. autoclass:: coterie.{name}", "   :members:")
+        # Sphinx leads back from a module's source by the name there, where that module has another one.
+        anchor = f'<span id="{found.__module__}.{name}"></span>\n\n'
+        return anchor + _block(f".. autoclass:: coterie.{name}", "   :members:")
     if isfunction(found):
         return _block(f".. autofunction:: coterie.{name}")
     return _block(f".. py:data:: coterie.{name}", "", f"   {text_of(name)}")

@@ -2,6 +2,7 @@
 
 import fnmatch
 import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -150,8 +151,19 @@ def test_links_of_the_site_lead_somewhere_and_nothing_is_loaded_from_elsewhere(s
 
 @pytest.mark.slow
 def test_methods_are_found_by_the_search(site: Path) -> None:
-    index = (site / "searchindex.js").read_text(encoding="utf-8")
-    for name in list_protocols():
-        assert f'"protocols/{name}"' in index
-    assert '"files/' not in re.search(r'"docnames":\[(.*?)\]', index)[1]
+    text = (site / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    entries = [index["terms"], index["titleterms"]]
+    lists = [each if isinstance(each, list) else [each] for some in entries for each in some.values()]
+    found = {index["docnames"][number] for numbers in lists for number in numbers}
+    assert {f"protocols/{name}" for name in list_protocols()} <= found
+    assert not [name for name in found if name.startswith("files/")]
+
+
+@pytest.mark.slow
+def test_the_gallery_has_whole_reports(site: Path) -> None:
     assert {path.stem for path in (site / "reports").iterdir()} == set(gallery.SCENARIOS)
+    page = (site / "gallery.html").read_text(encoding="utf-8")
+    for name in gallery.SCENARIOS:
+        assert f'href="reports/{name}.html"' in page
+    assert page.count("<figcaption>") >= len(gallery.SCENARIOS)
