@@ -130,6 +130,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # the first of them waits for the site: a minute and a half, alone on a core
 def test_links_of_the_site_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     found = {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
     broken = []
@@ -150,6 +151,7 @@ def test_links_of_the_site_lead_somewhere_and_nothing_is_loaded_from_elsewhere(s
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # the first of them waits for the site: a minute and a half, alone on a core
 def test_methods_are_found_by_the_search(site: Path) -> None:
     text = (site / "searchindex.js").read_text(encoding="utf-8")
     index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
@@ -161,6 +163,7 @@ def test_methods_are_found_by_the_search(site: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # the first of them waits for the site: a minute and a half, alone on a core
 def test_the_gallery_has_whole_reports(site: Path) -> None:
     assert {path.stem for path in (site / "reports").iterdir()} == set(gallery.SCENARIOS)
     page = (site / "gallery.html").read_text(encoding="utf-8")
