@@ -8,6 +8,8 @@ WORKERS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 BENCH_INSTALLED := .venv/.installed-bench
+DOCS_INSTALLED := .venv/.installed-docs
+GALLERY := build/gallery/runs.html
 PEERS_INSTALLED := .venv-peers/.installed
 
 # Tests of real data use the neighbouring folder where there is one, and are skipped elsewhere.
@@ -16,7 +18,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference size wheel clean
+.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference docs size wheel clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -90,6 +92,19 @@ reference: $(INSTALLED)
 	$(BIN)/python -m docs.build.api > docs/api.md.new
 	mv docs/api.md.new docs/api.md
 
+# The documentation as a site, site/index.html, which needs no network. Warnings are errors: a link that leads nowhere.
+docs: $(DOCS_INSTALLED) $(GALLERY)
+	rm -rf build/site
+	$(BIN)/python -m docs.build.site build/docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs -d build/doctrees \
+		-D html_extra_path=../build/gallery/files build/docs build/site
+	rm -rf site
+	mv build/site site
+
+# Two minutes of runs, once; `make clean` has them run again.
+$(GALLERY): | $(DOCS_INSTALLED)
+	$(BIN)/python -m docs.build.gallery build/gallery
+
 # What pip would install: an archive of the sources, the wheel made of that, and what it does outside of the checkout,
 # in an environment that has our dependencies but not our sources.
 WHEEL := .venv-wheel
@@ -108,7 +123,7 @@ wheel: $(INSTALLED)
 
 # Keeps .venv and its likes, which take minutes to make, and runs/, which are results.
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find actors protocols sim coterie tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -120,6 +135,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(BENCH_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	touch $@
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 $(PEERS_INSTALLED): pyproject.toml constraints.txt

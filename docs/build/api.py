@@ -215,7 +215,7 @@ def page() -> str:
     described |= {"GaussianMechanism", "AsyncServer", "AsyncSettings", "AsyncClient"}
     parts += _tables()
     parts += ["## Everything else for methods that `coterie` exports\n", "| name | meaning |\n| --- | --- |"]
-    rows = [f"| `{_made(name)}` | {_text(name)} |" for name in protocols.__all__ if name not in described]
+    rows = [f"| `{_made(name)}` | {text_of(name)} |" for name in protocols.__all__ if name not in described]
     return "\n".join(parts + rows) + "\n"
 
 
@@ -311,7 +311,7 @@ def _text_under(body: list[ast.stmt], name: str) -> str | None:
     return None
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
     """What a name of the face is."""
     found = getattr(protocols, name)
     module = importlib.import_module(protocols.MODULES[name])

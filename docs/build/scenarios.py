@@ -111,11 +111,11 @@ class _Pages:
         if choices:
             chosen_by = "kind" if all("kind" in table["properties"] for table in choices.values()) else "name"
             described = [(f'`"{tag}"`', _line(table["description"])) for tag, table in choices.items()]
-            yield _table([f"`{chosen_by}`", "meaning"], described)
+            yield markdown_table([f"`{chosen_by}`", "meaning"], described)
             yield from self._keys_of_kinds(choices, chosen_by)
         for table in tables(schema, self.definitions):
             yield f"{table['description']}\n"
-            yield _table(["key", "value", "default", "meaning"], self._rows(table))
+            yield markdown_table(["key", "value", "default", "meaning"], self._rows(table))
 
     def _keys_of_kinds(self, choices: Mapping[str, Schema], chosen_by: str) -> Iterator[str]:
         """One table of the keys of all kinds, with the kinds that have each."""
@@ -126,7 +126,7 @@ class _Pages:
         if having:
             heads = ["key", f"of {chosen_by}", "value", "default", "meaning"]
             entries = [(row[0], _some(tags, list(choices)), *row[1:]) for row, tags in having.items()]
-            yield _table(heads, entries)
+            yield markdown_table(heads, entries)
 
     def _rows(self, table: Schema, leave_out: str = "") -> list[_Row]:
         required = table.get("required", ())
@@ -155,7 +155,7 @@ class _Pages:
             "settings stand beside it, and so do those that all methods have:\n"
         )
         everybody = [self._row(name, known[0]["properties"][name], False) for name in sorted(common)]
-        yield _table(["key", "value", "default", "meaning"], everybody)
+        yield markdown_table(["key", "value", "default", "meaning"], everybody)
         rows = {
             option["title"]: [row for row in self._rows(option) if row[0].strip("`") not in {"name", *common}]
             for option in known
@@ -165,7 +165,7 @@ class _Pages:
         )
         yield "## Settings that several methods have\n"
         yield "Their defaults stand at each method.\n"
-        yield _table(["key", "value", "meaning"], sorted(shared))
+        yield markdown_table(["key", "value", "meaning"], sorted(shared))
         for option in known:
             yield f"## `{option['title']}`\n"
             if option.get("description"):
@@ -178,7 +178,7 @@ class _Pages:
                 )
                 yield f"[Shared](#settings-that-several-methods-have): {listed}.\n"
             if mine:
-                yield _table(["key", "value", "default", "meaning"], mine)
+                yield markdown_table(["key", "value", "default", "meaning"], mine)
 
 
 def _most_common(settings: Iterable[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
@@ -198,7 +198,7 @@ def _some(tags: list[str], every: list[str]) -> str:
     return f"all but {', '.join(others)}" if others else "all"
 
 
-def _table(heads: list[str], rows: Iterable[Iterable[str]]) -> str:
+def markdown_table(heads: list[str], rows: Iterable[Iterable[str]]) -> str:
     escaped = [[cell.replace("|", chr(92) + "|") for cell in row] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *escaped]) + "\n"
 

@@ -1,6 +1,7 @@
 """What a run warns of: errors that a method catches, whatever they are, and says nothing of.
 
-Only a method whose source has such a handler is traced, and nothing else: others run as fast as ever.
+Only a run of code whose source has such a handler is traced, as this takes as long as the run itself; and only
+until that code has been called some thousand times: what fails each time has failed by then.
 """
 
 import ast
@@ -15,6 +16,7 @@ from actors.message import PeerUnavailable, RemoteError, describe
 from actors.source_location import written
 from sim.plugins.source_files import syntax_of
 
+_CALLS_MAX = 5_000  # of functions of these files; a coroutine is called anew each time it goes on
 _ALL = ("Exception", "BaseException")
 _TELLING = ("print", "log", "logger", "logging", "traceback", "warnings")
 _EXPECTED = (PeerUnavailable, RemoteError, StopIteration, StopAsyncIteration)
@@ -67,6 +69,7 @@ class _Counts:
     def __init__(self, handlers: Mapping[str, frozenset[int]]) -> None:
         self._handlers = handlers
         self._count = 0
+        self._calls_left = _CALLS_MAX
         self._clients: dict[str, None] = {}
         self._first = ""
         # The error that passes through the frame that runs. Not kept longer: its frames hold models.
@@ -74,7 +77,13 @@ class _Counts:
 
     def called(self, frame: FrameType, event: str, argument: Any) -> Any:
         """Trace a frame of these files, as `sys.settrace` wants it."""
-        return self._inside if frame.f_code.co_filename in self._handlers else None
+        if frame.f_code.co_filename not in self._handlers:
+            return None
+        self._calls_left -= 1
+        if self._calls_left < 0:
+            sys.settrace(None)
+            return None
+        return self._inside
 
     def _inside(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "exception":
@@ -112,4 +121,5 @@ class _Counts:
         first, *others = self._clients
         who = first if not others else f"{first} and {len(others):,} other{'s' if len(others) > 1 else ''}"
         errors = "an error was" if self._count == 1 else f"{self._count:,} errors were"
-        return [f"{errors} caught and not told in the code of {who}; the first: {self._first}"]
+        watched = f" in its first {_CALLS_MAX:,} calls" if self._calls_left < 0 else ""
+        return [f"{errors} caught and not told in the code of {who}{watched}; the first: {self._first}"]

@@ -39,14 +39,14 @@ def list_protocols() -> dict[str, str]:
     Reads the files without importing them, since importing torch takes seconds.
     """
     found = {}
-    for stem, file in sorted(_files().items()):
+    for stem, file in sorted(method_files().items()):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         if any(_is_named_after(name, stem) for name in _classes(tree)):
             found[stem.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found
 
 
-def _files() -> dict[str, Path]:
+def method_files() -> dict[str, Path]:
     """Modules that may hold a method: the folders of protocols, and the files in its rooms.
 
     By the last part of their names.
@@ -112,7 +112,7 @@ def _known(name: str) -> "type[Client]":
             )
         )
     stem = name.replace("-", "_")
-    parts = _files()[stem].relative_to(_FOLDER.parent).with_suffix("").parts
+    parts = method_files()[stem].relative_to(_FOLDER.parent).with_suffix("").parts
     module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
     return next(
         value for key, value in vars(module).items() if _is_named_after(key, stem) and _is_protocol(value)

@@ -1,0 +1,54 @@
+"""The page of the site that has all that `coterie` exports, as Sphinx reads it from the sources."""
+
+from inspect import isclass, isfunction
+
+import coterie
+import protocols
+from docs.build.api import groups, text_of
+
+HEAD = """\
+# Python reference
+
+All that `coterie` exports, with signatures and sources. [From Python](/how-to/python.md) shows how runs,
+sweeps and comparisons go together, and [writing a method](/methods.md) what the rest is for.
+[The verbs](/api.md) are the short form of this page.
+
+```{eval-rst}
+.. highlight:: python
+```
+"""
+
+
+def reference_page() -> str:
+    front = [name for name in coterie.__all__ if name not in protocols.__all__]
+    classes: dict[type, list[str]] = {}
+    for _, _, owner, names in groups():
+        classes.setdefault(owner, []).extend(names.split())
+    described = {owner.__name__ for owner in classes}
+    rest = [name for name in protocols.__all__ if name not in described]
+    parts = [HEAD, "## Runs, sweeps, comparisons\n", *[_documented(name) for name in front]]
+    parts += ["## What methods are written with\n"]
+    parts += [_class(owner, names) for owner, names in classes.items()]
+    parts += ["## Types, messages, functions\n", *[_documented(name) for name in rest]]
+    return "\n".join(parts)
+
+
+def _documented(name: str) -> str:
+    found = getattr(coterie, name)
+    if isclass(found):
+        # Sphinx leads back from a module's source by the name there, where that module has another one.
+        anchor = f'<span id="{found.__module__}.{name}"></span>\n\n'
+        return anchor + _block(f".. autoclass:: coterie.{name}", "   :members:")
+    if isfunction(found):
+        return _block(f".. autofunction:: coterie.{name}")
+    return _block(f".. py:data:: coterie.{name}", "", f"   {text_of(name)}")
+
+
+def _class(owner: type, names: list[str]) -> str:
+    module = "coterie" if owner.__name__ in protocols.__all__ else owner.__module__
+    block = _block(f".. autoclass:: {module}.{owner.__name__}", f"   :members: {', '.join(names)}")
+    return f"### {owner.__name__}\n\n{block}"
+
+
+def _block(*lines: str) -> str:
+    return "\n".join(["```{eval-rst}", *lines, "```", ""])

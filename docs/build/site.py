@@ -1,0 +1,95 @@
+"""What Sphinx makes the site of: `python -m docs.build.site build/docs` writes it into a folder.
+
+The pages of docs/ as they are, but for their links, which lead to pages of the site: a file of the repository
+that is no page has one that shows it.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from docs.build.method_pages import method_pages
+from docs.build.reference_page import reference_page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SHOWN = (
+    "scenarios/**/*.toml",
+    "docs/examples/**/*.*[!c]",
+    "docs/notebooks/*.py",
+    "protocols/**/*.py",
+    "LICENSE",
+)
+"""Files that have a page."""
+ASSETS = ("*.png", "*.svg", "*.csv", "*.ipynb")
+"""Files of docs/ that the site has as they are."""
+LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
+METHOD_ROW = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
+LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
+TOCTREE = "\n:::{{toctree}}\n:hidden:\n:glob:\n\n{}\n:::\n"
+
+
+def pages() -> dict[str, str]:
+    """All pages by their names in the site. A link within the site begins with "/"."""
+    made = {f"protocols/{name}.md": text for name, text in method_pages().items()}
+    made |= {"reference.md": reference_page(), **dict(_shown())}
+    for path in [*sorted(DOCS.rglob("*.md")), ROOT / "CHANGELOG.md", ROOT / "README.md"]:
+        name = path.relative_to(DOCS if path.is_relative_to(DOCS) else ROOT).as_posix()
+        text = LINK.sub(lambda link, here=path.parent: place(link[1], here), path.read_text(encoding="utf-8"))
+        made[name] = text + (TOCTREE.format("*") if name.endswith("/README.md") else "")
+    table, rest = re.split(r"(?=\n## )", made["protocols.md"], maxsplit=1)
+    table = METHOD_ROW.sub(r"| [`\1`](/protocols/\1.md) |", table)
+    made["protocols.md"] = table + rest + TOCTREE.format("protocols/*")
+    return made
+
+
+def place(link: str, folder: Path) -> str:
+    """Where the site has the file, or the folder, to which a page of this folder of the repository leads."""
+    if ":" in link:
+        return link
+    path = os.path.relpath(folder / link, ROOT)
+    if path == "README.md":
+        return "/index.md"
+    if path.endswith((".md", ".ipynb", ".png", ".svg")) or path.startswith(
+        ("docs/studies/", "docs/weather/")
+    ):
+        return f"/{path.removeprefix('docs/')}"
+    return f"/files/{path}.md"
+
+
+def _shown() -> Iterator[tuple[str, str]]:
+    """Pages that show a file, and those that list a folder of such."""
+    head = "---\norphan: true\nnosearch: true\n---\n\n# {}\n\n"
+    files = sorted(
+        {path for pattern in SHOWN for path in ROOT.glob(pattern) if "__pycache__" not in path.parts}
+    )
+    for path in [path for path in files if path.is_file()]:
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8").rstrip()
+        language = LANGUAGES.get(path.suffix, "text")
+        yield f"files/{name}.md", f"{head.format(name)}````{language}\n{text}\n````\n"
+    for folder in sorted({folder for path in files for folder in path.parents if folder != ROOT}):
+        if folder.is_relative_to(ROOT):
+            name = folder.relative_to(ROOT).as_posix()
+            inside = [path.relative_to(folder) for path in files if folder in path.parents]
+            lines = [f"- [{path}](/files/{name}/{path}.md)\n" for path in inside]
+            yield f"files/{name}.md", head.format(name) + "".join(lines)
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    shutil.rmtree(out, ignore_errors=True)
+    for name, text in pages().items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for path in [path for pattern in ASSETS for path in DOCS.rglob(pattern)]:
+        copy = out / path.relative_to(DOCS)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+
+
+if __name__ == "__main__":
+    main()

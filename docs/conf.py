@@ -1,0 +1,30 @@
+"""Sphinx's settings. `make docs` gives it the pages that docs/build/site.py writes."""
+
+from importlib.metadata import version as version_of
+
+project = "coterie"
+version = release = version_of("coterie")
+html_title = f"coterie {version}"
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["README.md"]  # the landing page includes parts of it
+html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = html_show_copyright = html_copy_source = False
+highlight_language = "bash"  # of blocks that say none: commands
+default_role = "code"  # docstrings are Markdown
+smartquotes = False  # what is quoted is often a value
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4  # named as GitHub names them
+nb_execution_mode = "off"  # notebooks hold what their cells give
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
