@@ -1,6 +1,6 @@
 """What a run warns of: errors that a method catches, whatever they are, and says nothing of.
 
-Only a run of code whose source has such a handler is traced, as this takes as long as the run itself; and only
+Only a run of code whose source has such a handler is traced, which takes as long as the run itself; and only
 until that code has been called some thousand times: what fails each time has failed by then.
 """
 
