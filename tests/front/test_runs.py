@@ -241,6 +241,20 @@ class Forgets(Client):
         await self.train()
 
 
+class LearnsAnother(Client):
+    """Keeps what it learns in a model beside `params`, as FedEM does."""
+
+    def begin(self) -> None:
+        self.another = self.params
+
+    async def step(self) -> None:
+        update = await self.train(start=self.another)
+        self.another = self.another + update
+
+    def evaluated(self) -> dict[str, Any]:
+        return {"another": self.another}
+
+
 class Sleeps(Client):
     """Does nothing."""
 
@@ -248,7 +262,9 @@ class Sleeps(Client):
         await self.sleep(1.0)
 
 
-@pytest.mark.parametrize(("method", "told"), [(Forgets, True), (Halves, False), (Sleeps, False)])
+@pytest.mark.parametrize(
+    ("method", "told"), [(Forgets, True), (Halves, False), (LearnsAnother, False), (Sleeps, False)]
+)
 def test_a_run_in_which_nobody_learned_says_so(
     here: Path, capsys: pytest.CaptureFixture[str], method: type[Client], told: bool
 ) -> None:

@@ -89,7 +89,8 @@ class Observer:
         self._evaluations = 0
         self._first_checksums: dict[str, int] = {}
         self.models_changed: bool | None = None
-        """Whether any client's model was another one at a later evaluation; None if none was seen twice."""
+        """Whether any client's model was another one at a later evaluation; None without such an evaluation,
+        and of a method that is judged by other models, which says itself which (`evaluated`)."""
 
     def of_actor(self, actor: str) -> Callable[[str, float], None]:
         """The function that an actor reports to, by name and value: `iterations` a count, all else averaged.
@@ -197,11 +198,11 @@ class Observer:
             if not again:
                 for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
                     self._trace.checksum(now, client.name, value)
-                    if client.name in self._first_checksums:
+                    if client.name not in self._first_checksums:
+                        self._first_checksums[client.name] = value
+                    elif not defines(clients, "evaluated"):
                         changed = value != self._first_checksums[client.name]
                         self.models_changed = bool(self.models_changed) or changed
-                    else:
-                        self._first_checksums[client.name] = value
             places = [place for place, client in enumerate(clients) if client.index in chosen]
             if len(places) < len(clients):
                 self.divergence.look(now, [client.name for client in clients], finite, {}, finite)
