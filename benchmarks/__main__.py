@@ -17,6 +17,7 @@ from benchmarks import (
     utilisation,
     walks,
     whole_run,
+    wire,
 )
 from benchmarks.measuring import FULL, QUICK, machine
 
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "profile": profiling.measure,
     "membership": membership.measure,
     "walks": walks.measure,
+    "wire": wire.measure,
 }
 
 ON_CUDA = ("engine", "utilisation")
