@@ -38,7 +38,7 @@ class MaplSettings(ProtocolSettings):
     graph_learning: bool = True
     """Learn the weights (CGL); without, they stay equal."""
     warm_up: CountOrZero = 100
-    """Iterations of a client before its head is shared and its weights are learned (T_thr)."""
+    """Iteration of a client, from 1, from which on its head is shared and its weights are learned (T_thr)."""
     graph_steps: Count = 1
     """Steps each time the weights are learned (E_g)."""
     graph_learning_rate: PositiveWeight = 0.1
