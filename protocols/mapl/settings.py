@@ -66,7 +66,7 @@ class MaplSettings(ProtocolSettings):
     """Weights are learned when so large a share of the neighbours has sent a new head; in rounds nearly
     always all have."""
     half_life: PositiveDuration | None = None
-    """Asynchronous: what a neighbour sent counts half as much after this time; by default its age does not
+    """What a neighbour sent counts half as much after this time, in rounds, too; by default its age does not
     matter."""
     neighbours_at_start: Count | None = None
     """Begin with so many random neighbours instead of all peers."""
