@@ -6,9 +6,9 @@ Client i learns its model x_i, and with each peer j a common weight w_ij: whethe
         w_ij <- Proj_[0,1](w_ij + gamma <g_i(z), g_j(z)>)                                              (eq. 4)
     x_i <- x_i - eta (g_i(x_i) + rho sum_k w_ik (x_i - x_k))                                     (algorithm 1)
 
-from w_ij = 1 and equal x_i; g are stochastic gradients on fresh batches. `domain = "simplex"` projects each
-client's row of weights on the simplex instead (remark 1, for language models): it starts at 1/(n-1) and is
-not symmetric.
+from w_ij = 1 and equal x_i, if `model.initialisation` does not say otherwise; g are stochastic gradients on
+fresh batches. `domain = "simplex"` projects each client's row of weights on the simplex instead (remark 1,
+for language models), after the step of each pair: it starts at 1/(n-1) and is not symmetric.
 
 Synchronous: rounds in which a client waits for the models of its neighbours and for the gradients of its
 sampled peers; both ends of a pair draw the same coin from the seed that all clients share.

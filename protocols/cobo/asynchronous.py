@@ -160,7 +160,7 @@ class CoBoAsynchronous(Client):
                 self.peer_time.refund()
                 return
             gradient = await self.gradient((sent + answer.params) / 2)
-            step = self.pairs.change(gradient, answer.gradient)
+            step = self.pairs.increment(gradient, answer.gradient)
             for _ in range(max(1, pair.owed + answer.owed)):
                 self.pairs.ascend(peer, step)
                 pair.ledger.note(step)

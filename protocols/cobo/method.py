@@ -36,8 +36,9 @@ class CoBo(Client):
             ours[peer] = RoundGradient(gradient, self.pairs.updates(peer), self.pairs.weight(peer))
             self.rounds.tell(peer, ours[peer])
         for peer, theirs in (await self.rounds.replies(RoundGradient, ours)).items():
+            # After a round whose reply was lost here, the peer has made an update that this client has not.
             self.pairs.catch_up(peer, theirs.weight, theirs.updates)
-            self.pairs.ascend(peer, self.pairs.change(ours[peer].gradient, theirs.gradient))  # eq. 4
+            self.pairs.ascend(peer, self.pairs.increment(ours[peer].gradient, theirs.gradient))  # eq. 4
         # Line 4, with the new weights.
         rho = self.settings.rho
         proximal = [(rho * self.pairs.weight(peer), model.params) for peer, model in models.items()]

@@ -49,7 +49,7 @@ class PairWeights(Component):
         names = self.client.peers if self.simplex else self._pairs
         return {peer: self._pairs[peer].weight for peer in names if peer in self._pairs}
 
-    def change(self, ours: Vector, theirs: Vector) -> Scalar:
+    def increment(self, ours: Vector, theirs: Vector) -> Scalar:
         """gamma <g_i(z), g_k(z)>: how far a weight moves by the two gradients at the midpoint z (eq. 4)."""
         return cast(CoBoSettings, self.client.settings).gamma * self.client.dot(ours, theirs)
 

@@ -16,7 +16,7 @@ neighbour that stays silent for `patience`, however often it is reminded, is lef
 the client itself; a lost model is sent again, and mixed in the round that it belongs to. The
 asynchronous exchange adds (x_j - x_i)/2 of the models at the time of sending to both sides, so that it needs
 no lock and no bipartite topology and still keeps the mean. A lost request or answer is asked for again, and
-granted once; if all four answers are lost, only the peer has moved.
+granted once; if the answers to all of a client's four attempts are lost, only the peer has moved.
 When two ask each other at the same time, only the request of the first one by name is granted: both exchanges
 together would just swap the models.
 """

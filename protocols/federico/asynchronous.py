@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.federico.collaborators import Collaborators
-from protocols.federico.local_work import evaluated_models, loss_of, steps_of, train_by_weight, train_first
+from protocols.federico.local_work import evaluated_models, loss_of, steps_of, train_by_weight, trained_alone
 from protocols.federico.messages import ModelRequest, RequestedModel, WeightedUpdate
 from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
@@ -50,7 +50,7 @@ class FedericoAsynchronous(Client):
 
     async def step(self) -> None:
         """Evaluate and train the models that have come, and return each update to its model's owner."""
-        if await train_first(self, self.settings):
+        if await trained_alone(self, self.settings):
             self.earn_time()
             return
         self.choose_models()

@@ -34,8 +34,8 @@ class Collaborators(Component):
         if peer in self.table.records:
             self.table.admit(peer)
 
-    def known(self, names: Iterable[str]) -> list[str]:
-        """`names`, with an entry in the table for each."""
+    def admitted(self, names: Iterable[str]) -> list[str]:
+        """`names`; those that are new to the table are admitted to it."""
         found = list(names)
         for name in found:
             if name not in self.table.records:
@@ -44,7 +44,7 @@ class Collaborators(Component):
 
     def posterior(self) -> dict[str, float]:
         """w of this client and of all whom it believes to be up."""
-        return self.table.weights(self.known(self.candidates), self.settings.temperature)
+        return self.table.weights(self.admitted(self.candidates), self.settings.temperature)
 
     def weights(self) -> dict[str, float]:
         """w of the peers that are not negligible; 0 for the others."""
@@ -53,7 +53,7 @@ class Collaborators(Component):
 
     def choose(self, among: Iterable[str], count: int) -> list[str]:
         """So many different ones, epsilon-greedily (algorithm 1, line 7)."""
-        ranked = self.table.ranked(self.known(among), self.client.rng)
+        ranked = self.table.ranked(self.admitted(among), self.client.rng)
         return epsilon_greedy(ranked, count, self.settings.epsilon, self.client.rng)
 
     def worth_training(self, models: Mapping[str, Vector]) -> dict[str, float]:
@@ -77,5 +77,5 @@ class Collaborators(Component):
         return pairs if sum([share for share, _ in pairs]) > 0 else [(1.0, self.client.params)]
 
     def note(self, losses: Mapping[str, float]) -> None:
-        """Models were evaluated in this iteration, with these losses (lines 13 to 16)."""
+        """Update all weights: models were evaluated in this iteration, with these losses (lines 11 to 16)."""
         self.table.note({name: loss for name, loss in losses.items() if name in self.table.records})

@@ -31,8 +31,8 @@ async def train_by_weight(
     return share * await client.train(steps_of(client, settings), start=model, fresh_optimizer=True)
 
 
-async def train_first(client: Client, settings: FedericoSettings) -> bool:
-    """In the first `alone_first` iterations: train the own model and no other. False in later ones."""
+async def trained_alone(client: Client, settings: FedericoSettings) -> bool:
+    """Whether this is one of the first `alone_first` iterations; if so, the own model alone was trained."""
     if client.iterations >= settings.alone_first:
         return False
     update = await train_by_weight(client, settings, client.name, client.params, 1.0)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from protocols.federico.asynchronous import FedericoAsynchronous
 from protocols.federico.collaborators import Collaborators
-from protocols.federico.local_work import evaluated_models, loss_of, train_by_weight, train_first
+from protocols.federico.local_work import evaluated_models, loss_of, train_by_weight, trained_alone
 from protocols.federico.messages import RoundUpdate
 from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
@@ -34,18 +34,21 @@ class FedeRiCo(Client):
         self.collaborators = Collaborators(self, self.settings)
 
     async def step(self) -> None:
-        if await train_first(self, self.settings):
+        if await trained_alone(self, self.settings):
             return
         self.rounds.announce()
         received = await self.rounds.gather()
         partners = {peer: model.params for peer, model in received.items() if self.rounds.is_mutual(peer)}
-        models = self.chosen(partners)  # of those that have come, where algorithm 1 asks for those chosen
+        # Lines 7 to 9 the other way round: the models of all have come, and now some are chosen.
+        models = self.chosen(partners)
+        # E-step (lines 11 to 16).
         self.collaborators.note({name: await loss_of(self, m, self.settings) for name, m in models.items()})
         self.collaborators.hold(models)  # for predictions
+        # M-step (lines 18 to 25): w_ib times the update of each of these models, for its owner to add.
         shares = self.collaborators.worth_training(models)
         for peer in partners:
             if peer not in shares:
-                self.rounds.tell(peer, RoundUpdate(None))  # it waits for an answer, if only for this one
+                self.rounds.tell(peer, RoundUpdate(None))  # so that it does not wait for an update
         for name, share in shares.items():
             update = await train_by_weight(self, self.settings, name, models[name], share)
             if name == self.name:

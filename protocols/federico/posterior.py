@@ -41,7 +41,8 @@ def negative_softmax(losses: ArrayLike, temperature: float = 1.0) -> NDArray[np.
 class Record:
     """A candidate's losses: the last one, and the tracked loss L as it was after `round`.
 
-    tried: whether it was evaluated since it came; also true of one that was there from the start.
+    tried: whether it was evaluated since it came; if not it is chosen before all others. True of those that
+    were there at the start: all of them are as new, and their L = 0 ranks them first until they are tried.
     """
 
     last: float = 0.0

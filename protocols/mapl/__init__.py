@@ -7,11 +7,11 @@ backbone of its own, and like all others a projection, a head phi_i and prototyp
     CGL:  w_i <- Proj_simplex(w_i - eta grad l_g(w_i; heads))       (eq. 6-9, protocols.mapl.graph_learning)
     xi_i <- w_ii xi_i + sum_j w_ij xi_j                             (algorithm 3, line 8)
 
-Synchronous: algorithm 3 in rounds of a pass over the own data, with a barrier among neighbours. Heads travel
-and CGL runs from round `warm_up` (T_thr) on.
+Synchronous: algorithm 3 in rounds of E epochs, with a barrier among neighbours. Heads travel and CGL runs
+from round `warm_up` (T_thr) on; the first round is 1, as in algorithm 3.
 
-Asynchronous: nobody waits. A client shares what it has after each of its passes, mixes with the latest that
-it holds of each neighbour, and runs CGL when enough new heads have come, once its own warm-up is over.
+Asynchronous: nobody waits. A client shares what it has after each PML, mixes with the latest that it holds of
+each neighbour, and runs CGL when enough new heads have come, once its own warm-up is over.
 
 Beyond the paper, which leaves dynamic neighbourhoods open: whoever is gone loses its weight; a newcomer asks
 those it knows of for what they have, and is a candidate for their weight once it sends a head; and a client

@@ -10,7 +10,7 @@ class Knowledge:
     """The parameters that a client shares: never its data, nor (without MAPL+) its backbone.
 
     prototypes [K * d_p]; head [K * (d_z + 1)], None before the end of the warm-up; backbone: MAPL+ only. They
-    are the sender's after its pass number `round` over its `samples`, at `time` (s).
+    are the sender's after its local training number `round` (from 1) on its `samples`, at `time` (s).
     """
 
     prototypes: Vector

@@ -46,7 +46,7 @@ class MaplClient(Client):
         )
 
     def begin(self) -> None:
-        self.passes = 0
+        self.trainings = 0  # PMLs done, of E epochs each: the present one counts once it is done
         self.neighbours = Neighbours(self, self.settings)
 
     async def on_start(self) -> None:
@@ -62,21 +62,21 @@ class MaplClient(Client):
             fresh_optimizer=self.settings.fresh_optimizer,
         )
         self.params = self.params + update
-        self.passes += 1
+        self.trainings += 1
 
     @property
     def warm(self) -> bool:
         """Whether the warm-up is over, after which heads are compared."""
-        return self.settings.graph_learning and self.passes >= self.settings.warm_up
+        return self.settings.graph_learning and self.trainings >= self.settings.warm_up
 
     def knowledge(self, kind: type[K]) -> K:
         """This client's present parameters, to be shared."""
         parts = {name: self.part(self.params, name) for name in self.mixed}
         head = self.part(self.params, "head") if self.warm else None
-        return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.passes, self.now)
+        return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.trainings, self.now)
 
     def heard(self, message: object, sender: str) -> bool:
-        """Take peers' knowledge at once when it arrives, even while this client trains."""
+        """Take peers' knowledge at once when it arrives, even while this client trains; True if done with."""
         done = super().heard(message, sender)
         match message:
             case Knowledge():
@@ -135,7 +135,10 @@ class MaplClient(Client):
         return max(1, math.ceil(self.settings.new_heads * len(neighbours.shares)))
 
     def mix(self) -> None:
-        """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour, and xi_i for one without."""
+        """xi_i <- w_ii xi_i + sum_j w_ij xi_j, with the latest that is known of each neighbour j.
+
+        xi_i stands for that of a neighbour of which nothing is known, and for what age takes from a weight.
+        """
         neighbours = self.neighbours
         weighted: list[tuple[float, Knowledge]] = []
         for peer, share in neighbours.shares.items():
@@ -180,9 +183,13 @@ class MAPL(MaplClient):
 
     def begin(self) -> None:
         super().begin()
-        near, patience_s, told = self.neighbours, self.settings.patience, self.round_knowledge
         self.rounds = Rounds(
-            self, patience_s, announced=told, neighbours=near.names, missed=near.give_up, refuses=near.refuses
+            self,
+            self.settings.patience,
+            announced=self.round_knowledge,
+            neighbours=self.neighbours.names,
+            missed=self.neighbours.give_up,
+            refuses=self.neighbours.refuses,
         )
 
     async def step(self) -> None:

@@ -38,7 +38,7 @@ class MaplSettings(ProtocolSettings):
     graph_learning: bool = True
     """Learn the weights (CGL); without, they stay equal."""
     warm_up: CountOrZero = 100
-    """Iterations of a client before its head is shared and its weights are learned (T_thr)."""
+    """Iteration of a client, from 1, from which on its head is shared and its weights are learned (T_thr)."""
     graph_steps: Count = 1
     """Steps each time the weights are learned (E_g)."""
     graph_learning_rate: PositiveWeight = 0.1
@@ -66,7 +66,7 @@ class MaplSettings(ProtocolSettings):
     """Weights are learned when so large a share of the neighbours has sent a new head; in rounds nearly
     always all have."""
     half_life: PositiveDuration | None = None
-    """Asynchronous: what a neighbour sent counts half as much after this time; by default its age does not
+    """What a neighbour sent counts half as much after this time, in rounds, too; by default its age does not
     matter."""
     neighbours_at_start: Count | None = None
     """Begin with so many random neighbours instead of all peers."""

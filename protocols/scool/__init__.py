@@ -7,7 +7,8 @@ probability that i should learn from j's data, too. EM alternates between
     M:  theta_i <- theta_i - eta (grad L(D_i; theta_i) + sum_j w_ij grad L(D_j; theta_i) + lambda theta_i)
 
 (eqs. 8 and 10); lambda is the scenario's `training.weight_decay`. Priors of the graph (`prior`):
-- "dirac": given weights (Metropolis-Hastings). With lambda = 1/eta this is D-PSGD (eq. 16), same parameters.
+- "dirac": given weights, always Metropolis-Hastings'. This is D-PSGD with these (eq. 16), same parameters;
+  the lambda = 1/eta by which eq. 14 becomes eq. 16 is not that of M.
 - "sbm": a stochastic block model, w by a sigmoid (eqs. 18 to 24; `block_model`).
 - "attention": a learned similarity of the models' updates, w by a softmax (eqs. 25 to 31; `attention`).
 - "mmsbm": blocks with mixed memberships (eqs. 71 to 81; `mixed_membership`).
@@ -35,6 +36,10 @@ that is slower than its peers keeps its device for itself (`protocols.shared.pac
 nothing new is asked more and more rarely. Who is gone has no weight, and is met anew when it is back.
 
 Differences to the paper:
+- **What is judged.** With the first-order cross gradients of eq. 33, E judges the model after the local steps
+  of M, as the authors' code does; then the peers' updates are added to it. These contain the weight decay of
+  their own models, so that lambda counts for each of them, too. With exact ones E comes first, as in
+  algorithm 1.
 - **What a likelihood is compared with.** In eq. 3 an edge that is not there counts 1, and log P(D_j |
   theta_i) is below 0 for any model. So no edge at all is the most likely graph: with B learned by eqs. 18
   and 24, B and all weights go to 0 (a test shows it), and the authors' code leaves B as it begins. Here j's

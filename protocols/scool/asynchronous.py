@@ -30,8 +30,8 @@ class SCooLAsynchronous(Client):
 
     async def step(self) -> None:
         """Train, make use of what has come meanwhile, and ask again."""
-        theta = await self.descent.train_and_publish(0)
-        await self.posterior.infer(theta)  # E
+        judged = await self.descent.model_to_judge(0)
+        await self.posterior.infer(judged)  # E
         await self.descent.m_step(oldest=None)  # M
         self.evaluations.earn_time()
         for peer in self.evaluations.asked_now():

@@ -25,8 +25,11 @@ class Descent(Component, ABC):
         self.posterior: Posterior = evaluations.posterior
 
     @abstractmethod
-    async def train_and_publish(self, number: int) -> Vector:
-        """The model that the peers judge in round `number`; what is published is what they are answered."""
+    async def model_to_judge(self, number: int) -> Vector:
+        """The model that the peers judge in round `number`, trained first where the peers' updates are used.
+
+        In rounds, what peers are answered in this one has been published when it returns.
+        """
 
     @abstractmethod
     async def m_step(self, oldest: int | None) -> None:
@@ -49,7 +52,7 @@ class PeersUpdates(Descent):
     A client trains first, and shows its peers what it has come to.
     """
 
-    async def train_and_publish(self, number: int) -> Vector:
+    async def model_to_judge(self, number: int) -> Vector:
         client, evaluations = self.client, self.evaluations
         self.update = await client.train(steps_of(client, self.settings))
         evaluations.progress_made = evaluations.progress_made + self.update
@@ -74,7 +77,7 @@ class PeersUpdates(Descent):
 class JudgedFirst(Descent):
     """Base of those for which the peers' answers come before the local steps."""
 
-    async def train_and_publish(self, number: int) -> Vector:
+    async def model_to_judge(self, number: int) -> Vector:
         if self.posterior.waits:
             self.evaluations.publish(self.client.iterations, number)
         return self.client.params
@@ -121,7 +124,7 @@ class ExactGradients(JudgedFirst):
             if (known := posterior.known[peer]).gradient is not None
         ]
         own, factor = self._scales([weight for weight, _ in gradients])
-        own = max(own, 1e-6)
+        own = max(own, 1e-6)  # the attention of a client to itself may be 0, and divides here
         proximal = []
         if gradients:
             # A pull c (x - (start - G/c)) is G + c (x - start), with a small c. In training the own gradient

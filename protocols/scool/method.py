@@ -38,16 +38,16 @@ class SCooL(Client):
         self.descent = descent_of(self, self.settings, self.evaluations)
 
     async def run(self) -> None:
-        # Of the round before: who asks in this one waits for what is trained in it.
+        # As of the round before, so that who asks in this one is answered once this client has trained in it.
         self.evaluations.publish(self.iterations, self.rounds.number - 1)
         await super().run()
 
     async def step(self) -> None:
-        # Of M's local steps those of eq. 33 come first: the peers answer with what theirs were.
-        theta = await self.descent.train_and_publish(self.rounds.number)
-        await self.ask_all(theta)  # for l_ij, and what the peers believe
-        await self.posterior.infer(theta)  # E: w_i, and what the prior has besides; a step of attention's phi
-        await self.descent.m_step(oldest=self.rounds.number)  # M: theta_i
+        # With eq. 33 the local steps of M are done here, before E: the peers are answered with their update.
+        judged = await self.descent.model_to_judge(self.rounds.number)
+        await self.ask_all(judged)  # for l_ij, and what the peers believe
+        await self.posterior.infer(judged)  # E: w_i, and what the prior has besides; M: phi, with attention
+        await self.descent.m_step(oldest=self.rounds.number)  # M: theta_i, with what the peers have sent
         self.posterior.learn_and_gossip()  # M: B and alpha by push-sum; phi is averaged
         self.begin_next_round()
 
@@ -69,14 +69,15 @@ class SCooL(Client):
         for peer in names:
             if peer in found:
                 self.evaluations.note(peer, found[peer].message)  # type: ignore[arg-type]
-                self.posterior.known[peer].pause_left = 0  # even one that has finished still evaluates models
+                # No pauses in rounds: a peer with no news, as it has finished, still evaluates models.
+                self.posterior.known[peer].pause_left = 0
             elif self.is_peer(peer):
                 self.suspect(peer)
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
             case EvaluationRequest():
-                if sender in self.posterior.dropped:  # others send their beliefs with their answers
+                if sender in self.posterior.dropped:  # who is asked sends its beliefs with its answers
                     self.posterior.listen(sender, message.beliefs)
                 if message.round > self.rounds.number + 1:
                     self.rounds.number = message.round  # the others went on without this client

@@ -126,7 +126,7 @@ class PeerEvaluations(Component):
             if not (known.asking or known.pause_left):
                 ready.append(peer)
         limit = self.settings.consulted
-        if limit is None:  # each of as many asks this client in turn
+        if limit is None:  # on average as many ask this client
             limit = max(ASKED_LEAST, int(ASKED_SHARE * steps_of(self.client, self.settings) / self.cost))
         if not self.posterior.fixed and len(ready) > limit:
             mixed = [ready[k] for k in self.client.rng.permutation(len(ready)).tolist()]

@@ -135,7 +135,7 @@ class Posterior(Component):
         A peer that was asked for `keep_after` iterations without evaluating this client's model has none.
         """
         share, after, iterations = self.settings.keep, self.settings.keep_after, self.client.iterations
-        asked = iterations + 1 if self.waits else iterations  # times, if always all
+        asked = iterations + 1 if self.waits else iterations  # so often, where none was ever left out
         if share is None or asked < after:
             return
         for peer in self.targets():

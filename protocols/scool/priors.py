@@ -77,7 +77,7 @@ class Prior(ABC):
 
 
 class FixedPrior(Prior):
-    """Dirac: the weights are given by the topology."""
+    """Dirac: the weights are Metropolis-Hastings', by the degrees in the topology."""
 
     fixed = True
 
@@ -218,7 +218,10 @@ class MixedPrior(BlockPrior):
 
 
 class AttentionPrior(Prior):
-    """Attention: the encoder phi, trained on the own row, and the sketches of the peers' updates."""
+    """Attention: the encoder phi, and the sketches of the peers' updates.
+
+    `infer` trains the encoder as well, by a step on the own row (the M-step of eq. 31).
+    """
 
     judges_itself = True
 

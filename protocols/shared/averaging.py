@@ -11,7 +11,7 @@ from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.rounds import Rounds
 from protocols.framework.vectors import Vector, mix
 
-_ATTEMPTS = 4
+_ATTEMPTS = 4  # to exchange with one peer
 
 
 def neighbour_weights(client: Client, rounds: Rounds, models: Mapping[str, Any]) -> dict[str, float]:

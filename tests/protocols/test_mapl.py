@@ -342,7 +342,7 @@ def test_who_comes_back_finds_its_cluster_and_holds_up_nobody(mode: str, state: 
     ) as world:
         same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
         np.testing.assert_allclose(shares(world), same / 3, atol=1e-9)
-        rounds = [mapl(world, i).passes for i in range(6)]
+        rounds = [mapl(world, i).trainings for i in range(6)]
         # A round is 1.25 s; who waits for the one that crashed loses 5 s to it, once.
         assert min(rounds[:4]) >= (27 if mode == "synchronous" else 39)
 
