@@ -33,8 +33,9 @@ def unsound_methods(kind: type) -> Iterator[str]:
             if name in ours and (name in hooks or name[0] == "_" or isinstance(ours[name], property)):
                 yield from _unfit(cls, name, value, ours[name])
             elif _is_method(value) and (name in verbs or (name in declared and name not in ours)):
-                hides = "hides what coterie calls by this name: rename it"
-                yield f"{defined(value)}: {cls.__name__}.{name} {hides}"
+                if not getattr(_function(value), "__override__", False):
+                    hides = "hides what coterie calls by this name: rename it, or mark it by @override"
+                    yield f"{defined(value)}: {cls.__name__}.{name} {hides}"
             elif name not in ours and name not in declared and not name.startswith("_"):
                 yield from _unused(cls, name, value, kind)
 

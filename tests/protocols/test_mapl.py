@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from protocols.decentralized.mapl_plus import MaplPlus
 from protocols.framework.vectors import Vector
@@ -40,6 +41,7 @@ CODE = ("protocol.similarity=per-class", "protocol.degree_gradient=false", "prot
 class Idle(MaplClient):
     """Two clusters by construction: nobody learns anything, heads and prototypes stay what they are made."""
 
+    @override
     async def train(self, *args: object, **options: object) -> Vector:
         await self.sleep(1.0)
         return self.params - self.params
@@ -58,6 +60,7 @@ class Still(Idle, MAPL):
 class Slow(MaplClient):
     """As `Still`, but client 0 takes twenty times as long."""
 
+    @override
     async def train(self, *args: object, **options: object) -> Vector:
         await self.sleep(20.0 if self.name == "client-0" else 1.0)
         return self.params - self.params
@@ -70,6 +73,7 @@ class Straggler(Slow, MAPLAsynchronous):
 class Blind(StillAsynchronous):
     """Nobody is in its view, though they are there."""
 
+    @override
     def is_peer(self, name: str) -> bool:
         return False
 

@@ -85,7 +85,7 @@ REFUSED = {
     ),
     "a verb of clients": (
         with_client("    async def sleep(self, seconds):  # here\n        pass\n"),
-        "Own.sleep hides what coterie calls by this name: rename it",
+        "Own.sleep hides what coterie calls by this name: rename it, or mark it by @override",
     ),
     "a verb of clients, without its arguments": (
         with_client("    def train(self):  # here\n        pass\n"),
@@ -290,6 +290,11 @@ FINE = {
         "    async def on_massage(self, message, sender):\n        pass\n"
         "    async def on_message(self, message, sender):\n"
         "        await getattr(self, f'on_{message}')(message, sender)\n"
+    ),
+    "a verb, on purpose": (
+        "    from typing_extensions import override\n"
+        "    @override\n    async def train(self, *given, **named):\n"
+        "        return await super().train(*given, **named)\n"
     ),
     "a hook of the class that needs none": (
         "    @staticmethod\n    def objective(settings):\n        return None\n"
