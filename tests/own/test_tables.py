@@ -71,6 +71,11 @@ def test_numbers_categories_classes_and_clients(tmp_path: Path) -> None:
     assert data.owners.test is not None and data.owners.test.tolist() == [2, 1, 0]
 
 
+def test_a_column_may_have_any_name(tmp_path: Path) -> None:
+    data = table(tmp_path, PEOPLE.replace("ward", "row"), leave_out=["hospital"], test_file=None)
+    assert data.input_shape == (5,)
+
+
 def test_numbers_that_are_names_and_columns_that_are_left_out(tmp_path: Path) -> None:
     data = table(tmp_path, categorical=["ward"], leave_out=["age", "hospital", "city"])
     assert data.train_x.tolist() == np.eye(3)[[0, 1, 0, 2, 1, 0]].tolist()

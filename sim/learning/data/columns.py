@@ -34,14 +34,15 @@ _ORDINALS = {"st", "nd", "rd", "th"}
 
 @dataclass(frozen=True)
 class TablePart:
-    """A table and the file that it is from."""
+    """A table, the file that it is from, and the number of each of its rows there, int64."""
 
     file: InputFile
     frame: pl.DataFrame
+    rows: np.ndarray
 
     def row(self, mask: pl.Series) -> str:
-        """The first row of those in a mask, as people count: from 1, without the head."""
-        return f"row {self.frame['row'][_first(mask)]}"
+        """The first row of those in a mask, in words."""
+        return f"row {self.rows[_first(mask)]}"
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,7 @@ def load_table(section: TableData, folder: DataFolder) -> Dataset:
     train = tables["train"]
     if unknown := [name for name in section.categorical if name not in train.frame.columns]:
         raise train.file.refusal(f"has no column {shown(unknown[0])}, which data.categorical names")
-    names = section.features or [
-        name for name in train.frame.columns if name not in ("row", *section.no_features)
-    ]
+    names = section.features or [name for name in train.frame.columns if name not in section.no_features]
     if not names:
         raise train.file.refusal("has no column of features beside label and client; must have one")
     columns = [learned(train, name, section) for name in names]
@@ -99,7 +98,7 @@ def _described(columns: Sequence[Column]) -> str:
 
 
 def _table(section: TableData, folder: DataFolder, key: str, path: str) -> TablePart:
-    """The columns that are used, and the numbers of the rows; what is missing is null, where that may be."""
+    """The columns that are used; what is missing is null, where that may be. Rows count from 1."""
     file = folder.file(key, path)
     text = TextFormat(section.separator, section.comment, section.columns, section.strip)
     frame = read_table(file, text)
@@ -109,16 +108,17 @@ def _table(section: TableData, folder: DataFolder, key: str, path: str) -> Table
     if absent := [name for name in used if name not in frame.columns]:
         raise file.refusal(f"has no column {shown(absent[0])}, but {shown(frame.columns)}")
     is_missing = pl.col(pl.String).is_in(list(section.missing_values))
-    frame = frame.select(used).with_row_index("row", offset=1)
-    frame = frame.with_columns(
+    frame = frame.select(used).with_columns(
         pl.col(pl.Float64).fill_nan(None),
         pl.when(is_missing).then(None).otherwise(pl.col(pl.String)).name.keep(),
     )
+    rows = np.arange(1, len(frame) + 1)
     if section.missing == "drop":
-        frame = frame.drop_nulls()
+        whole = frame.select(pl.all_horizontal(pl.all().is_not_null())).to_series()
+        frame, rows = frame.filter(whole), rows[whole.to_numpy()]
         if not len(frame):
             raise file.refusal("has no row without a missing value; must have one at least")
-    part = TablePart(file, frame)
+    part = TablePart(file, frame, rows)
     for name in used if section.missing == "refuse" else needed:
         if (gaps := frame[name].is_null()).any():
             others = "" if name in needed else ', and data.missing = "fill" fills'
