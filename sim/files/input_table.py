@@ -63,15 +63,20 @@ def _csv(content: bytes, text: TextFormat) -> pa.Table:
 
 def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table:
     sizes = pq.read_metadata(pa.BufferReader(content))
-    if sizes.num_rows * sizes.num_columns * 8 > input_file.LIMIT_BYTES:  # equal values take next to no bytes
-        raise file.refusal(f"has {sizes.num_rows:,} rows of {sizes.num_columns} columns, which are too many")
+    require_bearable(file, sizes.num_rows, sizes.num_columns)
     table = pq.read_table(pa.BufferReader(content))
     names = wanted if wanted and {*wanted} <= {*table.column_names} else table.column_names
-    return pa.table({name: _plain(file, name, table[name]) for name in names})
+    return pa.table({name: plain(file, name, table[name]) for name in names})
 
 
-def _plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of texts or of numbers."""
+def require_bearable(file: InputFile, rows: int, columns: int) -> None:
+    """Refuse a table that takes next to no bytes in its file, of equal values, and too many in memory."""
+    if rows * columns * 8 > input_file.LIMIT_BYTES:
+        raise file.refusal(f"has {rows:,} rows of {columns} columns, which are too many")
+
+
+def plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of texts or of numbers; UserError for any other."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
         return column.cast(pa.string())

@@ -61,8 +61,8 @@ _FILES = (
     "network.class.*.latency.file",
 )
 """Files that lie beside the scenario, or in the current folder."""
-_SAMPLES = ("data.file", "data.test_file", "data.partition.path")
-"""Files that may also lie in the data folder."""
+_SAMPLES = ("data.file", "data.test_file", "data.source", "data.partition.path")
+"""Files and folders that may also lie in the data folder."""
 _Model = TypeVar("_Model", bound=Settings)
 
 

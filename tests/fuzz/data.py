@@ -5,9 +5,12 @@ import io
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+from PIL import Image
 
 _IMAGES = {"train": 800, "t10k": 100}
 _PER_CLASS = 6  # of CIFAR-100
@@ -130,6 +133,35 @@ def customers(rng: np.random.Generator, rows: int = 48) -> str:
         "bought": rng.choice(["yes", "no"], rows),
     }
     return pl.DataFrame(columns).write_csv()
+
+
+def arrow(table: pa.Table) -> bytes:
+    """The content of an Arrow file as datasets writes it: a stream."""
+    file = io.BytesIO()
+    with pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    return file.getvalue()
+
+
+def saved_split(rows: Any, features: Mapping[str, Any]) -> dict[str, Any]:
+    """The files of a split as `save_to_disk` writes them, the Arrow file with any content."""
+    return {
+        "data-00000-of-00001.arrow": rows,
+        "dataset_info.json": {"citation": "", "features": dict(features), "license": ""},
+        "state.json": {
+            "_data_files": [{"filename": "data-00000-of-00001.arrow"}],
+            "_fingerprint": "f2c6d9014b5d1824",
+            "_format_type": None,
+            "_split": None,
+        },
+    }
+
+
+def png(pixels: np.ndarray, kind: str = "PNG") -> dict[str, Any]:
+    """An image uint8 [height, width] or [height, width, channels] as datasets stores it."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return {"bytes": file.getvalue(), "path": None}
 
 
 def write_all(folder: Path) -> None:

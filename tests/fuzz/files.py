@@ -1,5 +1,6 @@
 """Kinds of input that have files beside the scenario: images, measured traces, data of the user's own."""
 
+import copy
 import gzip
 import io
 import json
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import tomli_w
 
 from tests.fuzz import data, grammar, spoil
@@ -44,6 +46,10 @@ def encoded(name: str, content: Any) -> bytes:
         return data.npy(content) if suffix == ".npy" else data.idx(content)
     if isinstance(content, dict) and suffix == ".npz":
         return data.npz(content)
+    if isinstance(content, dict) and suffix == ".json":
+        return json.dumps(content, default=str).encode()
+    if isinstance(content, dict) and suffix == ".arrow":
+        return _arrow(content)
     return pickle.dumps(content, protocol=2)
 
 
@@ -56,8 +62,24 @@ def _parquet(csv: bytes) -> bytes:
         return csv
 
 
+def _arrow(columns: dict[str, Any]) -> bytes:
+    try:
+        return data.arrow(
+            pa.table({name: pa.array(np.asarray(each).tolist()) for name, each in columns.items()})
+        )
+    except (
+        pa.ArrowException,
+        TypeError,
+        ValueError,
+    ):  # columns of different lengths, or of what Arrow has not
+        return repr(columns).encode()
+
+
 def _damaged(name: str, content: Any, rng: Random) -> tuple[Any, str]:
     """The content of a file, spoiled as what it is, or its bytes."""
+    if isinstance(content, dict) and name.endswith(".json") and rng.random() < 0.7:
+        changed = copy.deepcopy(content)
+        return changed, spoil.damaged_table(changed, rng)
     if isinstance(content, bytes) or name.endswith(".json") or rng.random() < 0.15:
         return spoil.damaged_bytes(encoded(name.removesuffix(".gz").removesuffix(".xz"), content), rng)
     if isinstance(content, np.ndarray):
@@ -206,3 +228,26 @@ def own_data(rng: Random, changes: int) -> tuple[list[str], Commands]:
             "crash": [{"at": "300 ms", "back": "500 ms"}],
         }
     return _written(scenario, files, rng, changes, of_scenario=0.25)
+
+
+def saved_folders(rng: Random, changes: int) -> tuple[list[str], Commands]:
+    """A folder of `save_to_disk`, of images or of rows, with a file or a key spoiled."""
+    numbers, scenario = np.random.default_rng(rng.randrange(2**32)), json.loads(json.dumps(_WORLD))
+    features: dict[str, Any] = {"label": {"_type": "ClassLabel", "names": ["no", "yes"]}}
+    files: Files = {"saved/dataset_dict.json": {"splits": ["train", "test"]}}
+    is_images = rng.random() < 0.5
+    features |= {"image": {"_type": "Image"}} if is_images else {"age": {"_type": "Value", "dtype": "int64"}}
+    for split, count in (("train", 40), ("test", 12)):
+        rows: dict[str, Any] = {"label": np.arange(count) % 2, "who": np.arange(count) // 2 % 4}
+        if is_images:
+            images = [data.png(each) for each in numbers.integers(0, 256, (count, 6, 5), np.uint8)]
+            content: Any = data.arrow(pa.table({**rows, "image": images}))
+        else:
+            content = rows | {
+                "age": numbers.integers(18, 90, count),
+                "pay": numbers.lognormal(8, 1, count),
+            }
+        files |= {f"saved/{split}/{name}": each for name, each in data.saved_split(content, features).items()}
+    scenario["data"] = {"name": "huggingface", "source": "saved", "client": "who"}
+    scenario["data"]["partition"] = rng.choice(("natural", "iid"))
+    return _written(scenario, files, rng, changes, of_scenario=0.2)

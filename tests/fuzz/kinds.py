@@ -9,7 +9,7 @@ import tomli_w
 
 from tests.fuzz import grammar, spoil, worlds
 from tests.fuzz.case import Commands, Kind
-from tests.fuzz.files import images, own_data, traces
+from tests.fuzz.files import images, own_data, saved_folders, traces
 from tests.fuzz.requests import requests
 from tests.fuzz.results import checkpoints, results, sweeps
 from tests.fuzz.values import TEXTS, near, odd_key, odd_value
@@ -170,6 +170,7 @@ KINDS: Mapping[str, Kind] = {
     "image": images,
     "trace": traces,
     "data": own_data,
+    "saved": saved_folders,
     "result": results,
     "sweep": sweeps,
     "checkpoint": checkpoints,

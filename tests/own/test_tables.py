@@ -71,6 +71,19 @@ def test_numbers_categories_classes_and_clients(tmp_path: Path) -> None:
     assert data.owners.test is not None and data.owners.test.tolist() == [2, 1, 0]
 
 
+def test_a_column_may_have_any_name(tmp_path: Path) -> None:
+    data = table(tmp_path, PEOPLE.replace("ward", "row"), leave_out=["hospital"], test_file=None)
+    assert data.input_shape == (5,)
+
+
+def test_a_table_to_test_on_needs_the_columns_of_the_other_and_may_have_more(tmp_path: Path) -> None:
+    assert table(tmp_path, PEOPLE.replace("ward", "floor"), features=["age", "city"]).input_shape == (4,)
+    with pytest.raises(
+        UserError, match=r"test_file: .*tests\.csv: has no column 'floor', but hospital, paid"
+    ):
+        table(tmp_path, PEOPLE.replace("ward", "floor"))
+
+
 def test_numbers_that_are_names_and_columns_that_are_left_out(tmp_path: Path) -> None:
     data = table(tmp_path, categorical=["ward"], leave_out=["age", "hospital", "city"])
     assert data.train_x.tolist() == np.eye(3)[[0, 1, 0, 2, 1, 0]].tolist()

@@ -30,10 +30,13 @@ IMPORTED = (
     "wandb",
     "mlflow",
     "opacus",
+    "datasets",
+    "PIL",
 )
 PART_OF = {
     "sklearn": "scikit-learn",
     "mlflow": "mlflow-skinny",
+    "PIL": "pillow",
     "markupsafe": "jinja2",
     "pydantic_core": "pydantic",
     "typing_extensions": "pydantic",
@@ -82,10 +85,12 @@ def test_what_is_imported_is_required() -> None:
     everywhere = imported("actors", "protocols", "sim")
     assert "torch" in everywhere
     assert everywhere <= names_of(
-        "compare", "watch", "vision", "tensorboard", "wandb", "mlflow", "privacy", "ray"
+        "compare", "watch", "vision", "tensorboard", "wandb", "mlflow", "privacy", "huggingface", "ray"
     )
     # The commands ask for what theirs need.
-    assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of("privacy")
+    assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of(
+        "privacy", "huggingface"
+    )
 
 
 def imported(*folders: str) -> set[str]:

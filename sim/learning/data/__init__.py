@@ -15,6 +15,7 @@ from sim.learning.data.arrays import ArrayData
 from sim.learning.data.cifar import Cifar10, Cifar100
 from sim.learning.data.dataset import DataSection, Dataset, LabelledData
 from sim.learning.data.digits import Digits
+from sim.learning.data.huggingface import HuggingFaceData
 from sim.learning.data.images import ImageData
 from sim.learning.data.mnist import FashionMnist, Mnist
 from sim.learning.data.synthetic import QuadraticData, SyntheticRegression
@@ -30,7 +31,8 @@ Data = Annotated[
     | SyntheticRegression
     | QuadraticData
     | ArrayData
-    | TableData,
+    | TableData
+    | HuggingFaceData,
     Field(discriminator="name"),
 ]
 

@@ -53,8 +53,8 @@ class Adult(LabelledData):
         tables = []
         for name in ("adult.data", "adult.test"):  # which has a remark on top, and full stops behind incomes
             file = folder.trace('data.name = "adult"', "adult", name)
-            frame = read_table(file, TextFormat(",", "|", _COLUMNS, ".")).with_row_index("row", offset=1)
-            tables.append(TablePart(file, frame))
+            frame = read_table(file, TextFormat(",", "|", _COLUMNS, "."))
+            tables.append(TablePart(file, frame, np.arange(1, len(frame) + 1)))
         plain, no_value = (_NUMBERS, None) if self.features == "all" else ((), _UNKNOWN)
         columns = [Column(name, None) for name in plain]
         for name in _CATEGORIES:

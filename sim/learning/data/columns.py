@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from sim.learning.data.raw_arrays import LARGEST, require_told_apart
 from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
 
 if TYPE_CHECKING:
-    from sim.learning.data.table import TableData
+    from sim.learning.data.table import TableData, TabularData
 
 _OTHERS = "*"
 _CATEGORIES_MAX = 10_000
@@ -34,14 +34,18 @@ _ORDINALS = {"st", "nd", "rd", "th"}
 
 @dataclass(frozen=True)
 class TablePart:
-    """A table and the file that it is from."""
+    """A table, the file that it is from, and the number of each of its rows there, int64.
+
+    Columns are texts, numbers (int64, float64), or pl.Enum: classes by name, all of them, in order.
+    """
 
     file: InputFile
     frame: pl.DataFrame
+    rows: np.ndarray
 
     def row(self, mask: pl.Series) -> str:
-        """The first row of those in a mask, as people count: from 1, without the head."""
-        return f"row {self.frame['row'][_first(mask)]}"
+        """The first row of those in a mask, in words."""
+        return f"row {self.rows[_first(mask)]}"
 
 
 @dataclass(frozen=True)
@@ -62,31 +66,56 @@ class Column:
 
 def load_table(section: TableData, folder: DataFolder) -> Dataset:
     """The data set of a table, and of the one to test on if there is one. UserError."""
-    tables = {"train": _table(section, folder, "data.file", section.file)}
+    given = {"train": _read(section, folder, "data.file", section.file)}
     if section.test_file is not None:
-        tables["test"] = _table(section, folder, "data.test_file", section.test_file)
+        given["test"] = _read(section, folder, "data.test_file", section.test_file)
+    return dataset_of_columns(section, given)
+
+
+def _read(section: TableData, folder: DataFolder, key: str, path: str) -> TablePart:
+    file = folder.file(key, path)
+    frame = read_table(file, TextFormat(section.separator, section.comment, section.columns, section.strip))
+    return TablePart(file, frame, np.arange(1, len(frame) + 1))  # as people count, without the head
+
+
+def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> Dataset:
+    """The data set whose samples are the columns of tables, "train" and perhaps "test". UserError."""
+    section = section.with_features(given["train"].frame.columns)
+    if not section.features:
+        problem = "has no column of features beside label and client; must have one"
+        raise given["train"].file.refusal(problem)
+    tables = {name: usable(section, table) for name, table in given.items()}
     train = tables["train"]
-    if unknown := [name for name in section.categorical if name not in train.frame.columns]:
-        raise train.file.refusal(f"has no column {shown(unknown[0])}, which data.categorical names")
-    names = section.features or [
-        name for name in train.frame.columns if name not in ("row", *section.no_features)
-    ]
-    if not names:
-        raise train.file.refusal("has no column of features beside label and client; must have one")
-    columns = [learned(train, name, section) for name in names]
-    labels, classes = _labels(section, tables)
-    owners = _owners(section, tables)
-    parts = {}
-    for name, table in tables.items():
-        kept, whose = owners[name]
-        x, missing = encoded(table, columns, wide=section.standardise)
-        of_y = f"column {shown(section.labels[0])}"
-        parts[name] = ArraysPart(("x", of_y, "client"), x[kept], labels[name][kept], whose, missing[kept])
+    columns = [learned(train, name, section) for name in section.features]
+    parts, classes = parts_of(
+        section, tables, lambda part: encoded(tables[part], columns, wide=section.standardise)
+    )
     scaled = [np.full(each.width, section.standardise and each.categories is None) for each in columns]
     dataset = dataset_of(
         parts, section, train.file.refusal, classes=classes, standardise=np.concatenate(scaled)
     )
     return replace(dataset, features=_described(columns))
+
+
+def parts_of(
+    section: TabularData,
+    tables: Mapping[str, TablePart],
+    inputs: Callable[[str], tuple[np.ndarray, np.ndarray | None]],
+) -> tuple[dict[str, ArraysPart], int | None]:
+    """Inputs, labels and clients of each table's rows, and the number of classes. UserError.
+
+    inputs: of all rows [rows, ...] of a table, by its name, and which numbers are missing, if any may be.
+    """
+    labels, classes = _labels(section, tables)
+    owners = _owners(section, tables)
+    parts = {}
+    for name in tables:
+        kept, whose = owners[name]
+        x, missing = inputs(name)
+        gaps = None if missing is None else missing[kept]
+        of_y = f"column {shown(section.labels[0])}"
+        parts[name] = ArraysPart(("x", of_y, "client"), x[kept], labels[name][kept], whose, gaps)
+    return parts, classes
 
 
 def _described(columns: Sequence[Column]) -> str:
@@ -98,27 +127,26 @@ def _described(columns: Sequence[Column]) -> str:
     return f"{'; '.join(lists)}; {sum(each.width for each in columns):,} in all for each sample"
 
 
-def _table(section: TableData, folder: DataFolder, key: str, path: str) -> TablePart:
-    """The columns that are used, and the numbers of the rows; what is missing is null, where that may be."""
-    file = folder.file(key, path)
-    text = TextFormat(section.separator, section.comment, section.columns, section.strip)
-    frame = read_table(file, text)
-    needed = [*section.labels, *([section.client] if section.client else [])]
-    features = section.features or [name for name in frame.columns if name not in section.no_features]
-    used = list(dict.fromkeys([*needed, *features]))
+def usable(section: TabularData, part: TablePart) -> TablePart:
+    """The columns that are used; what is missing is null, where that may be. UserError."""
+    file, frame = part.file, part.frame
+    used, needed = section.used, [*section.labels, *filter(None, [section.client])]
     if absent := [name for name in used if name not in frame.columns]:
         raise file.refusal(f"has no column {shown(absent[0])}, but {shown(frame.columns)}")
+    if unknown := [name for name in section.categorical if name not in used]:
+        raise file.refusal(f"has no column {shown(unknown[0])}, which data.categorical names")
     is_missing = pl.col(pl.String).is_in(list(section.missing_values))
-    frame = frame.select(used).with_row_index("row", offset=1)
-    frame = frame.with_columns(
+    frame = frame.select(used).with_columns(
         pl.col(pl.Float64).fill_nan(None),
         pl.when(is_missing).then(None).otherwise(pl.col(pl.String)).name.keep(),
     )
+    rows = part.rows
     if section.missing == "drop":
-        frame = frame.drop_nulls()
+        whole = frame.select(pl.all_horizontal(pl.all().is_not_null())).to_series()
+        frame, rows = frame.filter(whole), rows[whole.to_numpy()]
         if not len(frame):
             raise file.refusal("has no row without a missing value; must have one at least")
-    part = TablePart(file, frame)
+    part = TablePart(file, frame, rows)
     for name in used if section.missing == "refuse" else needed:
         if (gaps := frame[name].is_null()).any():
             others = "" if name in needed else ', and data.missing = "fill" fills'
@@ -130,7 +158,9 @@ def _table(section: TableData, folder: DataFolder, key: str, path: str) -> Table
     return part
 
 
-def _labels(section: TableData, tables: Mapping[str, TablePart]) -> tuple[dict[str, np.ndarray], int | None]:
+def _labels(
+    section: TabularData, tables: Mapping[str, TablePart]
+) -> tuple[dict[str, np.ndarray], int | None]:
     """The labels of each table, numbers [rows, columns] or classes int64 [rows], and how many classes."""
     train = tables["train"]
     if section.task == "regression":
@@ -144,7 +174,11 @@ def _labels(section: TableData, tables: Mapping[str, TablePart]) -> tuple[dict[s
             found = {name: (values - mean) / std for name, values in found.items()}
         return found, None
     [label] = section.labels
-    classes = sorted_texts(as_text(train.frame[label]).unique())
+    column = train.frame[label]
+    if isinstance(column.dtype, pl.Enum):
+        classes = tuple(column.dtype.categories.to_list())
+    else:
+        classes = sorted_texts(as_text(column).unique())
     if not 2 <= len(classes) <= CLASSES_MAX:
         raise train.file.refusal(
             f"column {shown(label)} has {len(classes):,} different values; must have from 2 to "
@@ -155,13 +189,13 @@ def _labels(section: TableData, tables: Mapping[str, TablePart]) -> tuple[dict[s
         unknown = pl.Series(places[name] < 0)
         if unknown.any():
             value = table.frame[label][_first(unknown)]
-            problem = f"is {shown(value)}; must be a class of data.file: {shown(list(classes))}"
+            problem = f"is {shown(value)}; must be a class of {train.file.key}: {shown(list(classes))}"
             raise table.file.refusal(f"column {shown(label)} {problem}", table.row(unknown))
     return places, len(classes)
 
 
 def _owners(
-    section: TableData, tables: Mapping[str, TablePart]
+    section: TabularData, tables: Mapping[str, TablePart]
 ) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """The rows of each table that are used, and the client of each of them, if there are clients."""
     client, groups = section.client, section.groups
@@ -192,6 +226,7 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     start: what is subtracted before whole numbers are rounded to float64.
     """
     column = part.frame[name]
+    column = as_text(column) if isinstance(column.dtype, pl.Enum) else column
     found = column.cast(pl.Float64, strict=False)
     if start:
         exact = column.cast(pl.Int64, strict=False) - start
@@ -209,14 +244,14 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     return found
 
 
-def learned(part: TablePart, name: str, section: TableData) -> Column:
+def learned(part: TablePart, name: str, section: TabularData) -> Column:
     """How a column of features becomes numbers: by those of the training file. UserError."""
     column = part.frame[name]
     known = column.drop_nulls()
     if not len(known):
         raise part.file.refusal(f"column {shown(name)} has no value at all; name it in data.leave_out")
     is_text = known.dtype == pl.String and known.cast(pl.Float64, strict=False).null_count() == len(known)
-    if name not in section.categorical:
+    if name not in section.categorical and not isinstance(known.dtype, pl.Enum):
         if not is_text:
             return _number(part, name, known, section.standardise)
         _refuse_numbers_as_texts(part, name, known)
@@ -296,8 +331,8 @@ def places_of(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:
 
 def as_text(column: pl.Series) -> pl.Series:
     """A column as texts; whole numbers without a point."""
-    if column.dtype == pl.String:
-        return column
+    if column.dtype in (pl.String, pl.Enum):
+        return column.cast(pl.String)
     whole = column.cast(pl.Int64, strict=False)
     is_whole = bool((whole.cast(pl.Float64) == column).fill_null(True).all())
     return (whole if is_whole else column).cast(pl.String)

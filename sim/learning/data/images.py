@@ -146,31 +146,33 @@ def normalised(arrays: ImageArrays, classes: int) -> Dataset:
     import torch
 
     mean, std = channel_statistics(arrays.train_x)
-    std[std == 0] = 1.0  # a channel that is the same in all images becomes 0
-    shape = (1, -1, 1, 1)
-
-    def scaled(images: np.ndarray) -> Tensor:
-        x = torch.from_numpy(images.astype(np.float32)).div_(255)
-        return x.sub_(torch.tensor(mean).float().view(shape)).div_(torch.tensor(std).float().view(shape))
-
+    train_x, test_x = [torch.from_numpy(x.astype(np.float32)) for x in (arrays.train_x, arrays.test_x)]
     return Dataset(
-        scaled(arrays.train_x),
+        scaled(train_x, mean, std),
         torch.from_numpy(arrays.train_y),
-        scaled(arrays.test_x),
+        scaled(test_x, mean, std),
         torch.from_numpy(arrays.test_y),
         classes,
         (tuple(mean.tolist()), tuple(std.tolist())),
     )
 
 
+def scaled(x: Tensor, mean: np.ndarray, std: np.ndarray) -> Tensor:
+    """(pixel / 255 - mean) / std of images [n, C, H, W], float32, in place."""
+    shift, scale = [x.new_tensor(each).view(1, -1, 1, 1) for each in (mean, std)]
+    return x.div_(255).sub_(shift).div_(scale)
+
+
 def channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation per channel, float64 [C], of the pixels / 255 of images uint8 [n, C, H, W].
 
-    Counting the 256 possible values keeps both exact, at a fraction of the memory that floats would take.
+    The deviation of a channel that is the same in all images is 1: it becomes 0 by `scaled`. Counting the
+    256 possible values keeps both exact, at a fraction of the memory that floats would take.
     """
     counts = np.stack([np.bincount(channel.reshape(-1), minlength=256) for channel in images.swapaxes(0, 1)])
     values = np.arange(256) / 255
     pixels = counts.sum(axis=1)
     mean = counts @ values / pixels
     variance = counts @ values**2 / pixels - mean**2  # of a constant channel it may round to less than 0
-    return mean, np.sqrt(np.maximum(variance, 0.0))
+    is_same = np.count_nonzero(counts, axis=1) == 1
+    return mean, np.where(is_same, 1.0, np.sqrt(np.maximum(variance, 0.0)))

@@ -214,6 +214,10 @@ def _augmentation(scenario: Scenario, dataset: Dataset) -> Augmentation | None:
     chosen = scenario.training.augmentation
     if chosen is None:
         return None
-    assert dataset.scaling is not None, "refused by the checks of the scenario"
+    if dataset.scaling is None:  # of data that only their samples show to be no images
+        raise UserError(
+            f'training.augmentation: changes images, and data.name = "{scenario.data.name}" has rows of '
+            "numbers; leave the section out"
+        )
     mean, std = dataset.scaling
     return Augmentation(**chosen.model_dump(), mean=mean, std=std)

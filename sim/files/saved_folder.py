@@ -1,0 +1,112 @@
+"""Folders that `save_to_disk` of the package datasets writes: Arrow files, and what their columns mean.
+
+They are read without that package: its `load_from_disk` follows names of files to anywhere, and makes objects
+of whatever classes and arguments the folder names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+from pydantic import BaseModel, Field
+
+from sim.files import input_file
+from sim.files.input_file import InputFile, shown
+from sim.files.input_table import require_bearable
+
+_INFO, _STATE, _SPLITS = "dataset_info.json", "state.json", "dataset_dict.json"
+_Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)]
+
+
+class _File(BaseModel):
+    filename: Annotated[str, Field(pattern=r"^[^/\\]+\.arrow$")]
+
+
+class _State(BaseModel):
+    files: list[_File] = Field(alias="_data_files", min_length=1)
+
+
+class _Info(BaseModel):
+    features: dict[str, Any]
+
+
+class _Splits(BaseModel):
+    splits: list[_Name]
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of a split, and of each column what its values mean, as `{"_type": "Image"}`."""
+
+    folder: InputFile
+    table: pa.Table
+    meanings: Mapping[str, Any]
+
+    def of_type(self, kind: str) -> list[str]:
+        """The columns of a type of the package: Image, ClassLabel."""
+        return [name for name in self.table.column_names if self.meaning(name).get("_type") == kind]
+
+    def meaning(self, column: str) -> Mapping[str, Any]:
+        """What is known of a column; empty for nested ones."""
+        found = self.meanings.get(column)
+        return found if isinstance(found, dict) else {}
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether it is a folder of `save_to_disk`, of one split or of several."""
+    return (folder / _SPLITS).is_file() or (folder / _STATE).is_file()
+
+
+def saved_files(folder: Path) -> list[Path]:
+    """The files of such a folder that say what its rows are, in order."""
+    names = ("*.arrow", "*/*.arrow", _INFO, f"*/{_INFO}")
+    return sorted(file for name in names for file in folder.glob(name)) if is_saved(folder) else []
+
+
+def split_folders(folder: InputFile) -> dict[str, InputFile]:
+    """The folders of the splits by name; of a single one, which has none, as "train". UserError."""
+    if not is_saved(folder.path):
+        raise folder.refusal(
+            f"is no folder of save_to_disk, which writes {_SPLITS}, or {_STATE}; "
+            "data.save_to_disk(folder) of the package datasets makes one of any data set that it loads"
+        )
+    if not (folder.path / _SPLITS).is_file():
+        return {"train": folder}
+    listed = InputFile(folder.key, folder.path / _SPLITS)
+    names = listed.parsed(_Splits.model_validate_json, "a list of splits").splits
+    return {name: InputFile(folder.key, folder.path / name) for name in names}
+
+
+def read_split(folder: InputFile) -> Split:
+    """The rows of a split's folder: one at least, and no more than fit in memory. UserError."""
+    state, info = [InputFile(folder.key, folder.path / name) for name in (_STATE, _INFO)]
+    files = state.parsed(_State.model_validate_json, "the list of a split's files").files
+    meanings = info.parsed(_Info.model_validate_json, "what a split's columns mean").features
+    tables: list[pa.Table] = []
+    for each in files:
+        file = InputFile(folder.key, folder.path / each.filename)
+        table = file.parsed(_arrow, "an Arrow file as save_to_disk writes it")
+        require_bearable(file, table.num_rows, table.num_columns)
+        if tables and table.schema != tables[0].schema:
+            raise file.refusal(f"has other columns than {files[0].filename}; must have the same")
+        tables.append(table)
+        if sum(one.nbytes for one in tables) > input_file.LIMIT_BYTES:
+            most = f"{input_file.LIMIT_BYTES // 2**20} MiB"
+            raise folder.refusal(f"has more than {most} in its files; must have less: save fewer rows")
+    table = pa.concat_tables(tables)
+    require_bearable(folder, table.num_rows, table.num_columns)
+    names = table.column_names
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise folder.refusal(f"has the column {shown(twice[0])} twice; must have each once")
+    if not table.num_rows:
+        raise folder.refusal("has no row; must have one at least")
+    return Split(folder, table, meanings)
+
+
+def _arrow(content: bytes) -> pa.Table:
+    with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
+        table = stream.read_all()
+    table.validate(full=True)  # damaged offsets would be followed to anywhere
+    return table

@@ -1,0 +1,74 @@
+"""Encoded images, PNG or JPEG say, as arrays of pixels: all of one size and with the same channels."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from sim.errors import UserError, one_line
+from sim.learning.data.own import NUMBERS_MAX
+
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")  # for others Pillow may start programs: Ghostscript for EPS
+_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGBA"}
+"""What images of a mode become, unless the data say it."""
+
+_REMEDY = (
+    'data.map(lambda row: {"image": row["image"].convert("RGB").resize((32, 32))}) makes them so before '
+    "save_to_disk"
+)
+
+RefuseRow = Callable[[int, str], UserError]
+"""The error for what is wrong with the image at this place."""
+
+
+def pixels(encoded: Iterable[bytes | None], count: int, mode: str | None, refuse: RefuseRow) -> np.ndarray:
+    """uint8 [count, channels, height, width] of so many images: one channel if grey, 3 if coloured, or 4.
+
+    mode: what the data convert images to, of Pillow's modes. Raises what `refuse` makes of a problem.
+    """
+    found = np.empty(0, np.uint8)
+    for place, content in enumerate(encoded):
+        try:
+            image = _decoded(content, mode, count)
+        except UserError as error:
+            raise refuse(place, error.problem) from None
+        except Exception as error:  # damaged bytes can make any decoder fail in any way
+            problem = f"holds no image, of {', '.join(_FORMATS)}, or a damaged one: "
+            raise refuse(place, problem + one_line(error, 100)) from None
+        if not place:
+            found = np.empty((count, *image.shape), np.uint8)
+        elif image.shape != found.shape[1:]:
+            sizes = f"an image of {_size(image)}, and the first is of {_size(found[0])}"
+            raise refuse(place, f"holds {sizes}; all must be alike: {_REMEDY}")
+        found[place] = image
+    return found
+
+
+def _decoded(content: bytes | None, mode: str | None, count: int) -> np.ndarray:
+    if content is None:
+        raise UserError(
+            "holds no image; leave the row out before save_to_disk, which stores images themselves"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        image = Image.open(io.BytesIO(content), formats=_FORMATS)
+        wanted = mode or _MODES.get(image.mode, image.mode)
+        if wanted not in _MODES.values():
+            raise UserError(f"holds an image of the mode {wanted}; must be grey or RGB: {_REMEDY}")
+        numbers = image.width * image.height * Image.getmodebands(wanted)
+        if count * numbers > NUMBERS_MAX:  # by what its head says: nothing is unpacked yet
+            size = f"{image.width:,} x {image.height:,} pixels"
+            raise UserError(f"holds an image of {size}, and {count:,} such images do not fit in memory")
+        turned = ImageOps.exif_transpose(image)  # as the package datasets does
+        array = np.asarray(turned.convert(wanted))
+    return array[np.newaxis] if array.ndim == 2 else np.moveaxis(array, -1, 0)
+
+
+def _size(image: np.ndarray) -> str:
+    channels, height, width = image.shape
+    return f"{width} x {height} pixels with {channels} channel{'s' * (channels > 1)}"

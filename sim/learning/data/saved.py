@@ -1,0 +1,160 @@
+"""The columns of a saved folder as numbers or pixels, and what each is, where a scenario does not say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sim.errors import require_packages
+from sim.files.input_file import InputFile, shown
+from sim.files.input_table import plain
+from sim.files.saved_folder import Split, read_split, split_folders
+from sim.learning.data.columns import TablePart, dataset_of_columns, parts_of, usable
+from sim.learning.data.dataset import Dataset
+from sim.learning.data.images import channel_statistics, scaled
+from sim.learning.data.user_arrays import dataset_of
+
+if TYPE_CHECKING:
+    from sim.learning.data.huggingface import HuggingFaceData
+
+
+def load_saved(section: HuggingFaceData, folder: InputFile) -> Dataset:
+    """The data set of a folder by `save_to_disk`. UserError."""
+    there = split_folders(folder)
+    names = {"train": ("split", section.split)}
+    if section.test_split is not None or ("test" in there and section.split != "test"):
+        names["test"] = ("test_split", section.test_split or "test")
+    for key, name in names.values():
+        if name not in there:
+            raise folder.refusal(
+                f"has no split {shown(name)}, which data.{key} names, but {shown(list(there))}"
+            )
+    splits = {part: read_split(there[name]) for part, (_, name) in names.items()}
+    section, image = _settled(section, splits["train"])
+    tables = {part: _rows(section, each) for part, each in splits.items()}
+    if image is None:
+        return dataset_of_columns(section, tables)
+    return _dataset_of_images(section, splits, tables, image)
+
+
+# --- which columns are what -----------------------------------------------------------------------------
+
+
+def _settled(section: HuggingFaceData, split: Split) -> tuple[HuggingFaceData, str | None]:
+    """The section with label and features stated, and the column of images, which then is none of them.
+
+    UserError where a split does not show what is what.
+    """
+    there = split.table.column_names
+    if section.label is None:
+        others = {section.client, *(section.features or ()), *section.leave_out}
+        classes = [name for name in split.of_type("ClassLabel") if name not in others]
+        if len(classes) != 1:
+            found = f"has the columns {shown(classes)} of classes" if classes else "has no column of classes"
+            problem = f"{found}; data.label must say which column is the label: {shown(there)}"
+            raise split.folder.refusal(problem)
+        section = section.model_copy(update={"label": classes[0]})
+    named = section.features or ()
+    section = section.with_features(there)
+    images = [name for name in section.features or () if name in split.of_type("Image")]
+    if len(images) > 1 or (images and len(named) > 1):
+        problem = (
+            f"has images in {shown(images)}; data.features must be one column of images, and nothing else"
+        )
+        raise split.folder.refusal(problem)
+    if images:
+        section = section.model_copy(update={"features": ()})
+    return section, images[0] if images else None
+
+
+# --- rows -----------------------------------------------------------------------------------------------
+
+
+def _rows(section: HuggingFaceData, split: Split) -> TablePart:
+    """The columns that the section uses, as texts, numbers and classes; rows count from 0. UserError."""
+    there = split.table.column_names
+    used = section.used
+    if absent := [name for name in used if name not in there]:
+        raise split.folder.refusal(f"has no column {shown(absent[0])}, but {shown(there)}")
+    classes = split.of_type("ClassLabel")
+    columns = {
+        name: _classes(split, name)
+        if name in classes
+        else pl.Series(pl.from_arrow(plain(split.folder, name, split.table[name])))
+        for name in used
+    }
+    frame = pl.DataFrame(columns).with_columns(pl.col(pl.String).str.strip_chars())
+    return TablePart(split.folder, frame, np.arange(split.table.num_rows))
+
+
+def _classes(split: Split, name: str) -> pl.Series:
+    """A column of numbers of classes as their names, pl.Enum; -1 is none. UserError."""
+    given, column = split.meaning(name).get("names"), split.table[name]
+    names = [each for each in given if isinstance(each, str)] if isinstance(given, list) else []
+    is_known = names and names == given and len(set(names)) == len(names)
+    if not is_known or not pa.types.is_integer(column.type):
+        problem = "has classes without names, each once, or values that are no whole numbers; must have both"
+        raise split.folder.refusal(f"column {shown(name)} {problem}")
+    numbers = pl.Series(name, column.to_numpy() if not column.null_count else column.to_pylist())
+    wrong = ((numbers < -1) | (numbers >= len(names))).fill_null(False)
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        problem = f"is {numbers[row]}; must be a class from 0 to {len(names) - 1}, or -1 for none"
+        raise split.folder.refusal(f"column {shown(name)} {problem}", f"row {row}")
+    places = numbers.cast(pl.Int64)
+    return pl.Series(names, dtype=pl.Enum(names)).gather(places.set(places == -1, None))
+
+
+# --- images ---------------------------------------------------------------------------------------------
+
+
+def _dataset_of_images(
+    section: HuggingFaceData, splits: Mapping[str, Split], tables: Mapping[str, TablePart], image: str
+) -> Dataset:
+    """The data set whose samples are the images of a column, scaled by channel. UserError."""
+    require_packages("huggingface", "images", "PIL")
+    tables = {part: usable(section, table) for part, table in tables.items()}
+    parts, classes = parts_of(
+        section, tables, lambda part: (_pixels(splits[part], image, tables[part].rows), None)
+    )
+    for part, each in parts.items():
+        of_x = f"column {shown(image)} of {splits[part].folder.path.name}"
+        parts[part] = replace(each, names=(of_x, *each.names[1:]))
+    folder = splits["train"].folder
+    dataset = dataset_of(parts, section, folder.refusal, classes=classes, standardise=False)
+    channels = dataset.input_shape[0]
+    mean, std = np.zeros(channels), np.ones(channels)
+    if section.standardise:
+        mean, std = channel_statistics(dataset.train_x.numpy().astype(np.uint8))
+    return replace(
+        dataset,
+        train_x=scaled(dataset.train_x, mean, std),
+        test_x=scaled(dataset.test_x, mean, std),
+        scaling=(tuple(mean.tolist()), tuple(std.tolist())),
+        features=f"images of {' x '.join(map(str, dataset.input_shape))} numbers, column {shown(image)}",
+    )
+
+
+def _pixels(split: Split, image: str, rows: np.ndarray) -> np.ndarray:
+    """The images of some rows, uint8 [rows, channels, height, width]. UserError."""
+    from sim.learning.data.pictures import pixels
+
+    column = split.table[image] if image in split.table.column_names else pa.chunked_array([], pa.null())
+    fields = {field.name: field.type for field in column.type} if pa.types.is_struct(column.type) else {}
+    if fields.get("bytes") not in (pa.binary(), pa.large_binary()):
+        raise split.folder.refusal(
+            f"column {shown(image)} holds {column.type}; must hold images, with their bytes"
+        )
+    encoded = pc.struct_field(column, "bytes").take(pa.array(rows))
+    return pixels(
+        (each.as_py() for each in encoded),
+        len(rows),
+        split.meaning(image).get("mode"),
+        lambda place, problem: split.folder.refusal(f"column {shown(image)} {problem}", f"row {rows[place]}"),
+    )
