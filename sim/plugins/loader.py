@@ -113,9 +113,10 @@ def load_plugin(
 
 
 def _lines_of_class(path: Path, name: str) -> list[int]:
-    """Where a file defines a class of this name that nothing but the last definition would remain of."""
-    body = syntax_of(str(path)).body
-    return [node.lineno for node in body if isinstance(node, ast.ClassDef) and node.name == name]
+    """Where a file defines a class of this name anew, so that nothing is left of the one before."""
+    classes = [node for node in syntax_of(str(path)).body if isinstance(node, ast.ClassDef)]
+    anew = [node for node in classes if name not in [ast.unparse(base) for base in node.bases]]
+    return [node.lineno for node in anew if node.name == name]
 
 
 def absolute_name(name: str, folder: Path | None) -> str:

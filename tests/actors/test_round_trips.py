@@ -33,8 +33,8 @@ def test_any_measurements_as_the_rfc_says(seconds: list[float]) -> None:
         rttvar = 0.75 * rttvar + 0.25 * abs(srtt - r)
         srtt = 0.875 * srtt + 0.125 * r
         trip.measured(r)
-    assert trip.smoothed_s == pytest.approx(srtt, abs=1e-9)
-    assert trip.limit_s == pytest.approx(srtt + max(0.001, 4 * rttvar), abs=1e-9)
+    assert trip.smoothed_s == pytest.approx(srtt, rel=1e-12, abs=1e-9)
+    assert trip.limit_s == pytest.approx(srtt + max(0.001, 4 * rttvar), rel=1e-12, abs=1e-9)
 
 
 def test_a_limit_doubles_with_each_failure_until_something_is_measured() -> None:

@@ -61,6 +61,9 @@ class HangsAtStart(Client):
     async def on_start(self) -> None:
         await asyncio.Event().wait()  # starts
 
+    async def step(self) -> None:
+        raise AssertionError("never reached")
+
 
 def deadlock_of(kind: str, *overrides: str) -> list[tuple[str, str]]:
     with closing(make(QUADRATIC, f"protocol.name={HERE}:{kind}", *overrides)) as world:
