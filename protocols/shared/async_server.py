@@ -86,7 +86,7 @@ class AsyncServer(Server):
         time, version = self.given.get(sender, (math.nan, 0))
         if isinstance(message, Report) and message.time == time:
             staleness, before = self.version - version, self.params
-            self.observe("versions_behind", staleness)
+            self.context.report("versions_behind", staleness)
             self.arrived(message.work, sender, staleness)
             self.version += self.params is not before
         self.given[sender] = (self.now, self.version)
@@ -127,7 +127,7 @@ class AsyncClient(Client):
         start = self.start or await self._asked(Report())
         self.params = start.params
         work = await self.work(start.params)
-        self.observe("staleness", self.now - start.time)
+        self.context.report("staleness", self.now - start.time)
         self.start = await self._asked(Report(work, start.time))
         self.params = self.start.params
 
