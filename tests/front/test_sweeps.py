@@ -1,6 +1,7 @@
 """Sweeps from Python: what the command runs and compares, as data frames."""
 
 import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,17 @@ def test_what_cannot_be_swept_or_compared_is_refused(swept: Sweep, tmp_path: Pat
         coterie.sweep("gossip", set={"network.loss": []})
     with pytest.raises(UserError):
         Sweep(tmp_path)
+
+
+def test_a_class_of_a_notebook_is_run_without_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(coterie.Client):
+        pass
+
+    Mine.__qualname__, Mine.__module__ = "Mine", "__main__"
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    for methods, key in (([local.Local, Mine], "protocol.name.1"), (Mine, "protocol.name")):
+        with pytest.raises(UserError, match=f"^{key} = Mine: .*, which results keep; .*, protocol=Mine"):
+            coterie.sweep("gossip", set={"protocol.name": methods})
 
 
 def test_what_failed_is_told(tmp_path: Path) -> None:
