@@ -1,8 +1,11 @@
 """What is wrong with a protocol's class, in words that point at its author's own lines."""
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
@@ -143,13 +146,27 @@ def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
     assert isinstance(kind, type)
     given = "name, context, settings, initial" if is_server(kind) else "name, context, compute, settings"
     begin = f"super().__init__({given})"
-    with blaming(kind, "__init__", f"; it takes (self, {given}) and begins with {begin}"):
+    try:
         actor: _Actor = kind(*arguments)
+    except Exception as error:
+        begun = getattr(inspect.unwrap(kind.begin), "__code__", None)  # type: ignore[attr-defined]
+        is_begun = any(frame.f_code is begun for frame, _ in walk_tb(error.__traceback__))
+        hint = "" if is_begun else f"; it takes (self, {given}) and begins with {begin}"
+        with blaming(kind, "begin" if is_begun else "__init__", _of_coteries(error) or hint):
+            raise
     try:  # not by vars(), which would undo the compact form of an object's fields
         object.__getattribute__(actor, "_params")
     except AttributeError:
         raise _wrong(kind, "__init__", f"must call {begin}") from None
     return actor
+
+
+def _of_coteries(error: Exception) -> str:
+    """Says of a property of coterie's, to which something was assigned, whose it is; empty for all else."""
+    from protocols.framework.node import Node
+
+    found = re.match(r"property '(\w+)' of .* has no setter", str(error))
+    return f"; {found[1]} is coterie's: choose another name" if found and hasattr(Node, found[1]) else ""
 
 
 def require_statable(kind: "type[Client]", settings: ProtocolSettings) -> None:

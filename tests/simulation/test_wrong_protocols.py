@@ -81,6 +81,20 @@ REFUSED = {
         "Own.__init__() failed: AttributeError: 'Own' object has no attribute 'settings'; it takes (self, "
         "name, context, compute, settings) and begins with super().__init__(",
     ),
+    "a name of coterie's": (
+        "    def begin(self):\n        self.peers = []  # here\n" + STEP,
+        "Own.begin() failed: AttributeError: property 'peers' of 'Own' object has no setter; peers is "
+        "coterie's: choose another name\n",
+    ),
+    "an error of its own before it begins": (
+        "    def begin(self):\n        self.x = self.y  # here\n" + STEP,
+        "Own.begin() failed: AttributeError: 'Own' object has no attribute 'y'\n",
+    ),
+    "a patience with a unit": (
+        "    def begin(self):\n        self.rounds = Rounds(self, '10 s')  # here\n" + STEP,
+        "Own.begin() failed: TypeError: Rounds() needs for its patience a number of seconds, such as 2.0 (a "
+        "setting of type Duration is one), not '10 s'\n",
+    ),
     "other arguments": (
         "    def __init__(self, name):  # here\n        super().__init__(name)\n" + STEP,
         "Own.__init__() failed: TypeError: Own.__init__() takes 2 positional arguments but 5 were "
@@ -242,6 +256,12 @@ FAILS_IN_ROUNDS = {
         + ANNOUNCED
         + "        await self.rounds.gather()\n        self.observe('staleness', 5.0)  # here\n",
         TAKEN,
+    ),
+    "an announced message that is not collected": (
+        ROUNDS.replace("RoundModel,", "").replace("10.0", "10.0, announced=lambda: Note(1)")
+        + ANNOUNCED
+        + "        await self.rounds.gather()  # here\n",
+        "ActorError: Own cannot collect Note: add it to the class attribute `collected`, so that early ones",
     ),
     "a name that rounds record later": (
         ROUNDS
