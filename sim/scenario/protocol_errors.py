@@ -130,7 +130,8 @@ def servers_of(
     if problems:
         raise UserError(f"{place_of(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
     for each in dict.fromkeys(plan.kind for plan in found):
-        if (problem := next(chain(unsound_methods(each), lost_merges(each)), None)) is not None:
+        wrong = chain(unsound_methods(each), lost_merges(each), _without_arrived(kind, each))
+        if (problem := next(wrong, None)) is not None:
             raise UserError(problem)
     return tuple(found)
 
@@ -187,13 +188,27 @@ def _without_step(kind: "type[Client]") -> Iterator[str]:
         yield f"{defined(kind)}: {kind.__name__} has no step(): write `async def step(self):`, one iteration"
 
 
+def _without_arrived(kind: "type[Client]", server: type) -> Iterator[str]:
+    from protocols.shared.async_server import AsyncServer
+
+    handlers = (AsyncServer.arrived, AsyncServer.on_message)
+    if server is AsyncServer:
+        must = "write `server = ...`, the class of its own AsyncServer with arrived()"
+        yield f"{defined(kind)}: {kind.__name__} names no server: {must}"
+    elif issubclass(server, AsyncServer) and (server.arrived, server.on_message) == handlers:
+        must = "write `def arrived(self, work, client, staleness):`"
+        yield f"{defined(server)}: {server.__name__} has no arrived(): {must}"
+
+
 def _unsound_settings(kind: "type[Client]") -> Iterator[str]:
     settings: Any = kind.Settings
     name = f"{kind.__name__}.Settings"
-    if not (isinstance(settings, type) and issubclass(settings, ProtocolSettings)):
+    base: Any = next(each for each in kind.__mro__ if {"_machinery", "Settings"} <= vars(each).keys())
+    of_base: type[ProtocolSettings] = base.Settings
+    if not (isinstance(settings, type) and issubclass(settings, of_base)):
         what = f"the class {settings.__name__}" if isinstance(settings, type) else type(settings).__name__
         where = defined(settings if isinstance(settings, type) else kind)
-        must = "must be a class that is written `class Settings(Client.Settings):`"
+        must = f"must be a class that is written `class Settings({base.__name__}.Settings):`"
         yield f"{where}: {name} {must}, not {what}"
         return
     try:
