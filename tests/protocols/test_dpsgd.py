@@ -59,7 +59,7 @@ def metropolis(world: Simulation) -> np.ndarray:
 
 
 class Mine(Client):
-    """D-PSGD, as methods.md has it."""
+    """D-PSGD, of what coterie exports, as methods.md says."""
 
     collected = (RoundModel,)
 
