@@ -393,7 +393,7 @@ class Actor:
     def _require_collected(self, kind: type) -> None:
         if kind not in self.collected:
             raise ActorError(
-                f"{type(self).__name__} cannot collect {kind.__name__}: list it in the class attribute "
+                f"{type(self).__name__} cannot collect {kind.__name__}: add it to the class attribute "
                 "`collected`, so that early ones wait in the mailbox instead of going to on_message()"
             )
 

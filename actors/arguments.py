@@ -10,11 +10,11 @@ def plain_name(peer: object, verb: str) -> str:
     return str(peer)
 
 
-def require_seconds(timeout: object, verb: str) -> None:
-    """Raises TypeError unless `timeout` is a number."""
-    if not isinstance(timeout, float | int | Real):
+def require_seconds(time: object, verb: str, what: str = "a timeout") -> None:
+    """Raises TypeError unless `time`, which is what is said, is a number."""
+    if not isinstance(time, float | int | Real):
         number = "a number of seconds, such as 2.0 (a setting of type Duration is one)"
-        raise TypeError(f"{verb}() needs for a timeout {number}, not {timeout!r:.60}")
+        raise TypeError(f"{verb}() needs for {what} {number}, not {time!r:.60}")
 
 
 def require_attempts(attempts: object) -> None:

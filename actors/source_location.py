@@ -3,7 +3,7 @@
 import inspect
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -50,6 +50,12 @@ def of_definition(what: Any) -> str | None:
         return written(inspect.getfile(what), inspect.getsourcelines(what)[1])
     except (OSError, TypeError):
         return None
+
+
+def at_line(method: Callable[..., object]) -> str:
+    """A method of the user's own, with its line: "Mean.task() (mine.py:12)"."""
+    line = of_definition(method)
+    return f"{method.__qualname__}()" + (f" ({line})" if line else "")
 
 
 def line_of(kind: type, error: BaseException, method: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -86,7 +87,10 @@ def _name_of(value: type | FunctionType, key: str) -> str:
         return f"{module.__name__}:{name}"
     file = getattr(module, "__file__", None)
     if file is None or not Path(file).is_file():
-        instead = "; a method written in a notebook goes by protocol=" if key == "protocol.name" else ""
+        hint = (
+            f"; a method of a notebook goes by run(..., protocol={name}), in a loop, and then compare(runs)"
+        )
+        instead = hint if re.fullmatch(r"protocol\.name(\.\d+)?", key) else ""
         raise UserError(f"{key} = {name}: must be in a file, which results keep{instead}")
     return f"{Path(file).absolute()}:{name}"
 

@@ -270,5 +270,5 @@ def _require_success(result: RunResult) -> None:
         raise RuntimeError("; ".join(["not all results could be written", *result.unwritten]))
     if result.signal is not None:
         raise KeyboardInterrupt(f"interrupted; results are in {result.directory}")
-    if (reason := why_failed(result.summary)) is not None:
+    if (reason := why_failed(result.summary, length=None)) is not None:
         raise RuntimeError(f"the run failed: {reason}; what it has measured is in {result.directory}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,17 +90,23 @@ class Compared:
         """A row for each run: what it reached, and what it spent."""
         return self._frames["runs"]
 
+    @property
+    def warnings(self) -> list[str]:
+        """What must be known before the numbers are read: missing runs, different seeds, unequal budgets."""
+        return list(self._comparison.warnings)
+
     def write(self, folder: str | Path) -> Path:
         """Write page, pictures, CSV and LaTeX into a folder, as `coterie compare` does; returns the page."""
         require_packages("compare", "compare", "matplotlib")
         return write_comparison(self._comparison, folder_of(folder, "folder"))
 
     def __repr__(self) -> str:
-        return f"<Compared {len(self._comparison.groups):,} groups of runs>"
+        groups = f"<Compared {len(self._comparison.groups):,} groups of runs>"
+        return "\n".join([groups, *[f"warning: {each}" for each in self.warnings]])
 
     def _repr_html_(self) -> str:
-        found: str = self.table._repr_html_()
-        return found
+        warnings = [f"<p>warning: {html.escape(each)}</p>" for each in self.warnings]
+        return "".join([self.table._repr_html_(), *warnings])
 
 
 def sweep(

@@ -42,6 +42,8 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from protocols.shared.async_server import AsyncClient as AsyncClient
     from protocols.shared.async_server import AsyncServer as AsyncServer
     from protocols.shared.async_server import AsyncSettings as AsyncSettings
+    from protocols.shared.averaging import neighbour_mean as neighbour_mean
+    from protocols.shared.averaging import neighbour_weights as neighbour_weights
     from protocols.shared.server_rounds import Assignment as Assignment
     from protocols.shared.server_rounds import Contribution as Contribution
     from protocols.shared.server_rounds import GlobalModel as GlobalModel
@@ -84,6 +86,8 @@ MODULES = {
     "AsyncClient": "protocols.shared.async_server",
     "AsyncServer": "protocols.shared.async_server",
     "AsyncSettings": "protocols.shared.async_server",
+    "neighbour_mean": "protocols.shared.averaging",
+    "neighbour_weights": "protocols.shared.averaging",
     "Assignment": "protocols.shared.server_rounds",
     "Contribution": "protocols.shared.server_rounds",
     "GlobalModel": "protocols.shared.server_rounds",

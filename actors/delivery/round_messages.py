@@ -138,9 +138,11 @@ class RoundMessages:
         """Envelopes with the messages of this round, of class `kind`, from `peers`, by their names.
 
         Who stays silent for `timeout_s` seconds is missing. where: accepts other rounds, too. after: the
-        class of the messages of this round that a `kind` answers.
+        class of the messages of this round that a `kind` answers. ActorError for a class that is not in the
+        actor's `collected`.
         """
         actor, number, began_s = self._actor, self.number, self._actor.now
+        actor._require_collected(kind)
         names = list(peers)
 
         def is_wanted(envelope: Envelope) -> bool:

@@ -5,12 +5,11 @@ personal model v minimises the client's own loss plus strength / 2 |v - w|^2, wh
 What is measured is v.
 """
 
-from coterie import Contribution, Count, RoundClient, RoundServer, Weight
-from protocols.federated.fedavg import FedAvgSettings
+from coterie import Contribution, Count, RoundClient, RoundServer, RoundSettings, Weight
 
 
 class Ditto(RoundClient):
-    class Settings(FedAvgSettings):
+    class Settings(RoundSettings):
         strength: Weight = 0.5
         personal_steps: Count = 5
 

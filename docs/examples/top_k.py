@@ -11,8 +11,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from coterie import Assignment, GlobalModel, RoundClient, RoundServer, Vector, mix
-from protocols.federated.fedavg import FedAvgSettings
+from coterie import Assignment, GlobalModel, RoundClient, RoundServer, RoundSettings, Vector, mix
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class TopKServer(RoundServer):
 
 
 class TopK(RoundClient):
-    class Settings(FedAvgSettings):
+    class Settings(RoundSettings):
         share: Annotated[float, Field(gt=0, le=1)] = 0.05
 
     server = TopKServer

@@ -71,7 +71,8 @@ class ClientContext:
     """Everything that a client or a server is given by whoever runs it.
 
     `rng` is its own random stream; `shared_seed` is a number that all clients were given before the start;
-    `observe(name, value)` reports to the observer and costs nothing. `alone`: there are no peers and no
+    `observe(name, value)` reports to the observer and costs nothing; `report` is the same for coterie's own
+    code, whose names no method may use. `alone`: there are no peers and no
     servers, and never will be. `links`: what the topology says of its links. `trainable`: a model with 0 in
     place of what no optimizer changes. `compute`: the device and data of a server that has some; a client is
     handed its own beside these. `model`: what its vectors are the parameters of; of a server, the first
@@ -92,3 +93,4 @@ class ClientContext:
     model: Model | None = None
     number: int | None = None
     noise: Noise | None = None
+    report: Callable[[str, Any], None] = lambda name, value: None

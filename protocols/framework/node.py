@@ -63,7 +63,11 @@ class Node(Actor):
     """The client's own random stream, from the scenario's seed: its only source of randomness."""
     observe: Callable[[str, Any], None]
     """`observe(name, value)` records a number or a Scalar under a name; free. What is kept is the mean since
-    the evaluation before; TypeError for what is no number, or for a name of the observer's."""
+    the evaluation before. TypeError for what is no number, and for a name under which coterie records:
+    `accuracy`, `loss`, `distance` and other measures of `run.metrics`, also with `_alone` or `_of_...` behind
+    them; `iterations`, `models_at_start`, `alive`, `bytes_sent`, `messages_sent`, `steps_taken`, `flops`,
+    `training_steps`, `gradients`, `samples_seen`; and where coterie's code does so for the same client or
+    server, `staleness` (`Rounds`, `AsyncClient`) or `versions_behind` (`AsyncServer`)."""
     newcomer = False
     """Whether it came later than the others, and has no model of its own yet."""
     late = False

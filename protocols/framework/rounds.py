@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from actors.arguments import require_seconds
 from actors.delivery.round_messages import RoundMessages, mark_of
 from actors.message import RepeatRequest, RoundMark
 from protocols.framework.client import Client
@@ -52,6 +53,7 @@ class Rounds(Component, RoundMessages):
         missed: Callable[[str], None] | None = None,
         refuses: Callable[[str], bool] | None = None,
     ) -> None:
+        require_seconds(patience, "Rounds", "its patience")
         Component.__init__(self, client)
         RoundMessages.__init__(self, client)
         self.patience = patience
@@ -115,7 +117,7 @@ class Rounds(Component, RoundMessages):
         models = {peer: envelope.message for peer, envelope in found.items()}
         for model in models.values():
             if isinstance(model, RoundModel):
-                self.client.observe("staleness", self.client.now - model.time)
+                self.client.context.report("staleness", self.client.now - model.time)
         return models
 
     def is_mutual(self, peer: str) -> bool:

@@ -22,6 +22,7 @@ from actors.delivery.round_trips import doubled_s
 from actors.message import PeerUnavailable, RemoteError
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
+from actors.source_location import at_line
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import Server, ServerPlan
@@ -86,7 +87,7 @@ class AsyncServer(Server):
         time, version = self.given.get(sender, (math.nan, 0))
         if isinstance(message, Report) and message.time == time:
             staleness, before = self.version - version, self.params
-            self.observe("versions_behind", staleness)
+            self.context.report("versions_behind", staleness)
             self.arrived(message.work, sender, staleness)
             self.version += self.params is not before
         self.given[sender] = (self.now, self.version)
@@ -111,7 +112,10 @@ class AsyncClient(Client):
         return ServerPlan.one(cls.server, AsyncServer, clients)
 
     async def work(self, start: Vector) -> object:
-        """Work from the server's model `start`; returns what the server is sent, here the trained model."""
+        """Work from the server's model `start`; what is returned, never None, is sent to the server.
+
+        Here it is the trained model.
+        """
         return await self.trained(start)
 
     async def trained(self, start: Vector, proximal: Sequence[tuple[float | Scalar, Vector]] = ()) -> Vector:
@@ -127,7 +131,9 @@ class AsyncClient(Client):
         start = self.start or await self._asked(Report())
         self.params = start.params
         work = await self.work(start.params)
-        self.observe("staleness", self.now - start.time)
+        if work is None:
+            raise TypeError(f"{at_line(self.work)} returned nothing: it is what the server makes use of")
+        self.context.report("staleness", self.now - start.time)
         self.start = await self._asked(Report(work, start.time))
         self.params = self.start.params
 

@@ -17,7 +17,9 @@ _ATTEMPTS = 4  # to exchange with one peer
 def neighbour_weights(client: Client, rounds: Rounds, models: Mapping[str, Any]) -> dict[str, float]:
     """W_ij of those whose `RoundModel`s came: the topology's weights, or else Metropolis-Hastings'.
 
-    With the degrees as they were announced, both ends of a link compute the same weight.
+    `neighbour_weights(self, self.rounds, models)` has them by name, with what `gather` returned as `models`;
+    what is left of 1 is the client's own. With the degrees as they were announced, both ends of a link
+    compute the same weight, 1 / (1 + max(d_i, d_j)). A message of the method's own needs a `degree`.
     """
     if client.mixing_weights is not None:
         return {peer: client.mixing_weights[peer] for peer in models}
@@ -25,7 +27,10 @@ def neighbour_weights(client: Client, rounds: Rounds, models: Mapping[str, Any])
 
 
 def neighbour_mean(own: Vector, weights: Mapping[str, float], models: Mapping[str, Any]) -> Vector:
-    """sum_j W_ij x_j; what the weights leave of 1 is the client's own."""
+    """sum_j W_ij x_j, as `neighbour_mean(self.params, weights, models)`.
+
+    What the weights leave of 1 is the client's own.
+    """
     kept = 1.0 - sum(weights.values())
     return mix([(kept, own)] + [(weights[peer], model.params) for peer, model in models.items()])
 
@@ -77,7 +82,7 @@ class PairAveraging(Component):
                 peer, Exchange(sent, client.now), timeout=self.patience, attempts=_ATTEMPTS
             )
             if answer is not None:
-                client.observe("staleness", client.now - answer.time)
+                client.context.report("staleness", client.now - answer.time)
                 client.params = client.params + (answer.params - sent) / 2
                 if self._met is not None:
                     self._met(peer, answer)
@@ -91,7 +96,7 @@ class PairAveraging(Component):
         client = self.client
         if not isinstance(message, Exchange) or (self.asked == sender and client.name < sender):
             return None  # ours to it will do
-        client.observe("staleness", client.now - message.time)
+        client.context.report("staleness", client.now - message.time)
         sent = client.params
         client.params = sent + (message.params - sent) / 2
         answer = Exchange(sent, client.now)

@@ -17,7 +17,7 @@ of `rounds` the server tells all clients what it has brought, and they have fini
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,7 +26,7 @@ from pydantic import Field
 from actors.message import PeerUnavailable, RemoteError
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration, Weighing
-from actors.source_location import of_definition
+from actors.source_location import at_line
 from protocols.framework.client import Client
 from protocols.framework.context import ClientContext
 from protocols.framework.node import AreYouThere
@@ -104,12 +104,6 @@ class RoundSettings(ProtocolSettings):
 
 
 _TASK = "a frozen dataclass that derives from it, `class Task(RoundTask)`"
-
-
-def _of(method: Callable[..., object]) -> str:
-    """A method of the user's own, with its line: "Mean.task() (mine.py:12)"."""
-    line = of_definition(method)
-    return f"{method.__qualname__}()" + (f" ({line})" if line else "")
 
 
 def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
@@ -206,7 +200,7 @@ class RoundServer(Server):
         news = self.news(client)
         if isinstance(news, RoundTask):
             what = type(news).__name__
-            raise TypeError(f"{_of(self.news)} returned {what}, a RoundTask: news are another dataclass")
+            raise TypeError(f"{at_line(self.news)} returned {what}, a RoundTask: news are another dataclass")
         return news
 
     async def round(self, number: int) -> None:
@@ -241,7 +235,7 @@ class RoundServer(Server):
         task = self.task(client, number)
         if not isinstance(task, RoundTask):
             what = type(task).__name__
-            raise TypeError(f"{_of(self.task)} returned {what}, which is no RoundTask: write {_TASK}")
+            raise TypeError(f"{at_line(self.task)} returned {what}, which is no RoundTask: write {_TASK}")
         try:
             answer = await self.ask(client, task, timeout=self.settings.patience, attempts=None)
         except (PeerUnavailable, RemoteError):
@@ -338,8 +332,8 @@ class RoundClient(Client):
                 raise
             method, what = self.work if isinstance(message, RoundTask) else self.learn, type(message).__name__
             raise TypeError(
-                f"{_of(method)} asks for {error.name}, which the server's {what} has not: name a server that "
-                f"sends what has it, `server = ...` in {type(self).__name__}"
+                f"{at_line(method)} asks for {error.name}, which the server's {what} has not: name a server "
+                f"that sends what has it, `server = ...` in {type(self).__name__}"
             ) from error
 
     async def _answer_of(self, message: object) -> object:
@@ -360,7 +354,7 @@ class RoundClient(Client):
         finally:
             self._working = False
         if answer is None:
-            raise TypeError(f"{_of(self.work)} returned nothing: its answer is what the server combines")
+            raise TypeError(f"{at_line(self.work)} returned nothing: its answer is what the server combines")
         self._finish_iteration()
         return WithoutTraining(answer) if self.finished else answer
 

@@ -60,12 +60,13 @@ def judged(summary: Mapping[str, Any]) -> tuple[Measure, float] | None:
     return None if mean is None else (measure_called(name), mean)
 
 
-def why_failed(summary: Mapping[str, Any]) -> str | None:
+def why_failed(summary: Mapping[str, Any], length: int | None = _ERROR_LENGTH) -> str | None:
     """Why a run that has results counts as failed; None if it does not.
 
-    It does if code failed for good, which no restart mended, and if no model that is left is finite.
+    It does if code failed for good, which no restart mended, and if no model that is left is finite. length:
+    how much is shown of an error; None for all of it.
     """
-    if (failed := _failed(summary)) is not None:
+    if (failed := _failed(summary, length)) is not None:
         return failed
     not_finite = summary.get("non_finite") or {}
     all_of_them = not_finite.get("at_end") and len(not_finite["at_end"]) == summary["clients"]["alive"]
@@ -117,7 +118,7 @@ def _ended(summary: Mapping[str, Any]) -> str | None:
     return None if why is None else f"ended before its time: {_shortened(why)}"
 
 
-def _failed(summary: Mapping[str, Any]) -> str | None:
+def _failed(summary: Mapping[str, Any], length: int | None = _ERROR_LENGTH) -> str | None:
     failed = summary.get("failed") or {}
     if not failed.get("stopped"):
         return None
@@ -127,7 +128,8 @@ def _failed(summary: Mapping[str, Any]) -> str | None:
     who = [f"{len(clients)} of {len(summary['client_names'])} clients"] if clients else []
     more = ", and other errors" if failed["errors"] > 1 else ""
     when = f"first: {first['actor']} at {text.duration(first['seconds'])}"
-    return f"{' and '.join(who + others)} failed: {_shortened(first['error'])}{more} ({when})"
+    error = first["error"] if length is None else _shortened(first["error"], length)
+    return f"{' and '.join(who + others)} failed: {error}{more} ({when})"
 
 
 def _restarted(summary: Mapping[str, Any]) -> str | None:
@@ -165,6 +167,6 @@ def _uncounted(summary: Mapping[str, Any]) -> str | None:
     return f"no formula counts the operations of {', '.join(names)}: FLOPs, and times by them, are estimates"
 
 
-def _shortened(error: str) -> str:
+def _shortened(error: str, length: int = _ERROR_LENGTH) -> str:
     line, _, rest = error.partition("\n")
-    return line[:_ERROR_LENGTH] + "\N{HORIZONTAL ELLIPSIS}" if rest or len(line) > _ERROR_LENGTH else line
+    return line[:length] + "\N{HORIZONTAL ELLIPSIS}" if rest or len(line) > length else line

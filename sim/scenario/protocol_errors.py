@@ -1,8 +1,11 @@
 """What is wrong with a protocol's class, in words that point at its author's own lines."""
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
@@ -127,7 +130,8 @@ def servers_of(
     if problems:
         raise UserError(f"{place_of(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
     for each in dict.fromkeys(plan.kind for plan in found):
-        if (problem := next(chain(unsound_methods(each), lost_merges(each)), None)) is not None:
+        wrong = chain(unsound_methods(each), lost_merges(each), _without_arrived(kind, each))
+        if (problem := next(wrong, None)) is not None:
             raise UserError(problem)
     return tuple(found)
 
@@ -143,13 +147,27 @@ def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
     assert isinstance(kind, type)
     given = "name, context, settings, initial" if is_server(kind) else "name, context, compute, settings"
     begin = f"super().__init__({given})"
-    with blaming(kind, "__init__", f"; it takes (self, {given}) and begins with {begin}"):
+    try:
         actor: _Actor = kind(*arguments)
+    except Exception as error:
+        begun = getattr(inspect.unwrap(kind.begin), "__code__", None)  # type: ignore[attr-defined]
+        is_begun = any(frame.f_code is begun for frame, _ in walk_tb(error.__traceback__))
+        hint = "" if is_begun else f"; it takes (self, {given}) and begins with {begin}"
+        with blaming(kind, "begin" if is_begun else "__init__", _of_coteries(error) or hint):
+            raise
     try:  # not by vars(), which would undo the compact form of an object's fields
         object.__getattribute__(actor, "_params")
     except AttributeError:
         raise _wrong(kind, "__init__", f"must call {begin}") from None
     return actor
+
+
+def _of_coteries(error: Exception) -> str:
+    """Says of a property of coterie's, to which something was assigned, whose it is; empty for all else."""
+    from protocols.framework.node import Node
+
+    found = re.match(r"property '(\w+)' of .* has no setter", str(error))
+    return f"; {found[1]} is coterie's: choose another name" if found and hasattr(Node, found[1]) else ""
 
 
 def require_statable(kind: "type[Client]", settings: ProtocolSettings) -> None:
@@ -170,13 +188,27 @@ def _without_step(kind: "type[Client]") -> Iterator[str]:
         yield f"{defined(kind)}: {kind.__name__} has no step(): write `async def step(self):`, one iteration"
 
 
+def _without_arrived(kind: "type[Client]", server: type) -> Iterator[str]:
+    from protocols.shared.async_server import AsyncServer
+
+    handlers = (AsyncServer.arrived, AsyncServer.on_message)
+    if server is AsyncServer:
+        must = "write `server = ...`, the class of its own AsyncServer with arrived()"
+        yield f"{defined(kind)}: {kind.__name__} names no server: {must}"
+    elif issubclass(server, AsyncServer) and (server.arrived, server.on_message) == handlers:
+        must = "write `def arrived(self, work, client, staleness):`"
+        yield f"{defined(server)}: {server.__name__} has no arrived(): {must}"
+
+
 def _unsound_settings(kind: "type[Client]") -> Iterator[str]:
     settings: Any = kind.Settings
     name = f"{kind.__name__}.Settings"
-    if not (isinstance(settings, type) and issubclass(settings, ProtocolSettings)):
+    base: Any = next(each for each in kind.__mro__ if {"_machinery", "Settings"} <= vars(each).keys())
+    of_base: type[ProtocolSettings] = base.Settings
+    if not (isinstance(settings, type) and issubclass(settings, of_base)):
         what = f"the class {settings.__name__}" if isinstance(settings, type) else type(settings).__name__
         where = defined(settings if isinstance(settings, type) else kind)
-        must = "must be a class that is written `class Settings(Client.Settings):`"
+        must = f"must be a class that is written `class Settings({base.__name__}.Settings):`"
         yield f"{where}: {name} {must}, not {what}"
         return
     try:

@@ -154,12 +154,12 @@ class Comparison:
 
     def _parsed(self, baseline: str | None) -> tuple[str, str] | None:
         if baseline is not None:
-            return axis_value(baseline, self.study.axes, "--baseline")
+            return axis_value(self.study.named(baseline), self.study.axes, "--baseline")
         first = (self.varied[0], str(self.study.axes[self.varied[0]][0])) if self.varied else None
         if (stated := self.study.defaults.baseline) is None:
             return first
         try:
-            return axis_value(stated, self.study.axes, "sweep.compare.baseline")
+            return axis_value(self.study.named(stated), self.study.axes, "sweep.compare.baseline")
         except UserError:  # of the sweep's values some may not have been run
             other = "nothing" if first is None else " = ".join(first)
             self._notices.append(f"there is no run with the sweep's baseline, {stated}: held against {other}")

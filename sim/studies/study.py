@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.errors import UserError
+from sim.plugins.section import USERS_CODE
 from sim.results.kaplan_meier import Reached
 from sim.results.measures import MEASURES
 from sim.results.metrics import ALL, Series, worst_decile
@@ -147,7 +149,10 @@ class StudiedRun:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs to compare. axes: the values of each axis, in order. missing: runs without results, and why."""
+    """Runs to compare. axes: the values of each axis, in order. missing: runs without results, and why.
+
+    shortened: "axis=value" by what it was when it still had the file, or module, of the user's code.
+    """
 
     name: str
     question: str
@@ -156,6 +161,12 @@ class Study:
     runs: tuple[StudiedRun, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
     defaults: Comparing = field(default_factory=Comparing)
+    shortened: Mapping[str, str] = field(default_factory=dict)
+
+    def named(self, choice: str) -> str:
+        """A choice of a value, "axis=value", as it is called in this study."""
+        axis, _, value = map(str.strip, choice.partition("="))
+        return self.shortened.get(f"{axis}={value}", choice)
 
     def label(self, axis: str) -> str:
         """The name of an axis in tables and pictures."""
@@ -218,13 +229,35 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
     index = SweepIndex.read(path)
     is_named = clients is not None  # who names the clients means them, excluded or not
     counted = index.compare.clients if clients is None else tuple(clients)
+    names = {axis: _names(values) for axis, values in index.axes.items()}
+    axes = {
+        axis: tuple([names[axis].get(each, each) for each in values]) for axis, values in index.axes.items()
+    }
     runs = [
-        StudiedRun(path.parent / cell.directory, cell.values, counted, () if is_named else cell.excluded)
+        StudiedRun(
+            path.parent / cell.directory,
+            {axis: names[axis].get(value, value) for axis, value in cell.values.items()},
+            counted,
+            () if is_named else cell.excluded,
+        )
         for cell in index.cells
         if cell.state == DONE and cell.directory is not None
     ]
     missing = {str(cell): cell.error or "not run yet" for cell in index.cells if cell.state != DONE}
-    return Study(index.name, index.question, index.axes, index.labels, tuple(runs), missing, index.compare)
+    shortened = {
+        f"{axis}={code}": f"{axis}={name}" for axis, short in names.items() for code, name in short.items()
+    }
+    return Study(
+        index.name, index.question, axes, index.labels, tuple(runs), missing, index.compare, shortened
+    )
+
+
+def _names(values: Sequence[Value]) -> dict[Value, str]:
+    """The name of the class or function, where that is unique, of the user's code among an axis's values."""
+    code = [each for each in values if isinstance(each, str) and re.match(USERS_CODE, each)]
+    found: dict[Value, str] = {each: each.rpartition(":")[2] for each in code}
+    called = [str(found.get(each, each)) for each in values]
+    return {each: name for each, name in found.items() if called.count(name) == 1}
 
 
 def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:

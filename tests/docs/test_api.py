@@ -5,6 +5,8 @@ from pathlib import Path
 
 import protocols
 from docs.build.api import page
+from sim.results.metrics import OWN_METRICS
+from sim.run.measure.observer import ALWAYS, OF_EVERY_CLIENT
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,4 +30,12 @@ def test_every_name_that_is_exported_is_described() -> None:
 def test_what_examples_take_is_exported() -> None:
     docs = ROOT / "docs"
     for path in [*docs.rglob("*.md"), *(docs / "examples").rglob("*.py"), ROOT / "README.md"]:
-        assert "from protocols.shared" not in path.read_text(encoding="utf-8"), path
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"from protocols\.(shared|\S+ import \w*Settings)", text), path
+
+
+def test_the_names_that_no_method_may_observe_are_listed() -> None:
+    [described] = re.findall(r"^### `observe`\n\n(.*)$", page(), re.MULTILINE)
+    assert {f"`{name}`" for name in (*ALWAYS, *OF_EVERY_CLIENT, *OWN_METRICS)} <= set(
+        re.findall("`[^`]+`", described)
+    )

@@ -205,6 +205,16 @@ def test_a_run_that_fails_says_so_and_keeps_what_it_has(here: Path) -> None:
     assert len(list((here / "runs").glob("scenario-*/summary.json"))) == 1
 
 
+def test_the_advice_at_the_end_of_a_long_error_is_kept(here: Path) -> None:
+    class Fails(Client):
+        async def step(self) -> None:
+            await self.train()
+            raise ValueError("long, " * 100 + "\nand so: write this")
+
+    with pytest.raises(RuntimeError, match=r"(long, ){100}\nand so: write this .*is in runs"):
+        ran(protocol=Fails)
+
+
 def test_all_that_methods_are_written_with_is_there() -> None:
     assert set(protocols.__all__) <= set(coterie.__all__) == set(dir(coterie))
     for name in coterie.__all__:

@@ -1,6 +1,7 @@
 """Sweeps from Python: what the command runs and compares, as data frames."""
 
 import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import coterie
 from coterie import Sweep, UserError
 from protocols.decentralized import local
 from sim.cli.studies import app
+from sim.studies.study import _names
 from tests.protocols.worlds import QUADRATIC
 
 BOTH = {"protocol.name": ["gossip", "local"], "run.evaluate_every": "4 s"}
@@ -57,6 +59,16 @@ def test_compared_as_by_the_command(swept: Sweep, tmp_path: Path, monkeypatch: p
     assert compared.runs["seed"].to_list() == [0, 1, 0, 1] and compared.target.height == 0
 
 
+def test_what_must_be_known_of_a_comparison_is_shown(swept: Sweep) -> None:
+    compared = coterie.compare(swept)
+    steps, samples = compared.warnings
+    assert steps.startswith("unequal budgets: training steps per client from 7 (gossip) to 16 (local)")
+    assert repr(compared) == f"<Compared 2 groups of runs>\nwarning: {steps}\nwarning: {samples}"
+    assert compared._repr_html_().endswith(f"<p>warning: {steps}</p><p>warning: {samples}</p>")
+    equal = coterie.compare(swept.load()[2:])
+    assert equal.warnings == [] and repr(equal) == "<Compared 1 groups of runs>"
+
+
 def test_single_runs_are_compared_too(swept: Sweep) -> None:
     first, *_, last = swept.load()
     assert coterie.compare(first, last.directory).runs.height == 2
@@ -82,6 +94,17 @@ def test_what_cannot_be_swept_or_compared_is_refused(swept: Sweep, tmp_path: Pat
         Sweep(tmp_path)
 
 
+def test_a_class_of_a_notebook_is_run_without_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(coterie.Client):
+        pass
+
+    Mine.__qualname__, Mine.__module__ = "Mine", "__main__"
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    for methods, key in (([local.Local, Mine], "protocol.name.1"), (Mine, "protocol.name")):
+        with pytest.raises(UserError, match=f"^{key} = Mine: .*, which results keep; .*, protocol=Mine"):
+            coterie.sweep("gossip", set={"protocol.name": methods})
+
+
 def test_what_failed_is_told(tmp_path: Path) -> None:
     (tmp_path / "world.toml").write_text(QUADRATIC, encoding="utf-8")
     (tmp_path / "fails.py").write_text(
@@ -92,6 +115,12 @@ def test_what_failed_is_told(tmp_path: Path) -> None:
     methods = {"protocol.name": ["local", str(tmp_path / "fails.py:Fails")]}
     with pytest.raises(RuntimeError, match=r"1 of 2 runs failed:\n.*no step"):
         coterie.sweep(tmp_path / "world.toml", set=methods, jobs=1, out=tmp_path / "runs", quiet=True)
+
+
+def test_only_unique_names_stand_for_their_code() -> None:
+    assert _names(["/a/one.py:A", "two.py:A", "pack.two:B", "gossip", "/a/own.py:gossip", 3, "12:30"]) == {
+        "pack.two:B": "B"
+    }
 
 
 def test_classes_are_values_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,5 +135,10 @@ def test_classes_are_values_of_a_sweep(tmp_path: Path, monkeypatch: pytest.Monke
     values = {"protocol.name": [idle, local.Local]}
     found = coterie.sweep(tmp_path / "world.toml", set=values, jobs=1, out=tmp_path / "runs", quiet=True)
     assert [run.summary["protocol"] for run in found.load()] == ["Idle", "Local"]
+    written = f"protocol.name={tmp_path / 'idle_to_sweep.py'}:Idle"
+    for baseline in ("protocol.name=Idle", written):
+        compared = coterie.compare(found, baseline=baseline)
+        assert compared.table["protocol.name"].unique(maintain_order=True).to_list() == ["Idle", "Local"]
+        assert compared.table.filter(**{"protocol.name": "Idle"})["difference"].null_count() == 2
     with pytest.raises(UserError, match=r"is a sweep; coterie.Sweep\(directory\).load\(\) has its runs"):
         coterie.load(found.directory)

@@ -8,6 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from coterie import Client, RoundModel, Rounds, neighbour_mean, neighbour_weights
 from protocols.decentralized.dpsgd import ADPSGD
 from protocols.shared.averaging import Exchange
 from sim.run.live.simulation import Simulation
@@ -57,7 +58,32 @@ def metropolis(world: Simulation) -> np.ndarray:
     return matrix + np.diag(1 - matrix.sum(axis=1))
 
 
+class Mine(Client):
+    """D-PSGD, of what coterie exports, as methods.md says."""
+
+    collected = (RoundModel,)
+
+    def begin(self) -> None:
+        self.round_trips.wait_at_first(60.0)
+        self.rounds = Rounds(self, 60.0)
+
+    async def step(self) -> None:
+        self.rounds.announce()
+        update = await self.train()
+        models = await self.rounds.gather()
+        weights = neighbour_weights(self, self.rounds, models)
+        self.params = neighbour_mean(self.params, weights, models) + update
+
+
 # --- synchronous --------------------------------------------------------------------------------------------
+
+
+def test_what_is_exported_makes_the_same_method() -> None:
+    traces = []
+    for method in (SYNCHRONOUS, (f"protocol.name={__name__}:Mine",)):
+        with ran(QUADRATIC, *method, *IRREGULAR, "run.iterations=5", "run.duration=60 s") as world:
+            traces.append((messages(world), params(world).tolist()))
+    assert traces[0] == traces[1] and len(traces[0][0]) > 8 * 5
 
 
 @pytest.mark.parametrize("steps", [1, 3])

@@ -1,5 +1,6 @@
 """A client that names no server has that of federated averaging; what does not suit it is told."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -66,6 +67,13 @@ class NoRoundsWithRounds(AsyncClient):
     server = RoundServer  # type: ignore[assignment]
 
 
+class SendsNothing(AsyncClient):
+    server = Collects
+
+    async def work(self, start):
+        await self.trained(start)
+
+
 @contextmanager
 def failed(*scenario: str) -> Iterator[Simulation]:
     """A run whose clients or servers may fail."""
@@ -93,6 +101,12 @@ def test_what_does_not_suit_the_server_is_told(name: str, said: str) -> None:
             first.error.startswith("TypeError: ") and said in first.error and "`server = ...`" in first.error
         )
         assert (name in first.error or name == "Other") and first.time_s < 2
+
+
+def test_work_that_returns_nothing_is_named() -> None:
+    with failed(QUADRATIC, f"{HERE}:SendsNothing") as world:
+        first = world.supervisor.failures[0]
+        assert re.match(r"TypeError: SendsNothing\.work\(\) \(.*:\d+\) returned nothing", first.error)
 
 
 def test_a_mistake_of_ones_own_is_left_as_it_is() -> None:

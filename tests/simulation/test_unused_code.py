@@ -234,6 +234,25 @@ FORM = {
         f"{BEGIN}\n\nclass Own(AsyncClient):\n    def work(self, start):  # here\n        return start\n",
         "Own.work() must be written `async def work(...)`",
     ),
+    "no server": (
+        f"{BEGIN}\n\nclass Own(AsyncClient):  # here\n    pass\n",
+        "Own names no server: write `server = ...`, the class of its own AsyncServer with arrived()",
+    ),
+    "a server that makes use of nothing": (
+        f"{BEGIN}\n\nclass Mine(AsyncServer):  # here\n    pass\n\n\nclass Own(AsyncClient):\n"
+        "    server = Mine\n",
+        "Mine has no arrived(): write `def arrived(self, work, client, staleness):`",
+    ),
+    "settings without those of such clients": (
+        f"{BEGIN}\n\nclass Own(AsyncClient):\n    class Settings(Client.Settings):  # here\n"
+        "        x: int = 3\n",
+        "Own.Settings must be a class that is written `class Settings(AsyncClient.Settings):`, not the class",
+    ),
+    "settings without those of rounds": (
+        f"{BEGIN}\n\nclass Own(RoundClient):\n    class Settings(Client.Settings):  # here\n"
+        "        x: int = 3\n",
+        "Own.Settings must be a class that is written `class Settings(RoundClient.Settings):`, not the class",
+    ),
     "what is no server, in our own plan": (
         f"{BEGIN}\n\nclass Own(RoundClient):  # here\n    server = 3\n",
         "Own.servers(): server: 3 is no class of Server",
@@ -351,5 +370,5 @@ def test_a_server_begins_as_clients_do(tmp_path: Path) -> None:
     body = "    def begin(self):\n        self.mean = self.params\n        self.settings.of_none\n"
     result = checked(tmp_path, with_server(body))
     assert result.exit_code == 2
-    line = f"{tmp_path / 'own.py'}:{BEGIN.count(chr(10)) + 3}: Coordinator.__init__() failed: AttributeError"
-    assert line in result.output and "super().__init__(name, context, settings, init" in result.output
+    line = f"{tmp_path / 'own.py'}:{BEGIN.count(chr(10)) + 3}: Coordinator.begin() failed: AttributeError"
+    assert line in result.output and "super().__init__" not in result.output

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from protocols.framework.client import Client
 from protocols.framework.requirements import Requirement
-from protocols import Duration
+from protocols import Duration, RoundModel, Rounds
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,20 @@ REFUSED = {
         "    def __init__(self, *given):\n        self.x = self.settings  # here\n" + STEP,
         "Own.__init__() failed: AttributeError: 'Own' object has no attribute 'settings'; it takes (self, "
         "name, context, compute, settings) and begins with super().__init__(",
+    ),
+    "a name of coterie's": (
+        "    def begin(self):\n        self.peers = []  # here\n" + STEP,
+        "Own.begin() failed: AttributeError: property 'peers' of 'Own' object has no setter; peers is "
+        "coterie's: choose another name\n",
+    ),
+    "an error of its own before it begins": (
+        "    def begin(self):\n        self.x = self.y  # here\n" + STEP,
+        "Own.begin() failed: AttributeError: 'Own' object has no attribute 'y'\n",
+    ),
+    "a patience with a unit": (
+        "    def begin(self):\n        self.rounds = Rounds(self, '10 s')  # here\n" + STEP,
+        "Own.begin() failed: TypeError: Rounds() needs for its patience a number of seconds, such as 2.0 (a "
+        "setting of type Duration is one), not '10 s'\n",
     ),
     "other arguments": (
         "    def __init__(self, name):  # here\n        super().__init__(name)\n" + STEP,
@@ -173,7 +187,11 @@ FAILS = {
     ),
     "a name that evaluations use": (
         STEP + "        self.observe('distance_of_shared', 1.0)  # here\n",
-        "ValueError: observe('distance_of_shared'): the observer measures that itself; choose another name",
+        "TypeError: observe('distance_of_shared'): the observer measures that itself; choose another name",
+    ),
+    "a name that all clients report": (
+        STEP + "        self.observe('iterations', 5.0)  # here\n",
+        "TypeError: observe('iterations'): coterie records that itself; choose another name, e.g. my_iter",
     ),
     "observe": (
         STEP + "        self.observe('x', [1])  # here\n",
@@ -219,6 +237,48 @@ def test_what_fails_in_every_client_is_said_once(kind: str, tmp_path: Path) -> N
     assert line.startswith(begin)
     [directory] = (tmp_path / "runs").iterdir()
     assert RunDirectory.load(directory).summary()["failures"] == [line.removeprefix("failed: ")]
+
+
+ROUNDS = """\
+    collected = (RoundModel,)
+
+    def begin(self):
+        self.rounds = Rounds(self, 10.0)
+
+    async def step(self):
+        await self.sleep(1)
+"""
+ANNOUNCED = "        self.rounds.announce()\n"
+TAKEN = "TypeError: observe('staleness'): coterie records that itself; choose another name, e.g. my_staleness"
+FAILS_IN_ROUNDS = {
+    "a name that rounds record": (
+        ROUNDS
+        + ANNOUNCED
+        + "        await self.rounds.gather()\n        self.observe('staleness', 5.0)  # here\n",
+        TAKEN,
+    ),
+    "an announced message that is not collected": (
+        ROUNDS.replace("RoundModel,", "").replace("10.0", "10.0, announced=lambda: Note(1)")
+        + ANNOUNCED
+        + "        await self.rounds.gather()  # here\n",
+        "ActorError: Own cannot collect Note: add it to the class attribute `collected`, so that early ones",
+    ),
+    "a name that rounds record later": (
+        ROUNDS
+        + "        self.observe('staleness', 5.0)\n"
+        + ANNOUNCED
+        + "        await self.rounds.gather()  # here\n",
+        TAKEN,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAILS_IN_ROUNDS)
+def test_what_fails_in_rounds_is_said_with_its_line(kind: str, tmp_path: Path) -> None:
+    body, error = FAILS_IN_ROUNDS[kind]
+    result = command("run", tmp_path, body)
+    assert result.exit_code == 1
+    assert f" in step ({place(tmp_path, body)}): {error}" in result.stdout
 
 
 ALTERABLE = """

@@ -28,18 +28,27 @@ from sim.scenario.protocol_errors import objective_of
 from sim.scenario.scenario import Scenario
 from sim.world.network import SimulatedNetwork
 
-_ALWAYS = ("accuracy", "loss", "distance")  # measured in most runs, so that they never mean anything else
+ALWAYS = ("accuracy", "loss", "distance")  # measured in most runs, so that they never mean anything else
+OF_EVERY_CLIENT = ("iterations", "models_at_start")  # which coterie's code reports
 
 
-def _require_free(name: object, evaluated: Sequence[str]) -> None:
-    """Refuse what is no name, and those of the observer itself, which evaluates these."""
+def _require_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"observe({name!r:.60}, ...): the name must be text, not {type(name).__name__}")
-    own = {*OWN_METRICS, *_ALWAYS, *evaluated, *[measure.name + ALONE for measure in MEASURES]}
+    return name
+
+
+def _taken(name: str, whose: str) -> TypeError:
+    return TypeError(f"observe({name!r}): {whose} itself; choose another name, e.g. my_{name}")
+
+
+def _require_free(name: str, evaluated: Sequence[str]) -> None:
+    """Refuse names of the observer itself, which evaluates these, and what is reported of every client."""
+    own = {*OWN_METRICS, *ALWAYS, *evaluated, *[measure.name + ALONE for measure in MEASURES]}
     if name in own or name.partition("_of_")[0] in own:
-        raise ValueError(
-            f"observe({name!r}): the observer measures that itself; choose another name, e.g. my_{name}"
-        )
+        raise _taken(name, "the observer measures that")
+    if name in OF_EVERY_CLIENT:
+        raise _taken(name, "coterie records that")
 
 
 class Observer:
@@ -73,8 +82,10 @@ class Observer:
         self._supervisor = supervisor
         self._trace = trace
         self._reported = reported
-        # What the actors reported since the last evaluation: sum and number of values, by name.
-        self._reports: dict[str, dict[str, list[Any]]] = {}
+        # What the actors reported since the last evaluation: sum and number of values, by name. By actor, and
+        # whether coterie's code did so.
+        self._reports: dict[tuple[str, bool], dict[str, list[Any]]] = {}
+        self._by_coterie: dict[tuple[str, str], bool] = {}  # by actor and name: who reports it
         self.converged_s: float | None = None
         protocol, rule = scenario.protocol, scenario.run.converged
         objective = objective_of(protocol.method, protocol.settings)
@@ -92,22 +103,27 @@ class Observer:
         """Whether any client's model was another one at a later evaluation; None without such an evaluation,
         and of a method that is judged by other models, which says itself which (`evaluated`)."""
 
-    def of_actor(self, actor: str) -> Callable[[str, float], None]:
+    def of_actor(self, actor: str, *, coteries: bool = False) -> Callable[[str, float], None]:
         """The function that an actor reports to, by name and value: `iterations` a count, all else averaged.
 
-        It raises ValueError for a name that the observer itself uses.
+        coteries: the one for coterie's own code. The other one is for methods, and raises TypeError for names
+        of the observer's. Both do for a name that the actor's other code uses: its mean would mix the two.
         """
-        sums, reported = self._reports.setdefault(actor, {}), self._reported  # of all its lives
+        sums = self._reports.setdefault((actor, coteries), {})  # of all its lives
+        reported = self._reported
 
         def observe(name: str, value: float) -> None:
             # The shortest way is nearly always taken: every message may be a reason to report something.
-            if name == "iterations":
+            if coteries and name == "iterations":
                 if reported is not None:
                     reported(value)
                 return
             entry = sums.get(name)
             if entry is None:
-                _require_free(name, self.evaluated)
+                if not coteries:
+                    _require_free(_require_name(name), self.evaluated)
+                if self._by_coterie.setdefault((actor, name), coteries) != coteries:
+                    raise _taken(name, "coterie records that")
                 sums[name] = [observed(name, value), 1]
             else:
                 entry[0] += value if type(value) is float else observed(name, value)
@@ -150,7 +166,7 @@ class Observer:
             self._evaluate_models(now, up, chosen)
             self._record_graph(now, up)
             self._record_coalitions(now, up)
-        for actor, sums in self._reports.items():
+        for (actor, _), sums in self._reports.items():
             means = [(name, total / count) for name, (total, count) in sums.items()]
             sums.clear()
             for name, mean in means:
