@@ -44,9 +44,10 @@ def _curve(view: RunView) -> str:
     x = _EDGE + (times - times[0]) / (times[-1] - times[0]) * (_WIDTH - 2 * _EDGE)
     y = _HEIGHT - _EDGE - (means - low) / ((high - low) or 1.0) * (_HEIGHT - 2 * _EDGE)
     points = " ".join([f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True)])
-    shown = [text.share(value) if measure.is_share else f"{value:.4g}" for value in (low, high)]
+    ends = float(means[0]), float(means[-1])
+    shown = [text.share(value) if measure.is_share else f"{value:.4g}" for value in ends]
     line = f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="1.5"/>'
-    caption = f"Mean {measure.name} over virtual time, from {shown[0]} to {shown[1]}"
+    caption = f"Mean {measure.name} over virtual time: {shown[0]} at first, {shown[1]} at the end"
     return _figure(_WIDTH, _HEIGHT, line, caption)
 
 

@@ -11,16 +11,19 @@ HEAD = """\
 
 All that `coterie` exports, with signatures and sources. [From Python](/how-to/python.md) shows how runs,
 sweeps and comparisons go together, and [writing a method](/methods.md) what the rest is for.
-[The verbs](/api.md) are the short form of this page.
+[The verbs](/api.md) are the short form of this page. Beside Python there are references of
+[the commands](/commands.md), of [scenarios](/scenarios/README.md) and of [results](/results.md).
 
 ```{eval-rst}
 .. highlight:: python
 ```
 """
+FRONT = ("run", "Run", "Evaluation", "load", "resume", "fork", "sweep", "Sweep", "compare", "Compared")
+"""Runs, sweeps and comparisons, by use."""
 
 
 def reference_page() -> str:
-    front = [name for name in coterie.__all__ if name not in protocols.__all__]
+    front = [*FRONT, *[name for name in coterie.__all__ if name not in {*FRONT, *protocols.__all__}]]
     classes: dict[type, list[str]] = {}
     for _, _, owner, names in groups():
         classes.setdefault(owner, []).extend(names.split())

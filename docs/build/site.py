@@ -4,6 +4,7 @@ The pages of docs/ as they are, but for their links, which lead to pages of the 
 that is no page has one that shows it.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs.build.commands import commands_page
 from docs.build.method_pages import method_pages
 from docs.build.reference_page import reference_page
 
@@ -28,6 +30,8 @@ ASSETS = ("*.png", "*.svg", "*.csv", "*.ipynb")
 """Files of docs/ that the site has as they are."""
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 METHOD_ROW = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
+KEYS = re.compile(r"^(?=\| key (\| of \w+ )?\| value \| default )", re.MULTILINE)
+"""Where a table of a scenario's keys begins, which site.css lays out for narrow screens."""
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
 TOCTREE = "\n:::{{toctree}}\n:hidden:\n:glob:\n\n{}\n:::\n"
 
@@ -35,7 +39,7 @@ TOCTREE = "\n:::{{toctree}}\n:hidden:\n:glob:\n\n{}\n:::\n"
 def pages() -> dict[str, str]:
     """All pages by their names in the site. A link within the site begins with "/"."""
     made = {f"protocols/{name}.md": text for name, text in method_pages().items()}
-    made |= {"reference.md": reference_page(), **dict(_shown())}
+    made |= {"reference.md": reference_page(), "commands.md": commands_page(), **dict(_shown())}
     for path in [*sorted(DOCS.rglob("*.md")), ROOT / "CHANGELOG.md", ROOT / "README.md"]:
         name = path.relative_to(DOCS if path.is_relative_to(DOCS) else ROOT).as_posix()
         text = LINK.sub(lambda link, here=path.parent: place(link[1], here), path.read_text(encoding="utf-8"))
@@ -43,7 +47,7 @@ def pages() -> dict[str, str]:
     table, rest = re.split(r"(?=\n## )", made["protocols.md"], maxsplit=1)
     table = METHOD_ROW.sub(r"| [`\1`](/protocols/\1.md) |", table)
     made["protocols.md"] = table + rest + TOCTREE.format("protocols/*")
-    return made
+    return {name: KEYS.sub(r"```{rst-class} keys\n```\n\n", text) for name, text in made.items()}
 
 
 def place(link: str, folder: Path) -> str:
@@ -73,9 +77,20 @@ def _shown() -> Iterator[tuple[str, str]]:
     for folder in sorted({folder for path in files for folder in path.parents if folder != ROOT}):
         if folder.is_relative_to(ROOT):
             name = folder.relative_to(ROOT).as_posix()
-            inside = [path.relative_to(folder) for path in files if folder in path.parents]
-            lines = [f"- [{path}](/files/{name}/{path}.md)\n" for path in inside]
+            inside = [path for path in files if folder in path.parents]
+            links = {path: path.relative_to(folder) for path in inside}
+            lines = [f"- [{link}](/files/{name}/{link}.md){_about(path)}\n" for path, link in links.items()]
             yield f"files/{name}.md", head.format(name) + "".join(lines)
+
+
+def _about(path: Path) -> str:
+    """What a file says of itself in its first line: a docstring, or the comment at the top of a scenario."""
+    if path.suffix == ".py":
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    else:
+        said = path.read_text(encoding="utf-8") if path.suffix == ".toml" else ""
+    line = said.partition("\n")[0].removeprefix("# ")
+    return f": {line}" if line else ""
 
 
 def main() -> None:

@@ -2,7 +2,8 @@
 
 So do Li and Wang by a server, "FedMD: Heterogenous Federated Learning via Model Distillation", 2019. A client
 trains on its own samples, tells some peers the logits of its model on the public ones, which have no labels,
-and moves its model towards the mean of what each peer told it last. Models may be of different make.
+and moves its model towards the mean of what each peer told it last. Models may be of different make:
+`model.name = "decoupled"` with several `backbones`.
 """
 
 from dataclasses import dataclass

@@ -363,10 +363,10 @@ class Node(Actor):
         """Outputs of the parameters `of`, evaluated on samples that the method has, such as public ones.
 
         For classes they are the logits: of B samples and K classes a vector [B * K], sample by sample.
-        inputs: an array [B, ...] of samples that are scaled as the data are, or a handle on their numbers [B
-        * numbers of a sample]. A pass over so many samples takes a third of the time of training on them.
-        ValueError for samples of another shape, for numbers that float32 does not hold, and where models
-        predict nothing.
+        inputs: an array [B, ...] of samples that are scaled as the data are (docs/scenarios/data.md says
+        how), or a handle on their numbers [B * numbers of a sample]. A pass over so many samples takes a
+        third of the time of training on them. ValueError for samples of another shape, for numbers that
+        float32 does not hold, and where models predict nothing.
         """
         return await self.compute.predict(of, inputs)
 

@@ -38,9 +38,9 @@ class Rounds(Component, RoundMessages):
     on from there. Who has spent its budget begins no round, and answers those of others with what it has.
 
     announced: makes the message that is told to all (default: a `RoundModel` of `params`); its class must be
-    in the client's `collected`. neighbours: names of those to take part (default: all peers). missed(peer):
-    called when a partner stayed silent (default: `suspect`). refuses(peer): whether a peer that waits for
-    this client is not answered.
+    in the client's `collected`. It may be called several times in a step. neighbours: names of those to take
+    part (default: all peers). missed(peer): called when a partner stayed silent (default: `suspect`).
+    refuses(peer): whether a peer that waits for this client is not answered.
     """
 
     def __init__(

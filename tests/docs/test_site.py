@@ -9,12 +9,15 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import coterie
+import protocols
 from docs.build import gallery
 from docs.build.site import ASSETS, LINK, pages
 from sim.cli.studies import app
@@ -85,6 +88,33 @@ def test_the_commands_of_methods_pages_run(made: dict[str, str]) -> None:
 def test_files_have_pages_that_show_them_whole(made: dict[str, str]) -> None:
     for path in [*ROOT.glob("scenarios/**/*.toml"), *ROOT.glob("docs/examples/**/*.py")]:
         assert path.read_text(encoding="utf-8").rstrip() in made[f"files/{path.relative_to(ROOT)}.md"]
+
+
+def test_lists_of_files_say_what_each_is(made: dict[str, str]) -> None:
+    listed = made["files/docs/examples.md"]
+    assert "median_rounds.py.md): Clients train, and take the coordinate-wise median" in listed
+    assert "minimal.toml.md): All that a scenario must say" in listed
+
+
+def test_the_commands_have_a_page_of_their_options(made: dict[str, str]) -> None:
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        part = made["commands.md"].partition(f"## coterie {name}\n")[2].partition("\n## ")[0]
+        assert part.startswith(f"\n{command.help.partition(chr(10))[0]}")
+        assert all(f"{option}" in part for each in command.params for option in each.opts if option[0] == "-")
+    assert "| `--device <auto\\|cpu\\|cuda>` | Where to compute." in made["commands.md"]
+
+
+def test_tables_of_keys_are_marked_for_narrow_screens(made: dict[str, str]) -> None:
+    mark = "```{rst-class} keys\n```\n\n| key "
+    assert made["scenarios/clients.md"].count(mark) >= 2
+    assert mark in made["protocols/dpsgd.md"]
+    assert mark not in made["results.md"]
+
+
+def test_the_reference_begins_with_what_is_used_first(made: dict[str, str]) -> None:
+    front = re.findall(r":: coterie\.(\w+)$", made["reference.md"], re.MULTILINE)[:11]
+    assert front[:2] == ["run", "Run"] and set(front) == set(coterie.__all__) - set(protocols.__all__)
 
 
 def test_the_reference_has_all_that_is_exported(made: dict[str, str]) -> None:

@@ -56,6 +56,8 @@ def bytes_of(simulation: Simulation, kind: str) -> float:
 
 KINDS = {
     "async_mixing": "Mixing",
+    "attackers": "Attacked",
+    "choco": "Choco",
     "divshare": "DivShare",
     "distillation": "Distillation",
     "ditto": "Ditto",
@@ -83,6 +85,7 @@ PERSONAL = ("ifca", "pull_gossip")
 SHORT = ("run.duration=5 s", "run.evaluate_every=5 s")
 WITH_SERVER = ("ditto", "ifca", "median", "top_k")
 OPTIONS = {
+    "attackers": ("protocol.attackers=1",),
     "private_gossip": ("protocol.noise_multiplier=0.02", "protocol.period=250 ms"),
     "ditto": ("protocol.personal_steps=20", "protocol.patience=4 s"),
 }
@@ -296,3 +299,42 @@ def test_distillation_steps_are_those_of_torch_and_no_model_is_sent() -> None:
     with ran(*world_of("distillation"), *SHORT, "protocol.public=30") as simulation:
         assert set(simulation.network.counts.by_type) == {"Opinion"}
         assert 30 * 10 * 4 <= bytes_of(simulation, "Opinion") < 30 * 10 * 4 + 120
+
+
+def test_attackers_send_the_opposite_of_their_models_which_the_mean_does_not_survive(alone: float) -> None:
+    with ran(*world_of("attackers"), "protocol.rule=mean") as simulation:
+        assert accuracy(simulation) < alone - 0.1
+        for client in simulation.clients:
+            one: Any = learner(simulation, client.index)
+            sign = -1 if client.index < 1 else 1
+            np.testing.assert_array_equal(one.announced().params.numpy(), sign * one.params.numpy())
+
+
+def test_choco_sends_the_largest_of_a_change_and_adds_it() -> None:
+    change = torch.tensor([3.0, -1.0, 0.5, -4.0])
+    values, places = example("choco").largest(change, k=2)
+    added = example("choco").added(torch.ones(4), values, places)
+    assert added.tolist() == [4.0, 1.0, 1.0, -3.0]
+    with ran(*world_of("choco"), *SHORT) as simulation:
+        k = round(0.1 * learner(simulation, 0).params.shape[0])
+        assert 8 * k <= bytes_of(simulation, "Change") < 8 * k + 150
+
+
+def test_copies_of_choco_are_what_their_owners_hold_also_where_rounds_were_missed() -> None:
+    """One client is cut off for a while: whoever saw a gap has asked."""
+    cut = (
+        'network.partition=[{ start = "1 s", end = "11 s", groups = [[0], [1, 2, 3, 4, 5]] }]',
+        "run.duration=30 s",
+    )
+    patience = "protocol.patience=2 s"
+    with ran(*world_of("choco"), *cut, patience) as simulation:
+        assert simulation.network.counts.by_type["Public"][0] == 5 + 5  # of client-0, and told to it
+        ones: list[Any] = [learner(simulation, client.index) for client in simulation.clients]
+        owners = {one.name: one for one in ones}
+        copies = [(owners[peer], copy) for one in ones for peer, copy in one.copies.items()]
+        assert len(copies) == 6 * 5
+        for owner, copy in copies:
+            if copy.number == owner.public.number - 1:  # the change is on its way
+                copy = owner.followed(copy, owner.change)
+            assert copy.number == owner.public.number
+            np.testing.assert_allclose(copy.params.numpy(), owner.public.params.numpy(), atol=1e-5)

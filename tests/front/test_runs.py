@@ -77,6 +77,10 @@ def test_what_a_run_has(here: Path) -> None:
     assert "gossip-0" not in repr(run) and repr(run).startswith("<Run scenario-0-")
     page = run._repr_html_()
     assert "<svg" in page and "gossip" in page and "<script" not in page
+    distances = run.metrics.filter(name="distance")
+    first, last = [distances.filter(time=time)["value"].to_numpy().mean() for time in (0.0, 8.0)]
+    assert first > last  # so that least and most would be the other way round
+    assert f"Mean distance over virtual time: {first:.4g} at first, {last:.4g} at the end" in page
 
 
 def test_the_learned_graph_is_drawn(here: Path) -> None:

@@ -46,7 +46,10 @@ def _layouts(*folders: str) -> tuple[Layout, ...]:
 
 
 class FashionMnist(ImageData):
-    """70,000 grey pictures of clothes, 28x28 pixels, 10 classes."""
+    """70,000 grey pictures of clothes, 28x28 pixels, 10 classes.
+
+    All pixels are shifted and scaled: in training they have mean 0 and standard deviation 1.
+    """
 
     classes = 10
     input_shape = (1, 28, 28)
@@ -58,7 +61,10 @@ class FashionMnist(ImageData):
 
 
 class Mnist(ImageData):
-    """70,000 handwritten digits, 28x28 pixels, 10 classes."""
+    """70,000 handwritten digits, 28x28 pixels, 10 classes.
+
+    All pixels are shifted and scaled: in training they have mean 0 and standard deviation 1.
+    """
 
     classes = 10
     input_shape = (1, 28, 28)

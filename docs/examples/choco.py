@@ -1,0 +1,98 @@
+"""Compressed gossip with error feedback: only the largest of what has changed is sent (CHOCO-SGD).
+
+Koloskova, Stich, Jaggi, "Decentralized Stochastic Optimization and Gossip Algorithms with Compressed
+Communication", ICML 2019. All keep a copy of each peer's public model, and its owner keeps it, too. A client
+sends the k largest numbers of the difference between its model and its public one; what it does not send
+stays in that difference. Then it moves towards the peers' public models.
+
+A difference is of use only to whoever has all before it. So a client counts its messages, and who sees a gap
+in a peer's numbers asks it for its public model.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from coterie import Client, Count, Duration, PeerUnavailable, PerPeer, Rounds, Vector
+
+
+@dataclass(frozen=True)
+class Change:
+    """The largest numbers of a change, and their places. `number` counts the sender's changes, from 1."""
+
+    values: Vector
+    places: Vector
+    number: int
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Asks for a public model."""
+
+
+@dataclass(frozen=True)
+class Public:
+    params: Vector
+    number: int
+
+
+def largest(change, k):
+    places = change.abs().topk(k).indices
+    return change[places], places.to(torch.int32)
+
+
+def added(params, values, places):
+    return params.scatter_add(0, places.long(), values)
+
+
+class Choco(Client):
+    class Settings(Client.Settings):
+        local_steps: Count = 5
+        patience: Duration = "10 s"
+        share: Annotated[float, Field(gt=0, le=1)] = 0.1
+        consensus: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+    collected = (Change,)  # these wait for gather()
+    change = None  # before the first step
+
+    def begin(self):
+        start = Public(self.compute.initial(), 0)  # the same for all
+        self.public = start
+        self.copies = PerPeer(self, lambda: start)
+        self.rounds = Rounds(self, self.settings.patience, announced=lambda: self.change)
+
+    async def step(self):
+        update = await self.train(self.settings.local_steps)
+        self.params = self.params + update
+        k = max(1, round(self.settings.share * self.params.shape[0]))
+        values, places = self.apply(largest, self.params - self.public.params, k=k)
+        self.change = Change(values, places, self.public.number + 1)
+        self.public = self.followed(self.public, self.change)
+        self.rounds.announce()
+        changes = await self.rounds.gather()
+        for peer, change in changes.items():
+            await self.follow(peer, change)
+        pull = self.settings.consensus / (1 + len(changes))
+        for copy in [self.copies[peer] for peer in changes if peer in self.copies]:  # some left meanwhile
+            self.params = self.params + pull * (copy.params - self.public.params)
+
+    def followed(self, public, change):
+        return Public(self.apply(added, public.params, change.values, change.places), change.number)
+
+    async def follow(self, peer, change):
+        copy = self.copies[peer]
+        if change.number == copy.number + 1:
+            self.copies[peer] = self.followed(copy, change)
+        elif change.number != copy.number:  # rounds without each other: neither had the other's changes
+            try:
+                self.copies[peer] = await self.ask(peer, Ask(), timeout=self.settings.patience)
+                self.observe("asked", 1.0)
+            except PeerUnavailable:
+                pass  # the next change shows the gap again
+
+    async def on_message(self, message, sender):
+        match message:
+            case Ask():
+                return self.public
