@@ -15,7 +15,7 @@ _ATTEMPTS = 4  # to exchange with one peer
 
 
 def neighbour_weights(client: Client, rounds: Rounds, models: Mapping[str, Any]) -> dict[str, float]:
-    """W_ij of those whose `RoundModel`s came: the topology's weights, or else Metropolis-Hastings'.
+    """W_ij of those whose `RoundModel` came: the topology's weights, or else Metropolis-Hastings'.
 
     `neighbour_weights(self, self.rounds, models)` has them by name, with what `gather` returned as `models`;
     what is left of 1 is the client's own. With the degrees as they were announced, both ends of a link

@@ -78,9 +78,21 @@ class HiddenFolder:
 
 def require_replaceable(target: Path, replace: bool) -> None:
     """Raises UserError where results could not replace what is there."""
-    if replace and os.path.lexists(target) and not is_results(target):
-        what = "is a link" if target.is_symlink() else "is no result directory (no summary.json)"
-        raise UserError(f"--overwrite: {target} {what}, which is not replaced; move it away first")
+    there = _identity(target) if replace else None
+    while there is not None and not is_results(target):
+        before, there = there, _identity(target)
+        if there == before:  # else another process has replaced it meanwhile
+            what = "is a link" if target.is_symlink() else "is no result directory (no summary.json)"
+            raise UserError(f"--overwrite: {target} {what}, which is not replaced; move it away first")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a folder from another one that takes its name; None if there is none."""
+    try:
+        status = path.lstat()
+    except (OSError, ValueError):  # also for a name that none can be
+        return None
+    return status.st_ino, status.st_ctime_ns
 
 
 def is_results(path: Path) -> bool:

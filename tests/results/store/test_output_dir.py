@@ -115,6 +115,24 @@ def test_many_replace_one_at_once(base):
     assert seed_of(base / NAME) == 49
 
 
+def test_results_that_are_replaced_while_they_are_looked_at_are_results(base, monkeypatch):
+    create(base, 1).finalise()
+    is_results, moments = output_dir.is_results, []
+
+    def replaced(path):
+        moments.append(path)
+        if len(moments) > 1:
+            return is_results(path)
+        (base / NAME).rename(base / "old")  # by another process, between two looks at the name
+        found = is_results(path)
+        create(base, 2).finalise()
+        return found
+
+    monkeypatch.setattr(output_dir, "is_results", replaced)
+    create(base, 3, overwrite=True).finalise(replace=True)
+    assert len(moments) > 1 and seed_of(base / NAME) == 3
+
+
 def test_a_discarded_run_leaves_nothing_and_a_settled_one_stays(base):
     settled, abandoned = create(base), create(base)
     settled.finalise()
