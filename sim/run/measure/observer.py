@@ -103,26 +103,26 @@ class Observer:
         """Whether any client's model was another one at a later evaluation; None without such an evaluation,
         and of a method that is judged by other models, which says itself which (`evaluated`)."""
 
-    def of_actor(self, actor: str, *, coteries: bool = False) -> Callable[[str, float], None]:
+    def of_actor(self, actor: str, *, by_coterie: bool = False) -> Callable[[str, float], None]:
         """The function that an actor reports to, by name and value: `iterations` a count, all else averaged.
 
-        coteries: the one for coterie's own code. The other one is for methods, and raises TypeError for names
-        of the observer's. Both do for a name that the actor's other code uses: its mean would mix the two.
+        by_coterie: the one for coterie's own code. The other one is for methods, and raises TypeError for
+        names of the observer's. Both do for a name that the actor's other code uses: its mean would mix both.
         """
-        sums = self._reports.setdefault((actor, coteries), {})  # of all its lives
+        sums = self._reports.setdefault((actor, by_coterie), {})  # of all its lives
         reported = self._reported
 
         def observe(name: str, value: float) -> None:
             # The shortest way is nearly always taken: every message may be a reason to report something.
-            if coteries and name == "iterations":
+            if by_coterie and name == "iterations":
                 if reported is not None:
                     reported(value)
                 return
             entry = sums.get(name)
             if entry is None:
-                if not coteries:
+                if not by_coterie:
                     _require_free(_require_name(name), self.evaluated)
-                if self._by_coterie.setdefault((actor, name), coteries) != coteries:
+                if self._by_coterie.setdefault((actor, name), by_coterie) != by_coterie:
                     raise _taken(name, "coterie records that")
                 sums[name] = [observed(name, value), 1]
             else:

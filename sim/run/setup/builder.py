@@ -231,7 +231,7 @@ class _Builder:
             model=model,
             number=number,
             noise=Noise(stream(self.seed, "noise", name)),
-            report=simulation.observer.of_actor(name, coteries=True),
+            report=simulation.observer.of_actor(name, by_coterie=True),
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> ClientLife:

@@ -99,9 +99,13 @@ def test_strangers_that_say_nothing_or_too_little_are_cut_in_time() -> None:
             mute, dripping = await connected_to(b), await connected_to(b)
             dripping[1].write(b"\x00\x00\x0f\x00")
             reason = "a stranger did not prove in time who it is"
-            while b.counts.reasons.get(reason) != 2:
+
+            def are_gone() -> bool:
                 dripping[1].write(b"\x00")
-                await asyncio.sleep(0.06)
+                return sum(b.counts.reasons.values()) == 2
+
+            await until(are_gone)
+            assert b.counts.reasons == {reason: 2}
             for _, writer in (mute, dripping):
                 writer.close()
             await works(a, b)
