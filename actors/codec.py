@@ -1,8 +1,9 @@
 """Messages as msgpack, and their encoded size without encoding them.
 
 On the wire a dataclass is extension type 2, holding the packed array `[class name, *fields]`, and a tensor
-is extension type 1, holding `[dtype, shape, raw bytes in C order]`. A simulation never makes these bytes: it
-asks `size` how many there would be.
+is extension type 1, holding `[dtype, shape, raw bytes in C order]`. A vector that is a handle (its class says
+`immutable`) is extension type 3, of the same content. A simulation never makes these bytes: it asks `size`
+how many there would be.
 """
 
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from actors.source_location import of_definition
 
 TENSOR = 1
 DATACLASS = 2
+HANDLE = 3
 LARGE_BYTES = 2**15
 """From here on copying costs more than writing, or reading, in pieces."""
 
@@ -61,11 +63,12 @@ class Codec:
 
     Both sides need the same types; those of this package are always among them. Tuples and lists come
     back as tuples, tensors as read-only numpy arrays, numpy scalars as Python numbers; all else comes back
-    equal.
+    equal. handle: makes a handle of the array of one; None leaves the array. It may raise DecodeError.
     """
 
-    def __init__(self, *message_types: type) -> None:
+    def __init__(self, *message_types: type, handle: Callable[[np.ndarray], object] | None = None) -> None:
         self._types: dict[str, type] = {}
+        self._handle = handle
         ours = (Envelope, Question, LastingQuestion, InProgress, RoundMark, RepeatRequest)
         for cls in dict.fromkeys((*ours, *message_types)):
             _require_message_type(cls)
@@ -98,7 +101,7 @@ class Codec:
         """
         try:
             whole = data if len(data) < LARGE_BYTES else memoryview(data)
-            return self._unpack(whole, 0, Budget(len(data), frozenset((TENSOR, DATACLASS))))
+            return self._unpack(whole, 0, Budget(len(data), frozenset((TENSOR, DATACLASS, HANDLE))))
         except DecodeError:
             raise
         except Exception as error:
@@ -119,7 +122,9 @@ class Codec:
             return obj.item()
         if hasattr(cls, "__array__"):
             array = np.asarray(obj)
-            return msgpack.ExtType(TENSOR, self._pack([str(array.dtype), list(array.shape), array.tobytes()]))
+            return msgpack.ExtType(
+                _array_code(cls), self._pack([str(array.dtype), list(array.shape), array.tobytes()])
+            )
         raise TypeError(f"message type {cls.__name__!r} was not given to this codec")
 
     def _put(self, obj: Any, found: list[Buffer]) -> None:
@@ -142,7 +147,7 @@ class Codec:
             array = np.asarray(obj)
             about = self._pack(str(array.dtype)) + self._pack(list(array.shape))
             about = _array_head(3) + about + _head(array.nbytes, _BYTES_HEADS)
-            found.append(_extension_head(TENSOR, len(about) + array.nbytes) + about)
+            found.append(_extension_head(_array_code(cls), len(about) + array.nbytes) + about)
             found.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         else:
             found.append(self._pack(obj))  # raises
@@ -162,21 +167,26 @@ class Codec:
         return msgpack.unpackb(data, use_list=False, strict_map_key=False, ext_hook=hook)
 
     def _extension(self, depth: int, budget: Budget, code: int, data: Buffer) -> object:
-        if code == TENSOR and len(data) >= LARGE_BYTES:
+        if code in (TENSOR, HANDLE) and len(data) >= LARGE_BYTES:
             budget.scan(data, depth)
             items = items_of(data) or []
             content = (*[self._made(item, depth, budget) for item in items[:-1]], *map(bytes_of, items[-1:]))
         else:
             content = self._unpack(data, depth, budget)
         match code, content:
-            case int(code), (str(dtype), tuple(shape), bytes() | memoryview() as raw) if code == TENSOR:
-                return _tensor_of(dtype, shape, raw)
+            case int(code), (str(dtype), tuple(shape), bytes() | memoryview() as raw) if code != DATACLASS:
+                array = _tensor_of(dtype, shape, raw)
+                return array if code == TENSOR or self._handle is None else self._handle(array)
             case int(code), (str(name), *values) if code == DATACLASS:
                 cls = self._types.get(name)
                 if cls is None:
                     raise DecodeError(f"message type {name!r:.60} was not given to this codec")
                 return cls(**dict(zip(_field_names(cls), values, strict=True)))
         raise DecodeError(f"malformed extension of type {code}")
+
+
+def _array_code(cls: type) -> int:
+    return HANDLE if getattr(cls, "immutable", False) else TENSOR
 
 
 def _tensor_of(name: str, shape: tuple[Any, ...], raw: Buffer) -> np.ndarray:

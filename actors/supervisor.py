@@ -117,6 +117,10 @@ class Supervisor:
         self._note(actor.name, "start")
         return actor
 
+    def continue_lives(self, name: str, lives: int) -> None:
+        """State that an actor has lived so often before, elsewhere."""
+        self._next_request[name] = lives * _REQUESTS_PER_LIFE
+
     async def stop(self, name: str) -> bool:
         """End an actor gracefully: await its `on_stop`, then cancel its tasks and wait for their end.
 

@@ -3,83 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from ipaddress import ip_address
 
 from actors.codec import Codec, size
 from actors.message import Envelope, UnknownPeer
 from actors.scan import Buffer, DecodeError
-from actors.tcp.handshake import Stranger
+from actors.tcp.endpoint import TcpEndpoint, Tls
 from actors.tcp.limits import Limits
-from actors.tcp.link import AcceptedLink, TcpLink
+from actors.tcp.link import AcceptedLink
 from actors.tcp.meaning import Meaningless, require_meaning
-from actors.tcp.outgoing import Address, Outgoing
+from actors.tcp.outgoing import Address
 from actors.transport import Deliver, Transport
 from actors.values import sealed
 
-_LINGER_S = 1.0
 
-
-@dataclass(frozen=True)
-class Tls:
-    """Encryption in which both ends show a certificate that names their endpoint (a DNS name in it).
-
-    server, client: the contexts for connections to this endpoint and from it.
-    """
-
-    server: ssl.SSLContext
-    client: ssl.SSLContext
-
-    @classmethod
-    def of(cls, authority: str, certificate: str, key: str) -> Tls:
-        """From PEM files: the authority that all trust, and this endpoint's certificate and key. OSError."""
-        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        for context in (server, client):
-            context.minimum_version = ssl.TLSVersion.TLSv1_3
-            context.load_verify_locations(authority)
-            context.load_cert_chain(certificate, key)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return cls(server, client)
-
-
-@dataclass
-class TcpCounts:
-    """Messages of one endpoint so far. Always sent == delivered + lost + dropped + in_flight.
-
-    delivered: read at the other endpoint, or given to an actor of this one. lost: on a connection that broke,
-    or while there was none. dropped: as too much waited, or the actor of this endpoint is not attached.
-    received: that came from others, of which `refused` were no messages, or lies, and `unattached` were for
-    actors that are not attached. bytes: encoded, of all sent. reasons: why messages were lost, dropped or
-    refused, and connections of others were.
-    """
-
-    sent: int = 0
-    delivered: int = 0
-    lost: int = 0
-    dropped: int = 0
-    in_flight: int = 0
-    bytes: int = 0
-    received: int = 0
-    refused: int = 0
-    unattached: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-
-    def note(self, reason: str, count: int = 1) -> None:
-        """Count a reason."""
-        if count:
-            self.reasons[reason] = self.reasons.get(reason, 0) + count
-
-
-class TcpTransport(Transport):
+class TcpTransport(TcpEndpoint, Transport):
     """Carries envelopes between the actors of this endpoint and those of others.
 
-    endpoint: this one's name. addresses: of all endpoints. endpoint_of: the endpoint of each actor's name;
-    None for a name that is nobody's. secret: of the run, at least 16 bytes. tls: needed unless all addresses
-    are of this machine. Use it as `async with transport:`, which listens, and is connected to all who listen.
+    endpoint_of: the endpoint of each actor's name; None for a name that is nobody's. The rest is as of
+    `TcpEndpoint`.
     """
 
     def __init__(
@@ -93,72 +35,10 @@ class TcpTransport(Transport):
         tls: Tls | None = None,
         limits: Limits = Limits(),  # noqa: B008 - it cannot change
     ) -> None:
-        if len(secret) < 16:
-            raise ValueError("the secret of a run must have 16 bytes at least")
-        if tls is None and (open_to := [each.host for each in addresses.values() if not _is_here(each.host)]):
-            raise ValueError(f"{open_to[0]} is not this machine: connections there must be encrypted (tls)")
-        self.endpoint = endpoint
-        self.counts = TcpCounts()
-        self.limits = limits
-        self._addresses = dict(addresses)
+        super().__init__(endpoint, addresses, secret, tls=tls, limits=limits)
         self._endpoint_of = endpoint_of
         self._codec = codec
-        self._secret = secret
-        self._tls = tls
         self._attached: dict[str, Deliver] = {}
-        self._outgoing: dict[str, Outgoing] = {}
-        self._accepted: dict[AcceptedLink, None] = {}  # in the order in which they came
-        self._strangers: dict[AcceptedLink, None] = {}  # those of them that have not proved who they are
-        self._read: dict[str, tuple[int, int]] = {}  # by endpoint: its last link to this one, and frames read
-        self._server: asyncio.Server | None = None
-        self._beating: asyncio.Task[None] | None = None
-
-    # --- life -----------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> TcpTransport:
-        loop = asyncio.get_running_loop()
-        here = self._addresses[self.endpoint]
-        tls = None if self._tls is None else self._tls.server
-        patience_s = None if tls is None else self.limits.handshake_s
-        self._server = await loop.create_server(
-            self._accept, here.host, here.port, ssl=tls, ssl_handshake_timeout=patience_s
-        )
-        for name, address in self._addresses.items():
-            if name != self.endpoint:
-                self._outgoing[name] = Outgoing(
-                    self.limits, self.endpoint, name, address, self._secret,
-                    None if self._tls is None else self._tls.client, self._settled,
-                )  # fmt: skip
-        self._beating = loop.create_task(self._beat())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._beating is not None and self._server is not None
-        await asyncio.gather(*[each.close(_LINGER_S) for each in self._outgoing.values()])
-        self._beating.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._beating
-        self._server.close()
-        for link in list(self._accepted):
-            link.cut("closed")
-
-    async def connected(self, timeout_s: float) -> None:
-        """Wait until all other endpoints are connected to. TimeoutError, which names those that are not."""
-        until_s = self.now() + timeout_s
-        while missing := [name for name, each in self._outgoing.items() if each.link is None]:
-            if self.now() >= until_s:
-                ends = {name: self._outgoing[name].ends or ["no answer yet"] for name in missing}
-                said = ", ".join(f"{name} ({why[-1]})" for name, why in ends.items())
-                raise TimeoutError(f"not connected to {said}")
-            await asyncio.sleep(0.01)
-
-    @property
-    def port(self) -> int:
-        """The port that this endpoint listens on, also if its address left it open (0)."""
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
-
-    # --- the transport of the actors ------------------------------------------------------------------------
 
     def attach(self, name: str, deliver: Deliver) -> None:
         if name in self._attached:
@@ -184,70 +64,18 @@ class TcpTransport(Transport):
             self.require_known(envelope.receiver)
         if alterable:
             envelope = sealed(envelope)
-        counts = self.counts
-        why = ""
         if endpoint == self.endpoint:
+            self._count(length)
             asyncio.get_running_loop().call_soon(self._deliver_here, envelope)
-        elif length > self.limits.frame_bytes:
-            why = "too large"
         else:
             assert endpoint is not None
-            why = self._outgoing[endpoint].send(self._codec.pieces(envelope))
-        counts.sent += 1
-        counts.bytes += length
-        counts.in_flight += 1
-        if why:
-            self._settled(1, why)
+            self.send_frame(endpoint, self._codec.pieces(envelope), length)
 
     def _deliver_here(self, envelope: Envelope) -> None:
         deliver = self._attached.get(envelope.receiver)
-        self._settled(1, "" if deliver is not None else "down")
+        self._count_fate(1, "" if deliver is not None else "down")
         if deliver is not None:
             deliver(envelope)
-
-    def _settled(self, count: int, fate: str) -> None:
-        counts = self.counts
-        counts.in_flight -= count
-        if not fate:
-            counts.delivered += count
-            return
-        if fate in ("backlog", "down", "too large"):
-            counts.dropped += count
-        else:
-            counts.lost += count
-        counts.note(fate, count)
-
-    # --- connections of others ------------------------------------------------------------------------------
-
-    def _accept(self) -> AcceptedLink:
-        return AcceptedLink(
-            self.limits, self._begun, self._ended, self.endpoint, self._secret, self._admitted, self._received
-        )
-
-    def _begun(self, link: AcceptedLink) -> None:
-        self._accepted[link] = self._strangers[link] = None
-        if len(self._strangers) > self.limits.strangers:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.cut("too many connections of strangers")
-
-    def _admitted(self, link: AcceptedLink, caller: str) -> tuple[int, int]:
-        if caller not in self._addresses or caller == self.endpoint:
-            raise Stranger(f"{caller!r:.60} is no endpoint of this run")
-        for other in [each for each in self._accepted if each.peer == caller]:
-            other.cut("replaced by a later connection")  # its end has not been noticed here yet
-            self._read[caller] = (other.number, other.received)
-        self._strangers.pop(link, None)
-        return self._read.get(caller, (0, 0))
-
-    def _ended(self, link: TcpLink, why: str) -> None:
-        assert isinstance(link, AcceptedLink)
-        self._accepted.pop(link, None)
-        self._strangers.pop(link, None)
-        if not link.peer:
-            self.counts.note(f"a stranger {why}")
-        elif link.number >= self._read.get(link.peer, (0, 0))[0]:
-            self._read[link.peer] = (link.number, link.received)
 
     def _received(self, link: AcceptedLink, frame: Buffer) -> None:
         counts = self.counts
@@ -267,29 +95,3 @@ class TcpTransport(Transport):
             counts.unattached += 1
         else:
             deliver(envelope)
-
-    # --- looking after connections --------------------------------------------------------------------------
-
-    async def _beat(self) -> None:
-        """Look at all connections from time to time, and say on each that this end is there."""
-        loop, every_s = asyncio.get_running_loop(), self.limits.beat_s
-        while True:
-            before_s = loop.time()
-            await asyncio.sleep(every_s)
-            now_s = loop.time()
-            stood_still_s = now_s - before_s - every_s
-            calling = [each.latest for each in self._outgoing.values() if each.latest is not None]
-            for link in (*self._accepted, *calling):
-                if link.is_closing:
-                    continue
-                if stood_still_s > every_s:
-                    link.forgive(stood_still_s)
-                link.look(now_s)
-                if link.is_open:
-                    link.beat()
-
-
-def _is_here(host: str) -> bool:
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"

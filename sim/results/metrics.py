@@ -119,6 +119,15 @@ class Metrics:
         names = COALITIONS_SCHEMA.names[1:]
         return {client: dict(zip(names, row, strict=True)) for client, row in self._coalitions.items()}
 
+    def coalition_rows(self) -> list[tuple[Any, ...]]:
+        """All coalitions, as rows of `COALITIONS_SCHEMA`."""
+        return list(self._coalition_rows)
+
+    def add_coalitions(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Add `coalition_rows` of another, in the order of their times."""
+        self._coalition_rows += rows
+        self._coalitions |= {row[1]: row[1:] for row in rows}
+
     def coalition_table(self) -> pa.Table | None:
         """All coalitions, with the columns of `COALITIONS_SCHEMA`; None if there never was one."""
         return table_of(self._coalition_rows, COALITIONS_SCHEMA) if self._coalition_rows else None
@@ -172,9 +181,13 @@ class Metrics:
         ]
         return pa.Table.from_arrays(columns, schema=METRICS_SCHEMA)
 
+    def graph_rows(self) -> list[tuple[float, int, int, float]]:
+        """All snapshots, as rows of `GRAPH_SCHEMA`."""
+        return self._graph_rows + self._open_rows()
+
     def graph_table(self) -> pa.Table:
         """All snapshots, with the columns of `GRAPH_SCHEMA`."""
-        return table_of(self._graph_rows + self._open_rows(), GRAPH_SCHEMA)
+        return table_of(self.graph_rows(), GRAPH_SCHEMA)
 
 
 def table_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

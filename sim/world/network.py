@@ -77,6 +77,8 @@ class SimulatedNetwork(Transport):
         """Bytes sent by each sender, without duplicates."""
         self.listener = listener
         self.now = loop.time  # type: ignore[method-assign]  # saves a call each time
+        self._travel: Callable[[float, Message], None] = loop.schedule
+        """Has a departed message arrive at a time (seconds)."""
         self._loop = loop
         self._seed = seed
         self._model = model
@@ -297,7 +299,7 @@ class SimulatedNetwork(Transport):
                 last.together = message.together = last.together or [last]
                 message.together.append(message)
             connection.last, connection.arrival_s = message, arrival_s
-        self._loop.schedule(arrival_s, message)
+        self._travel(arrival_s, message)
         if copy_delay_s is not None:
             # The receiver of the original may alter its contents.
             copy = Message(
@@ -305,7 +307,7 @@ class SimulatedNetwork(Transport):
             )
             self.counts.duplicated += 1
             self._count_sent(copy, "duplicate")
-            self._loop.schedule(now_s + copy_delay_s, copy)
+            self._travel(now_s + copy_delay_s, copy)
 
     def _end_run(self, error: UserError) -> None:
         """End the run because the user's latency function has failed, whoever is sending."""

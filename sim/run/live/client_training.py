@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -127,6 +127,20 @@ class DeviceCompute(Compute):
 
     def initial(self) -> vectors.Vector:
         return self._initial
+
+    def recorded(self) -> dict[str, Any]:
+        """What it has done over all lives of the client, for `recall`."""
+        done = {"drawn": dict(self._draws.drawn), "gradients": self._gradients, "spent_s": self.spent_s}
+        return done | {"measured": self._samples_measured, "taken": self._taken.recorded()}
+
+    def recall(self, recorded: Mapping[str, Any]) -> None:
+        """Have done what another process's computing of this client has done."""
+        self._draws.drawn |= recorded["drawn"]
+        self._gradients, self.spent_s = recorded["gradients"], recorded["spent_s"]
+        self._samples_measured = recorded["measured"]
+        self._taken = StepsTaken(self.settings.optimizer)
+        for steps, rate, fresh in recorded["taken"]:
+            self._taken.add(steps, tuple(rate) if isinstance(rate, list) else rate, fresh)
 
     def train_alone(self, engine: Engine) -> Vector | None:
         """Parameters after the steps taken so far, alone and from the start, computed by another engine.

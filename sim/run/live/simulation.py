@@ -1,7 +1,7 @@
 """A run in virtual time: the clients' lives, from the first that starts to the last that is there."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from actors.message import Envelope
 from actors.status import ActorStatus
@@ -26,6 +26,8 @@ class Simulation:
 
     `run` may be called once. Everything that happens lands in `trace`; `observer` measures it from outside.
     """
+
+    observed_by: ClassVar[type[Observer]] = Observer
 
     def __init__(
         self,
@@ -73,7 +75,9 @@ class Simulation:
             scenario, loop, self.clients, events, lambda: self.observer.evaluate()
         )
         reported = milestones.reported if milestones.may_be_due else None
-        self.observer = Observer(scenario, loop, network, engine, self.supervisor, self.trace, reported)
+        self.observer = self.observed_by(
+            scenario, loop, network, engine, self.supervisor, self.trace, reported
+        )
         network.listener = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------
@@ -93,7 +97,7 @@ class Simulation:
         self._by_name = {life.name: life for life in self.lives}
         self.observer.by_name = {client.name: client for client in self.clients}
         self.loop.call_soon(self._begin)
-        self.observer.evaluate_every(0.0)
+        self.observer.evaluate_every(self.loop.time())
         for time_s, network in self.networks:
             self.loop.call_at_observer(time_s, self.network.change, network)
         for time_s, settings in self.all_settings:

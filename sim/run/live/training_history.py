@@ -44,6 +44,10 @@ class StepsTaken:
             self.last = _Steps(steps, learning_rate, fresh)
             self._taken.append(self.last)
 
+    def recorded(self) -> list[tuple[int, float | tuple[float, ...], bool]]:
+        """What was added, one after the other."""
+        return [(each.steps, each.learning_rate, each.fresh_optimizer) for each in self._taken]
+
     def again(self, engine: Engine, operation: Train, start: Vector, client: int, key: int) -> Vector | None:
         """Parameters after the same steps from `start`, by another engine; None if no step was taken.
 

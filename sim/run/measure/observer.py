@@ -11,9 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from actors.supervisor import Supervisor
+from protocols.framework.client import Client, form_of
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
-from sim.learning.engine import Engine, checksums
+from sim.learning.engine import Engine, Vector, checksums
 from sim.learning.evaluation import finite_rows, measure_models
 from sim.learning.metrics import metrics_of
 from sim.results.measures import MEASURES, measure_called
@@ -95,6 +96,7 @@ class Observer:
         """The measure that clients' models are judged by."""
         higher = self.measure.higher_is_better
         self._plateau = None if rule is None else Plateau(rule, higher_is_better=higher)
+        self._judged_by_own = form_of(protocol.method, protocol.settings).evaluated is Client.evaluated
         self._evaluated_s = -1.0
         self._left: list[ClientLife] = []  # who was up at the last evaluation and not measured
         self._evaluations = 0
@@ -132,7 +134,7 @@ class Observer:
         return observe
 
     def evaluate_every(self, time_s: float) -> None:
-        """Evaluate at `time_s` and, if the scenario says how often, again and again before the end."""
+        """Evaluate from `time_s` on at multiples of how often the scenario says, before the end; or once."""
         every_s = self._scenario.run.evaluate_every.seconds
         end_s = self._scenario.run.duration or math.inf
 
@@ -143,7 +145,8 @@ class Observer:
                 if next_s < end_s and not math.isclose(next_s, end_s):
                     self._loop.call_at_observer(next_s, evaluate, number + 1)
 
-        self._loop.call_at_observer(time_s, evaluate, 0)
+        first = math.ceil(time_s / (every_s or math.inf))
+        self._loop.call_at_observer(max(time_s, first * (every_s or 0.0)), evaluate, first)
 
     @property
     def has_measured(self) -> bool:
@@ -208,37 +211,55 @@ class Observer:
     ) -> None:
         """Look at the models of all, and measure those of the `chosen`. again: all were looked at by now."""
         for clients in with_same_model(up):
-            rows = self._engine.rows([client.params for client in clients])
-            looked = self._engine.read_measurement(partial(_looked_at, rows))
-            finite = looked["finite"]
-            if not again:
-                for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
-                    self._trace.checksum(now, client.name, value)
-                    if client.name not in self._first_checksums:
-                        self._first_checksums[client.name] = value
-                    elif not defines(clients, "evaluated"):
-                        changed = value != self._first_checksums[client.name]
-                        self.models_changed = bool(self.models_changed) or changed
-            places = [place for place, client in enumerate(clients) if client.index in chosen]
-            if len(places) < len(clients):
-                self.divergence.look(now, [client.name for client in clients], finite, {}, finite)
-                clients, rows, finite = [clients[place] for place in places], rows[places], finite[places]
-            if not clients:
-                continue
-            numbers = [client.index for client in clients]
-            shown = evaluated_models(clients, self._supervisor, predict=self.measure.name != "distance")
-            if shown is None:
-                measured = self._measured(clients, rows)
-            else:
-                first = [next(iter(models.values())) for models in shown]
-                measured = self._measured(clients, *rows_of(self._engine, first))
-            names = [client.name for client in clients]
-            tested = self._engine.data.test.counts[numbers] > 0
-            self.divergence.look(now, names, finite, measured, tested)
-            for name, values in measured.items():
-                self.metrics.add_all(now, names, name, values.tolist())
-            if shown is not None:
-                self._measure_by_name(now, clients, shown)
+            self._evaluate_alike(
+                now, clients, [client.params for client in clients], chosen, again, self._shown
+            )
+
+    def _shown(self, clients: Sequence[ClientLife]) -> Sequence[Mapping[str, Ensemble]] | None:
+        """The models that clients are judged by, where those are others than their own."""
+        return evaluated_models(clients, self._supervisor, predict=self.measure.name != "distance")
+
+    def _evaluate_alike(
+        self,
+        now: float,
+        clients: Sequence[ClientLife],
+        params: Sequence[Vector],
+        chosen: Container[int],
+        again: bool,
+        shown_by: Callable[[Sequence[ClientLife]], Sequence[Mapping[str, Ensemble]] | None],
+    ) -> None:
+        """`_evaluate_models` of clients with the same architecture, and these parameters."""
+        rows = self._engine.rows(params)
+        looked = self._engine.read_measurement(partial(_looked_at, rows))
+        finite = looked["finite"]
+        if not again:
+            for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
+                self._trace.checksum(now, client.name, value)
+                if client.name not in self._first_checksums:
+                    self._first_checksums[client.name] = value
+                elif self._judged_by_own:
+                    changed = value != self._first_checksums[client.name]
+                    self.models_changed = bool(self.models_changed) or changed
+        places = [place for place, client in enumerate(clients) if client.index in chosen]
+        if len(places) < len(clients):
+            self.divergence.look(now, [client.name for client in clients], finite, {}, finite)
+            clients, rows, finite = [clients[place] for place in places], rows[places], finite[places]
+        if not clients:
+            return
+        numbers = [client.index for client in clients]
+        shown = shown_by(clients)
+        if shown is None:
+            measured = self._measured(clients, rows)
+        else:
+            first = [next(iter(models.values())) for models in shown]
+            measured = self._measured(clients, *rows_of(self._engine, first))
+        names = [client.name for client in clients]
+        tested = self._engine.data.test.counts[numbers] > 0
+        self.divergence.look(now, names, finite, measured, tested)
+        for name, values in measured.items():
+            self.metrics.add_all(now, names, name, values.tolist())
+        if shown is not None:
+            self._measure_by_name(now, clients, shown)
 
     def _measure_by_name(
         self, now: float, clients: Sequence[ClientLife], shown: Sequence[Mapping[str, Ensemble]]

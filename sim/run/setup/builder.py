@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -45,6 +45,20 @@ from sim.world.network import SimulatedNetwork
 from sim.world.participants import Participants, client_name
 
 
+@dataclass(frozen=True)
+class World:
+    """The classes that a simulation is built of, where there are several."""
+
+    simulation: type[Simulation] = Simulation
+    loop: Callable[[int | None], VirtualLoop] = VirtualLoop
+    """Makes the loop, with the key that ties are shuffled by."""
+    network: type[SimulatedNetwork] = SimulatedNetwork
+    compute: type[DeviceCompute] = DeviceCompute
+
+
+SIMULATED = World()
+
+
 def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
     """Build everything without running it; raises UserError for what a scenario file alone does not show.
 
@@ -63,24 +77,32 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
 
 
 def build(
-    scenario: Scenario, data_dir: Path | None = None, device: str = "auto", *, download: bool = True
+    scenario: Scenario,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    *,
+    download: bool = True,
+    world: World = SIMULATED,
 ) -> Simulation:
     """A simulation at virtual time 0, ready to run; its scenario names the backend and the threads taken.
 
     Raises UserError.
     """
     with _users_faults(scenario):
-        return _Builder(scenario, DataFolder(data_dir, download), choose_device(device)).simulation()
+        folder = DataFolder(data_dir, download)
+        return _Builder(scenario, folder, choose_device(device), world).simulation()
 
 
 @contextmanager
-def built(scenario: Scenario, data_dir: Path | None, device: str) -> Iterator[Simulation]:
+def built(
+    scenario: Scenario, data_dir: Path | None, device: str, world: World = SIMULATED
+) -> Iterator[Simulation]:
     """A simulation at virtual time 0, and a process in which it may run: see `sim.run.process`. UserError."""
     with (
         quiet_collector(),
         threads(scenario.engine.threads),
         tensor_cores(scenario.engine.precision),
-        closing(build(scenario, data_dir, device)) as simulation,
+        closing(build(scenario, data_dir, device, world=world)) as simulation,
     ):
         spare()  # with the modules that building it has loaded
         yield simulation
@@ -117,7 +139,8 @@ def newcomers_start(scenario: Scenario) -> NewcomersStart:
 class _Builder:
     """Makes the parts of one simulation, in the order in which they need each other."""
 
-    def __init__(self, scenario: Scenario, folder: DataFolder, device: torch.device) -> None:
+    def __init__(self, scenario: Scenario, folder: DataFolder, device: torch.device, world: World) -> None:
+        self.world = world
         self.seed = scenario.run.seed
         with explained("the data and the models at the start", device):
             self.learning = learning = load_learning(scenario, folder, device)
@@ -136,18 +159,20 @@ class _Builder:
         self._refuse_samples_with_servers()
         up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
         self.neighbours, self.links = links_among(scenario, self.names, self.plans)
-        self.loop = VirtualLoop(shuffle_seed=key(self.seed, "ties") if scenario.run.shuffle_ties else None)
+        self.loop = world.loop(key(self.seed, "ties") if scenario.run.shuffle_ties else None)
         self.view_of = self._views(up)
         everybody = replace(clients, servers=[plan.name for plan in self.plans])
         self._refuse_what_is_said_of_servers()
-        self.network = SimulatedNetwork(self.loop, self.seed, scenario.network.build(everybody))
+        self.network = world.network(self.loop, self.seed, scenario.network.build(everybody))
         self.networks = changed_networks(scenario.network, scenario.change, everybody)
         self.network.expect(everybody.names)
 
     def simulation(self) -> Simulation:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
-            simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
+            simulation = self.world.simulation(
+                self.scenario, self.loop, self.network, self.engine, self.churn.events
+            )
             simulation.networks, simulation.staying = self.networks, self.churn.staying
             simulation.all_settings = changed_settings(self.scenario.protocol.settings, self.scenario.change)
             simulation.clusters = self.learning.clusters
@@ -271,7 +296,7 @@ class _Builder:
         device = Device(self.loop, self.devices.slowness(index), up=name not in self.absent)
         cost, initial, budget = self.devices.cost_model(index), self.initial[index], self.scenario.run.budget
         if budget is None:
-            return DeviceCompute(self.engine, settings, index, device, cost, initial)
+            return self.world.compute(self.engine, settings, index, device, cost, initial)
         compute = BudgetedCompute(
             self.engine, settings, index, device, cost, initial, budget=budget, bytes_sent=bytes_sent
         )
@@ -288,7 +313,7 @@ class _Builder:
         if section is not None and section.samples:
             owner, learning = len(self.names) + number, self.learning.settings[0]
             device = Device(self.loop)
-            compute = DeviceCompute(
+            compute = self.world.compute(
                 self.engine, learning, owner, device, section.cost_model(), self.initial[0]
             )
         membership = self.view_of(plan.name, self.neighbours[plan.name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -126,6 +127,11 @@ class Device:
         return self._loop.time()
 
     @property
+    def loop(self) -> VirtualLoop:
+        """The loop whose time it spends."""
+        return self._loop
+
+    @property
     def slowdown(self) -> float:
         """The permanent factor on the time of jobs, without temporary slow times."""
         return self._slowness.factor
@@ -191,6 +197,16 @@ class Device:
     def down_s(self) -> float:
         """Seconds that the device was down, until now."""
         return self._down_s + self._present_s(DOWN)
+
+    def recall(
+        self, busy_s: float, waiting_s: float, intervals: Iterable[tuple[float, float, State]]
+    ) -> None:
+        """Have spent its time until now as another device did, which knew these `intervals`; in between, and
+        for the rest, it was down."""
+        self._busy_s, self._waiting_s, self._since_s = busy_s, waiting_s, self._loop.time()
+        self._down_s = max(0.0, self._since_s - busy_s - waiting_s)
+        for interval in intervals:
+            self._timeline.add(*interval)
 
     def intervals(self) -> list[tuple[float, float, State]]:
         """The busy and down intervals until now as (start_s, end_s, state), in order. The rest is waiting."""

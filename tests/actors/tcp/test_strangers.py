@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from actors.codec import Codec
 from actors.message import Envelope, LastingQuestion, Question, RepeatRequest, RoundMark
+from actors.tcp.endpoint import Tls
 from actors.tcp.frames import frame_of
 from actors.tcp.handshake import Challenge, Introduction
 from actors.tcp.meaning import Meaningless, require_meaning
-from actors.tcp.transport import TcpTransport, Tls
+from actors.tcp.transport import TcpTransport
 from tests.actors.tcp.endpoints import (
     CODEC,
     LIMITS,

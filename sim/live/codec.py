@@ -1,0 +1,65 @@
+"""What the messages of a run are made of, where they leave a process, and what may come in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
+
+import numpy as np
+
+from actors.codec import Codec
+from actors.scan import DecodeError
+from sim.learning.engine import Engine, Vector
+from sim.learning.engine.handles import known
+
+_NEW_WIDTHS_MAX = 64  # of vectors from other processes: rows of a width stay allocated
+
+
+def codec_of(kinds: Iterable[type], engine: Engine) -> Codec:
+    """The codec of messages of actors of these classes: vectors come in as handles of the engine.
+
+    Vectors that are not finite are refused, and those of more widths than any method uses.
+    """
+    new_widths: set[int] = set()
+
+    def handle(values: np.ndarray) -> Vector:
+        if values.dtype != np.float32 or values.ndim > 1:
+            raise DecodeError("a vector is made of float32 numbers in one dimension")
+        if values.ndim and values.size not in engine.pools:
+            if len(new_widths) >= _NEW_WIDTHS_MAX or values.size > max(engine.pools):
+                raise DecodeError("a vector is as wide as a model, or a part of one")
+            new_widths.add(values.size)
+        if not np.isfinite(values).all():
+            raise DecodeError("a vector is made of finite numbers")
+        return known(engine, np.array(values))
+
+    return Codec(*message_types(kinds), handle=handle)
+
+
+def message_types(kinds: Iterable[type]) -> list[type]:
+    """The classes of messages that actors of these classes may use: those that their modules name.
+
+    Where two have one name, the one that is nearer to the given classes.
+    """
+    found: dict[str, type] = {}
+    pending = [base.__module__ for kind in kinds for base in kind.__mro__ if base is not object]
+    pending += [name for name in sorted(sys.modules) if name.startswith("protocols.membership")]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop(0)
+        if name in seen or name not in sys.modules:
+            continue
+        seen.add(name)
+        for each in _classes(name):
+            if is_dataclass(each) and each.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+                found.setdefault(each.__name__, each)
+            if each.__module__.startswith("protocols."):
+                pending.append(each.__module__)
+    return [each for each in found.values() if not each.__module__.startswith("actors.")]
+
+
+def _classes(module: str) -> Iterator[type]:
+    for each in list(vars(sys.modules[module]).values()):
+        if isinstance(each, type):
+            yield each

@@ -1,0 +1,89 @@
+"""What the processes of a live run tell each other beside the actors' messages."""
+
+from dataclasses import dataclass
+
+from actors.codec import Codec
+
+
+@dataclass(frozen=True)
+class AskTime:
+    """A process asks what time it is at the coordinator. sent_s: by its own clock."""
+
+    sent_s: float
+
+
+@dataclass(frozen=True)
+class TellTime:
+    """The coordinator's time, for an `AskTime` of that `sent_s`."""
+
+    sent_s: float
+    now_s: float
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A process has built its part, and is connected to all others."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The run begins, or began, at this time of the coordinator's clock. up: processes that are there."""
+
+    at_s: float
+    up: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Actors of the process that tells this have come, or are gone."""
+
+    names: tuple[str, ...]
+    up: bool
+
+
+@dataclass(frozen=True)
+class TransferBegun:
+    """A transfer has begun at this time of the run. number: of the process that tells this."""
+
+    number: int
+    at_s: float
+    sender: str
+    receiver: str
+    bits: float
+
+
+@dataclass(frozen=True)
+class TransferCut:
+    """A transfer has ended before its time."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class HowFar:
+    """How far a process is, in seconds of the run."""
+
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The results of a process (`sim.live.parts`), as JSON, and its tables as Arrow's stream format.
+
+    is_last: whether this is all, and not only what there is up to now.
+    """
+
+    is_last: bool
+    facts: bytes
+    metrics: bytes
+    events: bytes
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The coordinator has the results: the process may end."""
+
+
+CONTROL = Codec(
+    AskTime, TellTime, Ready, Begin, Presence, TransferBegun, TransferCut, HowFar, Ended, Leave
+)  # fmt: skip

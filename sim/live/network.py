@@ -1,0 +1,179 @@
+"""The simulated network of one process, whose other actors are elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from actors.codec import Codec
+from actors.message import Envelope
+from actors.scan import Buffer, DecodeError
+from actors.tcp.meaning import Meaningless, require_meaning
+from sim.live.control import Presence, TransferBegun, TransferCut
+from sim.live.wire import Stamp, Wire
+from sim.world.connection import Connection, Message
+from sim.world.fair_sharing import Transfer
+from sim.world.network import SimulatedNetwork
+from sim.world.network_model import NetworkModel
+
+if TYPE_CHECKING:
+    from sim.live.loop import LiveLoop
+
+
+def _elsewhere(envelope: Envelope) -> None:
+    raise AssertionError(f"{envelope.receiver} is of another process")
+
+
+class LiveNetwork(SimulatedNetwork):
+    """Carries messages to the actors of other processes over a wire, to arrive when the network says.
+
+    A message passes the first three steps at its sender's process, and arrives at its receiver's. Every
+    process knows the transfers of all, so that all share links fairly; each is told of the others' beginnings
+    and works out their ends itself.
+
+    process_of: of every actor of the run. codec: of the actors' messages.
+    """
+
+    def __init__(self, loop: LiveLoop, seed: int, model: NetworkModel) -> None:
+        super().__init__(loop, seed, model)
+        self._travel = self._carry
+        self._wire: Wire | None = None
+        self._codec = Codec()
+        self._process = ""
+        self._process_of: Mapping[str, str] = {}
+        self._under_way: dict[int, Message] = {}  # to other processes, by number
+        self._incoming: dict[tuple[str, str], Connection] = {}
+        self._others_transfers: dict[tuple[str, int], Transfer] = {}
+        self.refused: dict[str, int] = {}
+        """Frames of other processes that were no messages, by why."""
+
+    def join(self, wire: Wire, process: str, process_of: Mapping[str, str], codec: Codec) -> None:
+        """Have the actors of other processes reachable by a wire, once it is known who is there."""
+        self._wire, self._process, self._process_of, self._codec = wire, process, process_of, codec
+
+    # -- Who is there
+
+    @override
+    def attach(self, name: str, deliver: Callable[[Envelope], None]) -> None:
+        super().attach(name, deliver)
+        self._tell_all(Presence((name,), True))
+
+    @override
+    def detach(self, name: str) -> None:
+        super().detach(name)
+        self._tell_all(Presence((name,), False))
+
+    def noticed(self, process: str, presence: Presence) -> None:
+        """Actors of another process have come, or are gone."""
+        names = [name for name in presence.names if self._process_of.get(name) == process]
+        for name in names:
+            if presence.up:
+                self._deliver[name] = _elsewhere
+                self._known[name] = None
+            else:
+                super().detach(name)
+
+    def others(self, process: str) -> list[str]:
+        """The actors of a process."""
+        return [name for name, where in self._process_of.items() if where == process]
+
+    def present(self) -> tuple[str, ...]:
+        """The actors of this process that are there."""
+        return tuple([name for name in self._deliver if self._process_of.get(name) == self._process])
+
+    def _tell_all(self, content: object) -> None:
+        if self._wire is not None:
+            self._wire.tell_all(content, but="coordinator")
+
+    # -- Messages for other processes
+
+    def _carry(self, arrival_s: float, message: Message) -> None:
+        process = self._process_of.get(message.envelope.receiver, self._process)
+        if process == self._process:
+            self._loop.schedule(arrival_s, message)
+            return
+        assert self._wire is not None
+        try:
+            content = self._codec.pieces(message.envelope)
+        except TypeError as error:  # its class is not known, although its size is
+            self._loop.call_exception_handler({"message": "a message cannot be sent", "exception": error})
+            return
+        self._under_way[message.number] = message
+        self._wire.message(process, Stamp(message.number, self._loop.now_s, arrival_s), content)
+
+    def lost(self, number: int, dropped: bool, why: str) -> None:
+        """A message of this process did not get to the other one."""
+        if (message := self._under_way.pop(number, None)) is not None:
+            self._end(message, "dropped" if dropped else "lost", why)
+
+    # -- Messages from other processes
+
+    def received(self, process: str, stamp: Stamp, content: Buffer) -> None:
+        """A message from another process, which may be none. It arrives when it is due, or now."""
+        try:
+            envelope = require_meaning(self._codec.decode(content))
+            if self._process_of.get(envelope.sender) != process:
+                raise Meaningless("the sender is of another process")
+            if self._process_of.get(envelope.receiver) != self._process:
+                raise Meaningless("the receiver is of another process")
+            if not (math.isfinite(stamp.due_s) and stamp.due_s >= stamp.sent_s):
+                raise Meaningless("the time of arrival must be a time after that of sending")
+        except (DecodeError, Meaningless) as error:
+            self.refused[str(error)] = self.refused.get(str(error), 0) + 1
+            return
+        pair = (envelope.sender, envelope.receiver)
+        connection = self._incoming.get(pair)
+        if connection is None:
+            model = self._model.model_of(pair)
+            connection = self._incoming[pair] = Connection(pair, model, self._seed)
+        message = Message(self._arrive, connection, envelope, len(content), -1, stamp.number)
+        self._loop.schedule(stamp.due_s, message)
+
+    # -- Transfers, of which every process knows all
+
+    @override
+    def _start_transfer(self, connection: Connection, message: Message) -> None:
+        super()._start_transfer(connection, message)
+        transfer = connection.transfer
+        assert transfer is not None
+        begun = TransferBegun(transfer.number, self._loop.now_s, *connection.pair, transfer.bits_left)
+        self._tell_all(begun)
+
+    @override
+    def _break_off(self, transfer: Transfer, reason: str) -> None:
+        if transfer not in self._connection_of:  # another process's, which is told by its own
+            self._shared.cancel(transfer)
+            return
+        self._tell_all(TransferCut(transfer.number))
+        super()._break_off(transfer, reason)
+
+    def begun(self, process: str, told: TransferBegun) -> None:
+        """Another process has begun a transfer."""
+        if self._process_of.get(told.sender) == process and told.receiver in self._process_of:
+            self._loop.call_at(told.at_s, self._begin, process, told)
+
+    def _begin(self, process: str, told: TransferBegun) -> None:
+        pair = (told.sender, told.receiver)
+        path = self._path(Connection(pair, self._model.model_of(pair), self._seed))
+        key = (process, told.number)
+        done = partial(self._ended_elsewhere, key)
+        self._others_transfers[key] = self._shared.start(max(1.0, told.bits), path, done)
+
+    def _ended_elsewhere(self, key: tuple[str, int], transfer: Transfer) -> None:
+        self._others_transfers.pop(key, None)
+
+    def cut(self, process: str, told: TransferCut) -> None:
+        """Another process has broken off a transfer."""
+        transfer = self._others_transfers.pop((process, told.number), None)
+        if transfer is not None and all(transfer in link.transfers for link in transfer.links):
+            self._shared.cancel(transfer)
+
+    def gone(self, process: str) -> None:
+        """A process is gone with all its actors."""
+        self.noticed(process, Presence(tuple(self.others(process)), False))
+        for key in [key for key in self._others_transfers if key[0] == process]:
+            self.cut(process, TransferCut(key[1]))

@@ -1,0 +1,81 @@
+"""Who is where in a live run, and what such a run cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sim.errors import UserError
+from sim.scenario.scenario import Scenario
+from sim.world.churn.schedule import ChurnEvent
+from sim.world.membership.kinds import AllKnowing
+
+COORDINATOR = "coordinator"
+_OWN_PROCESSES_MAX = 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The actors of each process, by its name. kills: when (seconds) a process is ended, and comes back."""
+
+    actors: Mapping[str, tuple[str, ...]]
+    kills: tuple[tuple[float, str], ...] = ()
+    returns: tuple[tuple[float, str], ...] = ()
+    shared: tuple[str, ...] = field(default=())
+    """Clients that crash in a process which they share, and so without its end."""
+
+    @property
+    def process_of(self) -> dict[str, str]:
+        """The process of each actor."""
+        return {name: process for process, names in self.actors.items() for name in names}
+
+
+def plan(
+    clients: Sequence[str], servers: Sequence[str], events: Sequence[ChurnEvent], processes: int
+) -> Plan:
+    """Deal clients and servers to processes, in turns; each client that crashes has a process of its own."""
+    crashing = sorted({index for event in events if event.kind == "crash" for index in event.clients})
+    alone, shared = crashing[:_OWN_PROCESSES_MAX], crashing[_OWN_PROCESSES_MAX:]
+    staying = [name for index, name in enumerate(clients) if index not in set(alone)]
+    actors: dict[str, tuple[str, ...]] = {}
+    count = min(processes, max(1, len(staying)))
+    for number in range(count):
+        names = (*servers, *staying[number::count]) if number == 0 else tuple(staying[number::count])
+        actors[f"process-{number}"] = names
+    own = {}
+    for number, index in enumerate(alone, start=count):
+        own[index] = f"process-{number}"
+        actors[own[index]] = (clients[index],)
+    moves: dict[str, list[tuple[float, str]]] = {"crash": [], "rejoin": []}
+    for event in events:
+        if event.kind in moves:
+            moves[event.kind] += [(event.time_s, own[index]) for index in event.clients if index in own]
+    return Plan(
+        actors, tuple(moves["crash"]), tuple(moves["rejoin"]), tuple([clients[index] for index in shared])
+    )
+
+
+def require_live(scenario: Scenario) -> None:
+    """Refuse what cannot be on the wall clock, or over sockets. UserError."""
+    run, membership = scenario.run, scenario.network.membership
+    ends = "must be left out: a live run ends by run.duration"
+    refused = [
+        ("run.duration", run.duration is None, "must be stated, as a live run ends by the clock"),
+        ("run.iterations", run.iterations is not None, ends),
+        ("run.budget", run.budget is not None, ends),
+        ("run.converged", run.converged is not None, "must be left out: a live run is measured at its end"),
+        (
+            "run.evaluate_every",
+            run.evaluate_every.count is not None,
+            'must be a time, such as "5 s": clients of different processes do not finish together',
+        ),
+        ("run.shuffle_ties", run.shuffle_ties, "must be false: nothing real happens at the same time"),
+        (
+            'network.membership.kind = "all-knowing"',
+            isinstance(membership, AllKnowing),
+            "on real sockets nobody knows at once who is up; must be one of announce, swim, bootstrap",
+        ),
+    ]
+    for key, is_refused, problem in refused:
+        if is_refused:
+            raise UserError(f"{key}: {problem}")

@@ -1,0 +1,121 @@
+"""Running a scenario on the wall clock and over sockets, with the results of any run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.live.coordinator import Coordinator, Outcome
+from sim.live.parts import merge
+from sim.live.plan import Plan, plan, require_live
+from sim.run.measure.local_baseline import record_ending, train_alone
+from sim.run.measure.summary import summarise
+from sim.run.save.saving import RunResult, create_directory, save
+from sim.run.setup.builder import built
+from sim.scenario.scenario import Scenario
+
+LATE_MESSAGE_S = 0.015
+LATE_JOB_SHARE = 0.05
+TOO_LATE = 0.05
+"""The share of late jobs, or of late messages, from which a host is too busy for a verdict."""
+
+
+def run_live(
+    scenario: Scenario,
+    *,
+    processes: int | None = None,
+    raw: bool = False,
+    out: Path = Path("runs"),
+    overwrite: bool = False,
+    data_dir: Path | None = None,
+    code: bool = True,
+    notice: Callable[[str], None] | None = None,
+    on_progress: Callable[[float], object] = lambda time_s: None,
+) -> RunResult:
+    """Run a scenario in several processes, and write its results under `out`, in the same tables as a run's.
+
+    processes: those among which clients are spread that do not crash; None for one for each core. raw: the
+    network adds nothing, and jobs take the time that they take. Raises UserError for what cannot be run, and
+    ProcessFailed.
+    """
+    require_live(scenario)
+    assert scenario.run.duration is not None
+    started = time.perf_counter()
+    run = scenario.run.model_copy(update={"name": f"{scenario.name.removesuffix('-live')}-live"})
+    named = replace(scenario, run=run)
+    with built(scenario, data_dir, "cpu") as simulation:
+        clients = [client.name for client in simulation.clients]
+        servers = [server.name for server in simulation.servers]
+        count = processes or os.cpu_count() or 1
+        who = plan(clients, servers, simulation.events, count)
+        directory = create_directory(named, out, "cpu", overwrite)
+        try:
+            given = {
+                "scenario": str(directory.path / "scenario.toml"),
+                "data_dir": None if data_dir is None else str(data_dir.absolute()),
+                "code": code,
+                "raw": raw,
+            }
+            coordinator = Coordinator(who, given, scenario.run.duration, on_progress)
+            if notice is not None:
+                coordinator.on_ready = lambda: notice(_announcement(who, scenario, raw))
+            outcome = coordinator.run()
+            directory.keep_events(simulation.trace)
+            merge(simulation, outcome.parts, outcome.crashes)
+            alone = train_alone(simulation) if scenario.run.compare_alone else None
+            record_ending(simulation, alone)
+            summary = summarise(simulation, alone, time.perf_counter() - started, False)
+            summary |= {"live": figures(outcome, who, raw), "scenario": named.name, "warnings": []}
+            summary["finished"] = not outcome.lost
+            if outcome.lost:
+                summary["ended_by"] = "; ".join(outcome.lost)
+            return save(directory, simulation, summary, overwrite=overwrite)
+        except BaseException:
+            directory.discard()
+            raise
+
+
+def _announcement(who: Plan, scenario: Scenario, raw: bool) -> str:
+    count = sum(len(names) for names in who.actors.values())
+    world = "as the network and the devices of this machine are" if raw else "in the scenario's world"
+    return f"{count} actors in {len(who.actors)} processes, {world}, for {scenario.run.duration:g} s"
+
+
+def figures(outcome: Outcome, who: Plan, raw: bool) -> dict[str, Any]:
+    """What the summary says of a live run as such; docs/live.md has the meaning of each key."""
+    lives = [part.facts["live"] for part in outcome.parts]
+    messages = np.array([late for each in lives for late in each["late_messages"]])
+    jobs = np.array([late for each in lives for late in each["late_jobs"]])
+    lengths = np.array([length for each in lives for length in each["job_lengths"]])
+    overrun = jobs > np.maximum(LATE_JOB_SHARE * lengths, 0.001)
+    late_jobs = float(overrun.mean()) if len(jobs) else 0.0
+    late_messages = float((messages > LATE_MESSAGE_S).mean()) if len(messages) else 0.0
+    return {
+        "processes": {name: list(names) for name, names in who.actors.items()},
+        "raw": raw,
+        "messages_between": len(messages),
+        "delivered_late_s": _percentiles(messages),
+        "jobs_late_s": _percentiles(jobs),
+        "late_messages": late_messages,
+        "overrun_jobs": late_jobs,
+        "too_busy": not raw and max(late_jobs, late_messages) > TOO_LATE,
+        "stalls": [stall for each in lives for stall in each["stalls"]],
+        "frames": sum(each["frames"]["sent"] for each in lives),
+        "frame_bytes": sum(each["frames"]["bytes"] for each in lives),
+        "refused": sum(each["frames"]["refused"] + sum(each["refused"].values()) for each in lives),
+        "cpu_s": sum(each["cpu_s"] for each in lives),
+        "load": os.getloadavg()[0],
+    }
+
+
+def _percentiles(values: np.ndarray) -> dict[str, float] | None:
+    if not len(values):
+        return None
+    found = np.percentile(values, [50, 95, 99, 100])
+    return dict(zip(("median", "p95", "p99", "max"), found.tolist(), strict=True))

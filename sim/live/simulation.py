@@ -1,0 +1,123 @@
+"""The part of a simulation that one process of a live run is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+from protocols.framework import vectors
+from protocols.framework.compute import Reduction, Samples, TrainRequest
+from sim.live.loop import LiveLoop
+from sim.live.network import LiveNetwork
+from sim.run.live.client_training import DeviceCompute
+from sim.run.live.lives import ClientLife, with_same_model
+from sim.run.live.simulation import Simulation
+from sim.run.measure.observer import Observer
+from sim.run.setup.builder import World
+
+
+class LaterObserver(Observer):
+    """Keeps the models at the moments of evaluations, and measures them when the run is over."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._kept: list[Callable[[], None]] = []
+        self.at_once = False
+        """Whether models are measured as soon as they are kept, in a process that may not see the end."""
+
+    def _evaluate_models(
+        self, now: float, up: Sequence[ClientLife], chosen: Container[int], *, again: bool = False
+    ) -> None:
+        for clients in with_same_model(up):
+            shown = {client.name: self._shown([client]) for client in clients if client.index in chosen}
+
+            def shown_then(
+                asked: Sequence[ClientLife], shown: Mapping[str, Any] = shown
+            ) -> Sequence[Mapping[str, Any]] | None:
+                found = [shown[client.name] for client in asked]
+                return None if None in found else [each[0] for each in found]
+
+            params = [client.params for client in clients]
+            self._kept.append(partial(self._evaluate_alike, now, clients, params, chosen, again, shown_then))
+        if self.at_once:
+            self.measure_kept()
+
+    def measure_kept(self) -> None:
+        """Measure what was kept."""
+        kept, self._kept = self._kept, []
+        for measure in kept:
+            measure()
+
+
+class LiveSimulation(Simulation):
+    """A simulation of which only some clients and servers live here; the others do in other processes."""
+
+    observed_by: ClassVar[type[Observer]] = LaterObserver
+    loop: LiveLoop
+    network: LiveNetwork
+    observer: LaterObserver
+
+    def keep_only(self, names: Container[str], began_s: float) -> None:
+        """Have only these actors here. began_s: when this process takes part, in seconds of the run.
+
+        What is to happen to them before that does not happen here.
+        """
+        for client in self.clients:
+            if client.name not in names:
+                client.up_at_start, client.backup_every_s = False, None
+            elif began_s:
+                client.up_at_start = False
+        self.servers = [server for server in self.servers if server.name in names]
+        own = {client.index for client in self.clients if client.name in names}
+        events = [
+            replace(event, clients=tuple(index for index in event.clients if index in own))
+            for event in self.events
+            if event.time_s >= began_s
+        ]
+        self.events = [event for event in events if event.clients]
+
+
+class RawCompute(DeviceCompute):
+    """Computing that takes the time it takes: each job is done at once, and the device is busy that long."""
+
+    async def _really(self, result: Any) -> Any:
+        loop = self.device.loop
+        assert isinstance(loop, LiveLoop)
+        began_s = loop.elapsed_s
+        for each in result.values() if isinstance(result, dict) else [result]:
+            each.tensor()
+        await self.device.run(loop.elapsed_s - began_s)
+        return result
+
+    def _take_time(self, samples: int, *, training: bool = True) -> Any:
+        return self.device.run(0.0)
+
+    async def train(self, request: TrainRequest) -> vectors.Vector:
+        return await self._really(await super().train(request))
+
+    async def gradient(
+        self, at: vectors.Vector, on: Samples = "batch", weights: Any = None
+    ) -> vectors.Vector:
+        return await self._really(await super().gradient(at, on, weights))
+
+    async def loss(
+        self, of: vectors.Vector, on: Samples, reduction: Reduction = "mean", weights: Any = None
+    ) -> vectors.Scalar | vectors.Vector:
+        return await self._really(await super().loss(of, on, reduction, weights))
+
+    async def class_features(self, of: vectors.Vector) -> dict[int, vectors.Vector]:
+        return await self._really(await super().class_features(of))
+
+    async def predict(self, of: vectors.Vector, inputs: Any) -> vectors.Vector:
+        return await self._really(await super().predict(of, inputs))
+
+
+def live_world(elapsed: Callable[[], float], *, raw: bool) -> World:
+    """The classes of a live run. elapsed: see `LiveLoop`. raw: devices take the time that computing takes."""
+
+    def loop(shuffle: int | None) -> LiveLoop:
+        return LiveLoop(elapsed, raw=raw)
+
+    return World(LiveSimulation, loop, LiveNetwork, RawCompute if raw else DeviceCompute)

@@ -1,0 +1,276 @@
+"""One process of a live run: `python -m sim.live.worker`, which reads on stdin what it is to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from actors.scan import Buffer
+from actors.tcp.limits import Limits
+from actors.tcp.outgoing import Address
+from protocols.framework.client import form_of
+from sim.errors import UserError
+from sim.live.codec import codec_of
+from sim.live.control import (
+    AskTime,
+    Begin,
+    Ended,
+    HowFar,
+    Leave,
+    Presence,
+    Ready,
+    TellTime,
+    TransferBegun,
+    TransferCut,
+)
+from sim.live.parts import told
+from sim.live.plan import COORDINATOR
+from sim.live.simulation import LiveSimulation, live_world
+from sim.live.wire import Events, Stamp, Wire, tls_of
+from sim.run.setup.builder import built
+from sim.scenario.scenario import Scenario, load_scenario
+
+CONNECT_S = 120.0
+"""How long processes wait for each other at the start."""
+_PINGS = 15
+_TELL_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a process is to do. began_s: when the run has begun, for a process that comes later.
+
+    actors: of each process. earlier: what its own clients have done in former lives, by name. lives: how
+    often each has lived before. listener: number of the file of a socket that listens at its address.
+    """
+
+    process: str
+    scenario: str
+    data_dir: str | None
+    code: bool
+    actors: Mapping[str, tuple[str, ...]]
+    addresses: Mapping[str, tuple[str, int]]
+    secret: str
+    raw: bool = False
+    certificates: str | None = None
+    listener: int | None = None
+    began_s: float | None = None
+    earlier: Mapping[str, Any] | None = None
+    lives: int = 0
+    may_be_killed: bool = False
+
+    def to_json(self) -> str:
+        """For `of_json`."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> Assignment:
+        """What was written by `to_json`."""
+        return cls(**json.loads(text))
+
+
+class Clock:
+    """Seconds of the run, by the coordinator's clock: the same in all processes, also on other machines."""
+
+    def __init__(self) -> None:
+        self.began_s = float("inf")
+        """When the run began, or begins, by the coordinator's clock."""
+        self._ahead_s = 0.0  # the coordinator's clock before this one's
+        self._shortest_s = float("inf")
+
+    def now_s(self) -> float:
+        """The coordinator's time."""
+        return time.monotonic() + self._ahead_s
+
+    def elapsed(self) -> float:
+        """Seconds since the run began; below 0 before."""
+        return self.now_s() - self.began_s
+
+    def answered(self, told: TellTime) -> None:
+        """Learn from an answer: the fastest one is the best."""
+        now_s = time.monotonic()
+        took_s = now_s - told.sent_s
+        if 0 <= took_s < self._shortest_s:
+            self._shortest_s = took_s
+            ahead_s = told.now_s - (told.sent_s + now_s) / 2
+            # On one machine all processes have one clock, and then this is only noise.
+            self._ahead_s = ahead_s if abs(ahead_s) > took_s else 0.0
+
+
+class _Worker(Events):
+    """What comes in is called in the wire's thread, and handed to the loop of the actors."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.clock = Clock()
+        self.simulation: LiveSimulation | None = None
+        self.begun, self.may_leave = threading.Event(), threading.Event()
+        self.times = threading.Semaphore(0)
+        self.early: list[Any] = []  # what came before there was a simulation
+        self.lock = threading.Lock()
+
+    # --- in the wire's thread -------------------------------------------------------------------------------
+
+    def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
+        self._in_loop(lambda simulation: simulation.network.received(process, stamp, content))
+
+    def lost(self, number: int, dropped: bool, why: str) -> None:
+        self._in_loop(lambda simulation: simulation.network.lost(number, dropped, why))
+
+    def connected(self, process: str, up: bool) -> None:
+        if process == COORDINATOR:
+            if not up and self.begun.is_set() and not self.may_leave.is_set():
+                os._exit(1)  # nobody would take the results
+        elif up:
+            self._in_loop(partial(self._greet, process))
+        else:
+            self._in_loop(lambda simulation: simulation.network.gone(process))
+
+    def control(self, process: str, content: object) -> None:
+        match content:
+            case TellTime() if process == COORDINATOR:
+                self.clock.answered(content)
+                self.times.release()
+            case Begin(at_s=at_s) if process == COORDINATOR:
+                self.clock.began_s = at_s
+                self.begun.set()
+            case Leave() if process == COORDINATOR:
+                self.may_leave.set()
+            case Presence():
+                self._in_loop(lambda simulation: simulation.network.noticed(process, content))
+            case TransferBegun():
+                self._in_loop(lambda simulation: simulation.network.begun(process, content))
+            case TransferCut():
+                self._in_loop(lambda simulation: simulation.network.cut(process, content))
+            case _:
+                raise ValueError(f"{process} tells a {type(content).__name__}")
+
+    def _in_loop(self, action: Any) -> None:
+        with self.lock:
+            if self.simulation is None:
+                self.early.append(action)
+            else:
+                self.simulation.loop.inbox.put(partial(action, self.simulation))
+
+    def _greet(self, process: str, simulation: LiveSimulation) -> None:
+        assert self.wire is not None
+        if present := simulation.network.present():
+            self.wire.tell(process, Presence(present, True))
+
+    # --- in the main thread ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Take part in the run, from its beginning to its end."""
+        own = self.assignment
+        addresses = {name: Address(*where) for name, where in own.addresses.items()}
+        listener = None if own.listener is None else socket.socket(fileno=own.listener)
+        tls = None if own.certificates is None else tls_of(Path(own.certificates), own.process)
+        secret = bytes.fromhex(own.secret)
+        self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=listener, limits=Limits())
+        self.wire.connected_to(COORDINATOR, CONNECT_S)
+        for _ in range(_PINGS):
+            self.wire.tell(COORDINATOR, AskTime(time.monotonic()))
+            self.times.acquire(timeout=1.0)
+        if own.began_s is not None:
+            self.clock.began_s = own.began_s
+        scenario = load_scenario(Path(own.scenario), code=own.code)
+        data_dir = None if own.data_dir is None else Path(own.data_dir)
+        world = live_world(self.clock.elapsed, raw=own.raw)
+        with built(scenario, data_dir, "cpu", world) as simulation:
+            assert isinstance(simulation, LiveSimulation)
+            self._live(simulation, scenario)
+        self.wire.close()
+
+    def _live(self, simulation: LiveSimulation, scenario: Scenario) -> None:
+        own, loop = self.assignment, simulation.loop
+        names = own.actors[own.process]
+        self._settle_in(simulation, scenario)
+        if own.began_s is None:
+            self.wire.connected(CONNECT_S)
+            self.wire.tell(COORDINATOR, Ready())
+            self.begun.wait()
+        else:
+            loop.now_s = max(0.0, self.clock.elapsed())
+            self.wire.tell(COORDINATOR, Ready())
+        simulation.keep_only(names, loop.now_s)
+        for name, done in (own.earlier or {}).items():
+            client = next(client for client in simulation.clients if client.name == name)
+            client.compute.recall(done)
+        for name in names:
+            simulation.supervisor.continue_lives(name, own.lives)
+        simulation.observer.at_once = own.may_be_killed
+        time.sleep(max(0.0, -self.clock.elapsed()))
+        simulation.begin()
+        self._tell_now_and_then(simulation)
+        simulation.advance()
+        simulation.observer.evaluate(at_end=True)
+        simulation.observer.measure_kept()
+        self.wire.tell(COORDINATOR, self._told(simulation, is_last=True))
+        self.may_leave.wait(timeout=CONNECT_S)
+
+    def _settle_in(self, simulation: LiveSimulation, scenario: Scenario) -> None:
+        """Connect the simulation to the wire, and do what has come by now."""
+        own = self.assignment
+        process_of = {name: process for process, names in own.actors.items() for name in names}
+        kinds: list[type] = [form_of(scenario.protocol.method, simulation.settings)]
+        kinds += [type(server.fresh()) for server in simulation.servers]
+        codec = codec_of(kinds, simulation.engine)
+        simulation.network.join(self.wire, own.process, process_of, codec)
+        with self.lock:
+            self.simulation = simulation
+            for action in self.early:
+                simulation.loop.inbox.put(partial(action, simulation))
+            self.early.clear()
+
+    def _tell_now_and_then(self, simulation: LiveSimulation) -> None:
+        """Tell the coordinator how far this is, and if this process may be ended, what it has found."""
+        loop = simulation.loop
+
+        def tell() -> None:
+            if self.assignment.may_be_killed:
+                self.wire.tell(COORDINATOR, self._told(simulation, is_last=False))
+            else:
+                self.wire.tell(COORDINATOR, HowFar(loop.now_s))
+            loop.call_at_observer(loop.now_s + _TELL_EVERY_S, tell)
+
+        loop.call_at_observer(loop.now_s, tell)
+
+    def _told(self, simulation: LiveSimulation, *, is_last: bool) -> Ended:
+        own, loop, counts = self.assignment, simulation.loop, self.wire.frames.counts
+        figures = {
+            "late_jobs": list(loop.late_jobs_s),
+            "job_lengths": list(loop.job_lengths_s),
+            "late_messages": list(loop.late_messages_s),
+            "stalls": loop.stalls,
+            "refused": simulation.network.refused,
+            "frames": {"sent": counts.sent, "bytes": counts.bytes, "refused": counts.refused},
+            "reasons": counts.reasons,
+            "cpu_s": time.process_time(),
+        }
+        return told(simulation, own.actors[own.process], figures, is_last=is_last)
+
+    wire: Wire
+
+
+def main() -> None:
+    """Read an assignment and carry it out."""
+    sys.setswitchinterval(0.0005)  # the wire's thread must not wait long for the actors'
+    worker = _Worker(Assignment.of_json(sys.stdin.readline()))
+    try:
+        worker.run()
+    except (UserError, TimeoutError, OSError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2 if isinstance(error, UserError) else 1)
+
+
+if __name__ == "__main__":
+    main()
