@@ -17,7 +17,7 @@ def main() -> None:
     own_process()
     _require_locks()
     _write_what_can_be_written()
-    from sim.cli.studies import app
+    from sim.cli.live import app
 
     try:
         try:

@@ -158,7 +158,7 @@ class Coordinator(Events):
             may_be_killed=name in kills,
             **self._assignment,
         )
-        process.errors = tempfile.TemporaryFile()
+        process.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `_end_all`
         with safe_path():
             process.popen = subprocess.Popen(
                 [sys.executable, "-m", "sim.live.worker"],

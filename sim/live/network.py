@@ -92,8 +92,9 @@ class LiveNetwork(SimulatedNetwork):
     # -- Messages for other processes
 
     def _carry(self, arrival_s: float, message: Message) -> None:
-        process = self._process_of.get(message.envelope.receiver, self._process)
-        if process == self._process:
+        receiver = message.envelope.receiver
+        process = self._process_of.get(receiver, self._process)
+        if process == self._process or self._is_gone(receiver):  # in the latter case it is dropped then
             self._loop.schedule(arrival_s, message)
             return
         assert self._wire is not None
@@ -107,8 +108,16 @@ class LiveNetwork(SimulatedNetwork):
 
     def lost(self, number: int, dropped: bool, why: str) -> None:
         """A message of this process did not get to the other one."""
-        if (message := self._under_way.pop(number, None)) is not None:
-            self._end(message, "dropped" if dropped else "lost", why)
+        message = self._under_way.pop(number, None)
+        if message is None:
+            return
+        if self._is_gone(message.envelope.receiver):
+            dropped, why = True, "down"
+        self._end(message, "dropped" if dropped else "lost", why)
+
+    def _is_gone(self, name: str) -> bool:
+        """Whether an actor was there, and is no more."""
+        return name in self._known and name not in self._deliver
 
     # -- Messages from other processes
 

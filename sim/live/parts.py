@@ -79,8 +79,10 @@ def _of_life(life: Life[Any]) -> dict[str, Any]:
     return found
 
 
-def merge(simulation: Simulation, parts: Sequence[Part], crashes: Sequence[tuple[float, str]]) -> None:
-    """Fill a simulation that has not run with what its processes found, as if it had.
+def merge(
+    simulation: Simulation, parts: Sequence[Part], crashes: Sequence[tuple[float, str]]
+) -> pl.DataFrame:
+    """Fill a simulation that has not run with what its processes found, as if it had; all events, in order.
 
     parts: one of each life of a process, in the order of their ends. crashes: when (seconds) the coordinator
     has ended whom.
@@ -89,7 +91,7 @@ def merge(simulation: Simulation, parts: Sequence[Part], crashes: Sequence[tuple
     assert duration_s is not None
     simulation.loop.now_s = duration_s
     simulation.observer.by_name = {client.name: client for client in simulation.clients}
-    _merge_events(simulation.trace, parts, crashes)
+    events = _merge_events(simulation.trace, parts, crashes)
     _merge_metrics(simulation, parts)
     found: dict[str, list[Mapping[str, Any]]] = {}
     for part in parts:
@@ -102,28 +104,30 @@ def merge(simulation: Simulation, parts: Sequence[Part], crashes: Sequence[tuple
     for client in simulation.clients:
         last = [event for _, actor, event, _ in simulation.trace.lifecycles if actor == client.name][-1:]
         client.up = client.up and last != ["crash"]
+    return events
 
 
-def _merge_events(trace: Trace, parts: Sequence[Part], crashes: Sequence[tuple[float, str]]) -> None:
-    """The events of all, in the order of their times; the numbers of messages count from 1 as they are sent.
+def _merge_events(trace: Trace, parts: Sequence[Part], crashes: Sequence[tuple[float, str]]) -> pl.DataFrame:
+    """The events of all, in the order of their times.
 
-    A process numbers the messages that its actors send; whoever receives one knows it by that number.
+    A process numbers the messages that its actors send, and whoever receives one knows it by that number.
     """
     rows = pl.concat([part.events for part in parts]) if parts else pl.DataFrame()
     columns = {"time": pl.Float64, "event": pl.String, "actor": pl.String}
     crashed = pl.DataFrame([(at, "crash", who) for at, who in crashes], columns, orient="row")
     rows = pl.concat([rows, crashed], how="diagonal").sort("time", maintain_order=True)
-    numbers: dict[tuple[str, int], int] = {}
+    of_message = pl.struct("actor", "message").rank("dense")
+    rows = rows.with_columns(message=pl.when(pl.col("message").is_not_null()).then(of_message))
     for row in rows.iter_rows(named=True):
-        _record(trace, row, numbers)
+        _record(trace, row)
+    return rows
 
 
-def _record(trace: Trace, row: Mapping[str, Any], numbers: dict[tuple[str, int], int]) -> None:
+def _record(trace: Trace, row: Mapping[str, Any]) -> None:
     event, detail = row["event"], row["detail"] or ""
     if event in MESSAGE_EVENTS:
-        number = numbers.setdefault((row["actor"], row["message"]), len(numbers) + 1)
         envelope = _Pair(row["actor"], row["peer"])
-        trace.message(event, row["time"], envelope, row["type"], row["bytes"], detail, number)
+        trace.message(event, row["time"], envelope, row["type"], row["bytes"], detail, row["message"])
     elif event in LIFECYCLE_EVENTS:
         trace.lifecycle(row["time"], row["actor"], event, detail)
     else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.live.against import Found, against, verdicts
 from sim.live.coordinator import Coordinator, Outcome
 from sim.live.parts import merge
 from sim.live.plan import Plan, plan, require_live
@@ -31,6 +32,7 @@ def run_live(
     *,
     processes: int | None = None,
     raw: bool = False,
+    held_against: bool = False,
     out: Path = Path("runs"),
     overwrite: bool = False,
     data_dir: Path | None = None,
@@ -41,8 +43,8 @@ def run_live(
     """Run a scenario in several processes, and write its results under `out`, in the same tables as a run's.
 
     processes: those among which clients are spread that do not crash; None for one for each core. raw: the
-    network adds nothing, and jobs take the time that they take. Raises UserError for what cannot be run, and
-    ProcessFailed.
+    network adds nothing, and jobs take the time that they take. held_against: whether it is compared with the
+    simulation of the same. Raises UserError for what cannot be run, and ProcessFailed.
     """
     require_live(scenario)
     assert scenario.run.duration is not None
@@ -67,12 +69,15 @@ def run_live(
                 coordinator.on_ready = lambda: notice(_announcement(who, scenario, raw))
             outcome = coordinator.run()
             directory.keep_events(simulation.trace)
-            merge(simulation, outcome.parts, outcome.crashes)
+            events = merge(simulation, outcome.parts, outcome.crashes)
             alone = train_alone(simulation) if scenario.run.compare_alone else None
             record_ending(simulation, alone)
             summary = summarise(simulation, alone, time.perf_counter() - started, False)
             summary |= {"live": figures(outcome, who, raw), "scenario": named.name, "warnings": []}
             summary["finished"] = not outcome.lost
+            if held_against:
+                summary["against"] = against(Found.of(simulation, events), scenario, data_dir)
+                summary["verdicts"] = verdicts(summary)
             if outcome.lost:
                 summary["ended_by"] = "; ".join(outcome.lost)
             return save(directory, simulation, summary, overwrite=overwrite)

@@ -33,6 +33,7 @@ from sim.results.report.distributions import latencies, staleness_spread, time_t
 from sim.results.report.graph import MOST_LINES, drawn_graph
 from sim.results.report.heatmaps import learned_graph
 from sim.results.report.html import document, help_note, ratio
+from sim.results.report.live import against_simulation, on_sockets
 from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
 from sim.results.report.network_map import network_map
 from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table, worst_client
@@ -378,8 +379,20 @@ def _words(key: str) -> str:
     return key.replace("_", " ")
 
 
+def _live(view: RunView) -> Section | None:
+    blocks = on_sockets(view)
+    return None if blocks is None else Section("On real sockets", blocks)
+
+
+def _against(view: RunView) -> Section | None:
+    blocks = against_simulation(view)
+    return None if blocks is None else Section("Against the simulation", blocks)
+
+
 _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _progress,
+    _against,
+    _live,
     _futures,
     _help,
     _graph,

@@ -1,0 +1,216 @@
+"""A live run held against the simulation of the same scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.stats import spearmanr
+
+from sim.results.metrics import Metrics
+from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import built
+from sim.scenario.scenario import Scenario
+from sim.scenario.sections.devices import DeviceOverride
+
+OTHER_SPEEDS = (0.99, 0.995, 1.005, 1.01)
+"""How slow all devices are in the simulations that show what is chance."""
+ITERATIONS_MOST, CLIENT_MOST = 0.01, 0.02
+"""How far the iterations of all, and of one client, may be from the simulator's."""
+MEDIAN_LATE_S, P95_LATE_S = 0.001, 0.015
+_PERCENTILES = (5, 25, 50, 75, 95, 99)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is compared of a run. events: its messages, with the columns of its table."""
+
+    metrics: Metrics
+    events: pl.DataFrame
+    measure: str
+    busy_s: Mapping[str, float]
+    steps: Mapping[str, int]
+
+    @classmethod
+    def of(cls, simulation: Simulation, events: pl.DataFrame) -> Found:
+        """Of a simulation that is over, or was filled with what a live run found."""
+        clients = simulation.clients
+        return cls(
+            simulation.observer.metrics,
+            events,
+            simulation.observer.measure.name,
+            {client.name: client.device.busy_s for client in clients},
+            {client.name: client.work.steps + client.work.gradients for client in clients},
+        )
+
+    @property
+    def iterations(self) -> dict[str, float]:
+        """Each client's iterations at the end."""
+        return self.metrics.latest("iterations")
+
+    @property
+    def latencies_s(self) -> np.ndarray:
+        """Seconds from the sending of each message to its delivery."""
+        sent = self.events.filter(pl.col("event") == "sent").select("message", start="time")
+        ended = self.events.filter(pl.col("event") == "delivered").select("message", end="time")
+        both = sent.join(ended, on="message")
+        return (both["end"] - both["start"]).to_numpy()
+
+    @property
+    def by_type(self) -> dict[str, tuple[int, int]]:
+        """Messages sent of each class, and their bytes."""
+        sent = self.events.filter(pl.col("event") == "sent")
+        rows = sent.group_by("type").agg(pl.len(), pl.col("bytes").sum()).sort("type").rows()
+        return {kind: (count, length) for kind, count, length in rows}
+
+    @property
+    def wrong_sizes(self) -> int:
+        """Messages that had other bytes on the wire than the simulator counts for them."""
+        sent = self.events.filter(pl.col("event") == "sent").select("message", "bytes")
+        ended = self.events.filter(pl.col("event") == "delivered").select("message", read="bytes")
+        return sent.join(ended, on="message").filter(pl.col("bytes") != pl.col("read")).height
+
+
+def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) -> Found:
+    """What the simulator finds, perhaps with all devices so much slower."""
+    if slowdown != 1.0:
+        everybody = tuple(range(scenario.clients.count))
+        other = DeviceOverride(clients=everybody, slowdown=slowdown)
+        devices = scenario.devices.model_copy(update={"override": (*scenario.devices.override, other)})
+        scenario = replace(scenario, devices=devices)
+    kept = scenario.run.model_copy(update={"keep_messages": True, "compare_alone": False})
+    with built(replace(scenario, run=kept), data_dir, "cpu") as simulation:
+        simulation.run()
+        table = pl.DataFrame(pl.from_arrow(simulation.trace.to_table()))
+        return Found.of(simulation, table)
+
+
+def against(live: Found, scenario: Scenario, data_dir: Path | None) -> dict[str, Any]:
+    """How far a live run is from the simulator's, and how far the simulator is from itself.
+
+    The latter with devices that are 1 % slower or faster, which no one can tell from others. docs/live.md has
+    the meaning of each key.
+    """
+    predicted = simulated(scenario, data_dir)
+    others = [simulated(scenario, data_dir, slowdown) for slowdown in OTHER_SPEEDS]
+    return {
+        "iterations": _iterations(predicted, live),
+        "chance_iterations": [_iterations(predicted, other) for other in others],
+        "step_time_s": [_step_time_s(predicted), _step_time_s(live)],
+        "latency_s": {
+            f"p{share}": [_percentile(each.latencies_s, share) for each in (predicted, live)]
+            for share in _PERCENTILES
+        },
+        "bytes_by_type": _beside(predicted.by_type, live.by_type),
+        "wrong_sizes": live.wrong_sizes,
+        "measure": live.measure,
+        "curves": {
+            "predicted": _curve(predicted),
+            "measured": _curve(live),
+            "others": [_curve(other) for other in others],
+        },
+        "furthest": _furthest(_curve(predicted), _curve(live)),
+        "chance_furthest": max(_furthest(_curve(predicted), _curve(other)) for other in others),
+    }
+
+
+def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """What was promised, what was found, and whether that is so, of the summary of a run held against one."""
+    found, live = summary["against"], summary["live"]
+    total, most = found["iterations"]["all"], found["iterations"]["most"]
+    late = live["delivered_late_s"] or {"median": 0.0, "p95": 0.0}
+    furthest, chance = found["furthest"], found["chance_furthest"]
+    return [
+        ("iterations of all within 1 %", f"{total:+.2%}", abs(total) <= ITERATIONS_MOST),
+        ("iterations of each client within 2 %, or one", f"{most:.2%}", found["iterations"]["fits"]),
+        (
+            "delivered within 1 ms of the due time at the median",
+            f"{1e3 * late['median']:.2f} ms",
+            late["median"] <= MEDIAN_LATE_S,
+        ),
+        (
+            "delivered within 15 ms at the 95th percentile",
+            f"{1e3 * late['p95']:.2f} ms",
+            late["p95"] <= P95_LATE_S,
+        ),
+        ("messages of other sizes than counted: none", f"{found['wrong_sizes']}", not found["wrong_sizes"]),
+        (
+            f"{found['measure']} as near as with devices 1 % slower",
+            f"{furthest:.4f} (chance {chance:.4f})",
+            furthest <= max(chance, 1e-9),
+        ),
+    ]
+
+
+def ranking(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """How alike several methods are ranked, by the last values of what clients are judged by.
+
+    Spearman's rank correlation, and its 95 % interval over resampled methods; None for fewer than three.
+    """
+    if len(summaries) < 3:
+        return None
+    ends = [
+        (each["protocol"], *[each["against"]["curves"][key][1][-1] for key in ("predicted", "measured")])
+        for each in summaries
+    ]
+    predicted, measured = (np.array([end[place] for end in ends]) for place in (1, 2))
+    draws = np.random.Generator(np.random.Philox(1)).integers(len(ends), size=(2_000, len(ends)))
+    found = [
+        float(spearmanr(predicted[draw], measured[draw]).statistic)
+        for draw in draws
+        if np.ptp(predicted[draw]) > 0 and np.ptp(measured[draw]) > 0
+    ]
+    return {
+        "methods": ends,
+        "rank_correlation": float(spearmanr(predicted, measured).statistic),
+        "interval": [float(np.percentile(found, share)) for share in (2.5, 97.5)] if found else None,
+    }
+
+
+def _iterations(predicted: Found, live: Found) -> dict[str, Any]:
+    """The relative differences of iterations, of all together and of the client that differs most.
+
+    A client that did few may differ by one: where an iteration ends just before or after the run does.
+    """
+    first, second = predicted.iterations, live.iterations
+    both = [name for name in first if name in second]
+    total = sum(first[name] for name in both)
+    shares = {name: abs(second[name] - first[name]) / max(1.0, first[name]) for name in both}
+    fits = [shares[name] <= CLIENT_MOST or abs(second[name] - first[name]) <= 1 for name in both]
+    return {
+        "all": sum(second[name] for name in both) / total - 1 if total else 0.0,
+        "most": max(shares.values(), default=0.0),
+        "fits": all(fits),
+        "clients": {name: [first[name], second[name]] for name in both},
+    }
+
+
+def _step_time_s(found: Found) -> dict[str, float]:
+    """Device time of each client by training step or gradient."""
+    return {name: found.busy_s[name] / steps for name, steps in found.steps.items() if steps}
+
+
+def _percentile(values: np.ndarray, share: float) -> float | None:
+    return float(np.percentile(values, share)) if len(values) else None
+
+
+def _beside(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    names: Iterable[str] = dict.fromkeys([*first, *second])
+    return {name: [first.get(name, (0, 0)), second.get(name, (0, 0))] for name in names}
+
+
+def _curve(found: Found) -> list[list[float]]:
+    """Times, and the mean of what clients are judged by."""
+    series = found.metrics.mean(found.measure)
+    return [series.times.tolist(), series.values.tolist()]
+
+
+def _furthest(first: list[list[float]], second: list[list[float]]) -> float:
+    """The largest distance of two curves, at the times that both have."""
+    values = dict(zip(*second, strict=True))
+    shared = [abs(value - values[at]) for at, value in zip(*first, strict=True) if at in values]
+    return max(shared, default=0.0)
