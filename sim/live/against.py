@@ -15,7 +15,7 @@ from sim.results.metrics import Metrics
 from sim.run.live.simulation import Simulation
 from sim.run.setup.builder import built
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.devices import DeviceOverride
+from sim.scenario.sections.devices import DeviceOverride, Devices
 
 OTHER_SPEEDS = (0.99, 0.995, 1.005, 1.01)
 """How slow all devices are in the simulations that show what is chance."""
@@ -80,7 +80,9 @@ def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) 
     if slowdown != 1.0:
         everybody = tuple(range(scenario.clients.count))
         other = DeviceOverride(clients=everybody, slowdown=slowdown)
-        devices = scenario.devices.model_copy(update={"override": (*scenario.devices.override, other)})
+        # Not model_copy, which keeps what was worked out of the overrides before.
+        settings = dict(scenario.devices) | {"override": (*scenario.devices.override, other)}
+        devices = Devices.model_construct(**settings)
         scenario = replace(scenario, devices=devices)
     kept = scenario.run.model_copy(update={"keep_messages": True, "compare_alone": False})
     with built(replace(scenario, run=kept), data_dir, "cpu") as simulation:
