@@ -22,15 +22,16 @@ class TellTime:
 
 @dataclass(frozen=True)
 class Ready:
-    """A process has built its part, and is connected to all others."""
+    """A process has built its part, and is connected to all others. scenario: its digest there."""
+
+    scenario: str
 
 
 @dataclass(frozen=True)
 class Begin:
-    """The run begins, or began, at this time of the coordinator's clock. up: processes that are there."""
+    """The run begins at this time of the coordinator's clock."""
 
     at_s: float
-    up: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,6 @@ class TransferCut:
 
 
 @dataclass(frozen=True)
-class HowFar:
-    """How far a process is, in seconds of the run."""
-
-    time_s: float
-
-
-@dataclass(frozen=True)
 class Ended:
     """The results of a process (`sim.live.parts`), as JSON, and its tables as Arrow's stream format.
 
@@ -84,6 +78,4 @@ class Leave:
     """The coordinator has the results: the process may end."""
 
 
-CONTROL = Codec(
-    AskTime, TellTime, Ready, Begin, Presence, TransferBegun, TransferCut, HowFar, Ended, Leave
-)  # fmt: skip
+CONTROL = Codec(AskTime, TellTime, Ready, Begin, Presence, TransferBegun, TransferCut, Ended, Leave)

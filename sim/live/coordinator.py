@@ -1,92 +1,93 @@
-"""Starts the processes of a live run, ends those whose clients crash, and puts the results together."""
+"""Starts the processes of a live run, ends those whose clients crash, and gathers what they found."""
 
 from __future__ import annotations
 
-import secrets
 import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any
 
 from actors.scan import Buffer
+from actors.tcp.endpoint import Tls
 from actors.tcp.outgoing import Address
 from sim.errors import UserError
-from sim.live.control import AskTime, Begin, Ended, HowFar, Leave, Ready, TellTime
+from sim.live.control import AskTime, Begin, Ended, Leave, Ready, TellTime
 from sim.live.parts import Part
 from sim.live.plan import COORDINATOR, Plan
+from sim.live.processes import Process, end, start
 from sim.live.wire import Events, Stamp, Wire
 from sim.live.worker import CONNECT_S, Assignment
-from sim.run.process import safe_path
 
 _HEAD_START_S = 0.3  # from when all are ready to the beginning
-_BOOT_S = 12.0  # how long before it is needed a process that comes back is started
-_END_S = 120.0  # how long a process may take to measure
-_STDERR_BYTES = 4_000
+_BOOT_S = 12.0  # how long before it is needed a process that comes later is started
+_END_S = 120.0  # how long a process may take to measure after the end
+_LOOK_S = 0.2
 
 
 class ProcessFailed(RuntimeError):
-    """A process of a live run has ended by an error."""
+    """A process of a live run has ended by an error, or has not done in time what it should."""
 
 
 @dataclass
-class _Process:
-    """A process as the coordinator sees it. part: the latest that it has told. lives: how many it had."""
+class _Seat:
+    """A process's place in the run. process: None on another machine. part: the latest that it has told.
 
-    name: str
-    popen: subprocess.Popen[bytes] | None = None
-    errors: BinaryIO | None = None
+    lives: how many processes had this place. gone: killed, or ended by itself.
+    """
+
+    process: Process | None = None
     is_ready: bool = False
-    time_s: float = 0.0
     part: Part | None = None
     has_ended: bool = False
     lives: int = 0
-    killed: bool = False
+    gone: bool = True
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a live run has found. crashes: when (seconds) the coordinator ended whom."""
+    """What a live run has found. crashes: when (seconds) who ended with their process."""
 
     parts: Sequence[Part]
     crashes: Sequence[tuple[float, str]]
-    lost: Sequence[str] = field(default=())
+    lost: Sequence[str]
     """Processes that ended unasked, with the last that they said."""
 
 
 class Coordinator(Events):
-    """One live run on this machine. assignment: what all processes are told, but for their names.
+    """One live run. assignment: what all processes are told, but for what is each one's own.
 
-    duration_s: of the run. on_progress: told how far the slowest process is, in seconds of the run.
+    here: the processes that are to be started on this machine. tls: where there are others. on_ready: called
+    when all are connected, before the run begins. on_progress: told the seconds of the run that have passed.
     """
 
     def __init__(
         self,
         plan: Plan,
-        assignment: Mapping[str, Any],
+        assignment: Assignment,
         duration_s: float,
+        *,
+        here: Sequence[str] | None = None,
+        tls: Tls | None = None,
+        on_ready: Callable[[], object] = lambda: None,
         on_progress: Callable[[float], object] = lambda time_s: None,
     ) -> None:
         self._plan = plan
         self._duration_s = duration_s
-        self._on_progress = on_progress
-        self._assignment = dict(assignment)
-        self._processes = {name: _Process(name) for name in plan.actors}
+        self._assignment = assignment
+        self._here = list(plan.actors if here is None else here)
+        self._tls = tls
+        self._on_ready, self._on_progress = on_ready, on_progress
+        self._seats = {name: _Seat() for name in plan.actors}
         self._inbox: SimpleQueue[tuple[str, object]] = SimpleQueue()
         self._began_s: float | None = None
         self._former: list[Part] = []
         self._crashes: list[tuple[float, str]] = []
         self._lost: list[str] = []
-        self._secret = secrets.token_bytes(32)
         self._listeners: dict[str, socket.socket] = {}
         self._wire: Wire | None = None
-        self.on_ready: Callable[[], object] = lambda: None
-        """Called when all processes are ready, before the run begins."""
 
     # --- in the wire's thread -------------------------------------------------------------------------------
 
@@ -104,114 +105,109 @@ class Coordinator(Events):
     def run(self) -> Outcome:
         """Run from the start of all processes to the end of the last. ProcessFailed, KeyboardInterrupt."""
         with ExitStack() as stack:
-            for name in (COORDINATOR, *self._processes):
-                listener = stack.enter_context(socket.socket())
-                listener.bind(("127.0.0.1", 0))
-                listener.listen(128)
-                self._listeners[name] = listener
-            addresses = {name: Address(*each.getsockname()) for name, each in self._listeners.items()}
-            self._assignment["addresses"] = {
-                name: (where.host, where.port) for name, where in addresses.items()
-            }
-            own = self._listeners[COORDINATOR].dup()
-            self._wire = Wire(COORDINATOR, addresses, self._secret, self, listener=own)
+            if not self._assignment.addresses:
+                self._listen(stack)
+            addresses = {name: Address(*where) for name, where in self._assignment.addresses.items()}
+            own = self._listeners.get(COORDINATOR)
+            secret = bytes.fromhex(self._assignment.secret)
+            self._wire = Wire(COORDINATOR, addresses, secret, self, tls=self._tls, listener=own)
+            stack.callback(self._wire.close)
+            patience_s = 0.0
             try:
-                stack.callback(self._end_all)
                 self._begin()
                 self._follow()
+                patience_s = 5.0
             finally:
-                self._wire.close()
-        parts = [*self._former, *[each.part for each in self._processes.values() if each.part is not None]]
+                end([each.process for each in self._seats.values() if each.process is not None], patience_s)
+        parts = [*self._former, *[each.part for each in self._seats.values() if each.part is not None]]
         return Outcome(parts, self._crashes, self._lost)
 
+    def _listen(self, stack: ExitStack) -> None:
+        """Take free ports of this machine for all processes."""
+        for name in (COORDINATOR, *self._seats):
+            self._listeners[name] = listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(128)
+        addresses = {name: each.getsockname() for name, each in self._listeners.items()}
+        self._assignment = replace(self._assignment, addresses=addresses)
+
     def _begin(self) -> None:
-        first = self._first_processes()
+        first = [name for name in self._seats if name not in self._plan.starts]
         for name in first:
             self._start(name)
         until_s = time.monotonic() + CONNECT_S
-        while not all(self._processes[name].is_ready for name in first):
-            self._look(0.2)
+        while late := [name for name in first if not self._seats[name].is_ready]:
+            self._look(_LOOK_S)
             if time.monotonic() > until_s:
-                late = [name for name in first if not self._processes[name].is_ready]
                 raise ProcessFailed(f"{', '.join(late)} did not begin within {CONNECT_S:g} s")
-        self.on_ready()
+        self._on_ready()
         self._began_s = time.monotonic() + _HEAD_START_S
         assert self._wire is not None
-        self._wire.tell_all(Begin(self._began_s, tuple(first)))
-
-    def _first_processes(self) -> list[str]:
-        return list(self._processes)
+        self._wire.tell_all(Begin(self._began_s))
 
     def _start(self, name: str) -> None:
-        process = self._processes[name]
-        listener = self._listeners[name]
-        kills = {who for _, who in self._plan.kills}
-        earlier = {} if process.part is None else _work_of(process.part)
-        assignment = Assignment(
+        seat = self._seats[name]
+        if not seat.gone:
+            return
+        seat.is_ready = seat.has_ended = seat.gone = False
+        if name not in self._here:
+            return
+        assignment = replace(
+            self._assignment,
             process=name,
-            actors=dict(self._plan.actors),
-            secret=self._secret.hex(),
-            listener=listener.fileno(),
             began_s=self._began_s,
-            lives=process.lives,
-            earlier=earlier,
-            may_be_killed=name in kills,
-            **self._assignment,
+            lives=seat.lives,
+            earlier={} if seat.part is None else _left_by(seat.part),
+            may_be_killed=name in {who for _, who in self._plan.kills},
         )
-        process.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `_end_all`
-        with safe_path():
-            process.popen = subprocess.Popen(
-                [sys.executable, "-m", "sim.live.worker"],
-                stdin=subprocess.PIPE,
-                stdout=process.errors,
-                stderr=process.errors,
-                pass_fds=[listener.fileno()],
-                start_new_session=True,
-            )
-        process.lives += 1
-        process.is_ready = process.has_ended = process.killed = False
-        assert process.popen.stdin is not None
-        process.popen.stdin.write(assignment.to_json().encode() + b"\n")
-        process.popen.stdin.close()
+        if seat.part is not None:
+            self._former.append(seat.part)
+        seat.process, seat.part = start(assignment, self._listeners.get(name)), None
+        seat.lives += 1
 
     def _follow(self) -> None:
         """End and start processes when it is time, until all have told what they found."""
-        assert self._began_s is not None
-        due = [(at_s, self._kill, name) for at_s, name in self._plan.kills]
-        due += [(at_s - _BOOT_S, self._bring_back, name) for at_s, name in self._plan.returns]
-        due.sort(key=lambda each: each[0])
-        while not all(each.has_ended for each in self._processes.values() if not each.killed):
-            elapsed_s = time.monotonic() - self._began_s
+        due = self._due()
+        while left := [name for name, seat in self._seats.items() if not (seat.gone or seat.has_ended)]:
+            elapsed_s = self._elapsed_s()
             while due and due[0][0] <= elapsed_s:
                 _, action, name = due.pop(0)
                 action(name)
             if elapsed_s > self._duration_s + _END_S:
-                late = [name for name, each in self._processes.items() if not (each.has_ended or each.killed)]
-                raise ProcessFailed(f"{', '.join(late)} did not end within {_END_S:g} s of the run's end")
-            self._look(min(0.2, max(0.0, due[0][0] - elapsed_s)) if due else 0.2)
+                raise ProcessFailed(f"{', '.join(left)} did not end within {_END_S:g} s of the run's end")
+            self._look(min(_LOOK_S, max(0.0, due[0][0] - elapsed_s)) if due else _LOOK_S)
             self._on_progress(min(self._duration_s, max(0.0, elapsed_s)))
+
+    def _due(self) -> list[tuple[float, Callable[[str], None], str]]:
+        """Whom to end and whom to start when. Who comes back is started early, once its crash is over."""
+        due: list[tuple[float, Callable[[str], None], str]] = []
+        for at_s, name in self._plan.kills:
+            due.append((at_s, self._kill, name))
+        for at_s, name in self._plan.returns:
+            crash_s = max(
+                [kill_s for kill_s, who in self._plan.kills if who == name and kill_s < at_s], default=0.0
+            )
+            due.append((max(crash_s, at_s - _BOOT_S), self._start, name))
+        for name, at_s in self._plan.starts.items():
+            due.append((max(0.0, at_s - _BOOT_S), self._start, name))
+        return sorted(due, key=lambda each: each[0])
+
+    def _elapsed_s(self) -> float:
+        assert self._began_s is not None
+        return time.monotonic() - self._began_s
 
     def _kill(self, name: str) -> None:
         """A crash is the end of a process: nothing that it still had to do is done."""
-        process = self._processes[name]
-        if process.popen is None or process.killed:
+        seat = self._seats[name]
+        if seat.process is None or seat.gone:
             return
-        assert self._began_s is not None
-        process.popen.kill()
-        process.popen.wait()
-        process.killed = True
-        now_s = time.monotonic() - self._began_s
+        seat.process.kill()
+        self._note_end(name)
         self._look(0.0)
-        self._crashes += [(now_s, actor) for actor in self._plan.actors[name]]
 
-    def _bring_back(self, name: str) -> None:
-        process = self._processes[name]
-        if not process.killed:
-            return
-        if process.part is not None:
-            self._former.append(process.part)
-        self._start(name)
-        process.part = None
+    def _note_end(self, name: str) -> None:
+        self._seats[name].gone = True
+        self._crashes += [(self._elapsed_s(), actor) for actor in self._plan.actors[name]]
 
     def _look(self, seconds: float) -> None:
         """Take in what has been told, for so long at most; notice who has ended unasked."""
@@ -221,56 +217,48 @@ class Coordinator(Events):
                 seconds = 0.0
         except Empty:
             pass
-        for process in self._processes.values():
-            popen = process.popen
-            if popen is None or process.killed or process.has_ended or popen.poll() is None:
+        for name, seat in self._seats.items():
+            if seat.process is None or seat.gone or seat.has_ended or (code := seat.process.code) is None:
                 continue
-            said = _last_words(process)
-            if self._began_s is None or popen.returncode == 2:
-                raise (UserError if popen.returncode == 2 else ProcessFailed)(said or f"{process.name} ended")
-            process.killed = True
-            self._lost.append(f"{process.name} ended with code {popen.returncode}: {said}")
-            now_s = time.monotonic() - self._began_s
-            self._crashes += [(now_s, actor) for actor in self._plan.actors[process.name]]
+            said = seat.process.last_words
+            if code == 2:
+                raise UserError(said)
+            if self._began_s is None:
+                raise ProcessFailed(f"{name} ended before the beginning: {said}")
+            self._lost.append(f"{name} ended with code {code}: {said}")
+            self._note_end(name)
 
     def _told(self, name: str, content: object) -> None:
-        process = self._processes.get(name)
-        if process is None:
+        seat = self._seats.get(name)
+        if seat is None or (seat.gone and not isinstance(content, Ended)):
             return
         match content:
-            case Ready():
-                process.is_ready = True
-            case HowFar(time_s=time_s):
-                process.time_s = time_s
+            case Ready(scenario=digest):
+                if digest != self._assignment.digest:
+                    raise UserError(f"{name} has another scenario, or another version of coterie")
+                seat.is_ready = True
             case Ended():
-                process.part = Part.of(name, content)
+                seat.part = Part.of(name, content)
                 if content.is_last:
-                    process.has_ended = True
+                    seat.has_ended = True
                     assert self._wire is not None
                     self._wire.tell(name, Leave())
 
-    def _end_all(self) -> None:
-        """Leave no process behind."""
-        running = [each.popen for each in self._processes.values() if each.popen is not None]
-        until_s = time.monotonic() + 5.0
-        for popen in running:
-            try:
-                popen.wait(timeout=max(0.0, until_s - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                popen.kill()
-                popen.wait()
-        for each in self._processes.values():
-            if each.errors is not None:
-                each.errors.close()
+
+def _left_by(part: Part) -> Mapping[str, Any]:
+    """What the next process of these clients goes on from."""
+    lives = [facts for facts in part.facts["lives"] if "work" in facts]
+    return {facts["name"]: {"work": facts["work"], "model": facts.get("model")} for facts in lives}
 
 
-def _work_of(part: Part) -> dict[str, Any]:
-    return {facts["name"]: facts["work"] for facts in part.facts["lives"] if "work" in facts}
-
-
-def _last_words(process: _Process) -> str:
-    """The end of what a process has printed."""
-    assert process.errors is not None
-    size = process.errors.seek(0, 2)
-    process.errors.seek(max(0, size - _STDERR_BYTES))
-    return process.errors.read().decode(errors="replace").strip()
+def take_part(plan: Plan, assignment: Assignment, here: Sequence[str]) -> None:
+    """Run the processes of one machine for a coordinator on another. ProcessFailed."""
+    processes = {name: start(replace(assignment, process=name)) for name in here if name in plan.actors}
+    try:
+        while running := [name for name, each in processes.items() if each.code is None]:
+            failed = [name for name, each in processes.items() if each.code]
+            if failed:
+                raise ProcessFailed(f"{failed[0]} ended: {processes[failed[0]].last_words}")
+            time.sleep(_LOOK_S if running else 0.0)
+    finally:
+        end(processes.values(), 0.0)

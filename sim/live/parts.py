@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -40,11 +41,23 @@ class Part:
         return cls(process, json.loads(told.facts), *map(pl.DataFrame, tables))
 
 
-def told(simulation: Simulation, names: Collection[str], live: Mapping[str, Any], *, is_last: bool) -> Ended:
-    """The results of these clients and servers, which are of this process."""
-    facts = json.dumps(facts_of(simulation, names) | {"live": live}).encode()
+def told(
+    simulation: Simulation,
+    names: Collection[str],
+    live: Mapping[str, Any],
+    *,
+    is_last: bool,
+    with_models: bool = False,
+) -> Ended:
+    """The results of these clients and servers, which are of this process; with their models, if wanted."""
+    facts = facts_of(simulation, names)
+    for own in facts["lives"] if with_models else ():
+        life = next(life for life in simulation.lives if life.name == own["name"])
+        model = life.params if isinstance(life, ClientLife) and life.up and life.actor is not None else None
+        own["model"] = None if model is None else b64encode(model.numpy().tobytes()).decode()
+    said = json.dumps(facts | {"live": live}).encode()
     metrics = _bytes(simulation.observer.metrics.to_table())
-    return Ended(is_last, facts, metrics, _bytes(simulation.trace.to_table()))
+    return Ended(is_last, said, metrics, _bytes(simulation.trace.to_table()))
 
 
 def facts_of(simulation: Simulation, names: Collection[str]) -> dict[str, Any]:

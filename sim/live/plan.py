@@ -11,18 +11,22 @@ from sim.world.churn.schedule import ChurnEvent
 from sim.world.membership.kinds import AllKnowing
 
 COORDINATOR = "coordinator"
-_OWN_PROCESSES_MAX = 32
+OWN_PROCESSES_MAX = 32
+"""Clients that have a process of their own, as they crash or come later."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The actors of each process, by its name. kills: when (seconds) a process is ended, and comes back."""
+    """The actors of each process, by its name.
+
+    kills, returns: when (seconds) which process is ended, and is wanted again. starts: when (seconds) those
+    are wanted that are not there from the beginning.
+    """
 
     actors: Mapping[str, tuple[str, ...]]
     kills: tuple[tuple[float, str], ...] = ()
     returns: tuple[tuple[float, str], ...] = ()
-    shared: tuple[str, ...] = field(default=())
-    """Clients that crash in a process which they share, and so without its end."""
+    starts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def process_of(self) -> dict[str, str]:
@@ -33,9 +37,13 @@ class Plan:
 def plan(
     clients: Sequence[str], servers: Sequence[str], events: Sequence[ChurnEvent], processes: int
 ) -> Plan:
-    """Deal clients and servers to processes, in turns; each client that crashes has a process of its own."""
-    crashing = sorted({index for event in events if event.kind == "crash" for index in event.clients})
-    alone, shared = crashing[:_OWN_PROCESSES_MAX], crashing[_OWN_PROCESSES_MAX:]
+    """Deal clients and servers to processes, in turns.
+
+    Each client that crashes, or comes later, has a process of its own, as long as they are not too many; the
+    others crash and come within the process that they share.
+    """
+    moving = sorted({index for event in events if event.kind != "leave" for index in event.clients})
+    alone = moving[:OWN_PROCESSES_MAX]
     staying = [name for index, name in enumerate(clients) if index not in set(alone)]
     actors: dict[str, tuple[str, ...]] = {}
     count = min(processes, max(1, len(staying)))
@@ -46,12 +54,13 @@ def plan(
     for number, index in enumerate(alone, start=count):
         own[index] = f"process-{number}"
         actors[own[index]] = (clients[index],)
-    moves: dict[str, list[tuple[float, str]]] = {"crash": [], "rejoin": []}
+    moves: dict[str, list[tuple[float, str]]] = {kind: [] for kind in ("crash", "rejoin", "join", "leave")}
     for event in events:
-        if event.kind in moves:
-            moves[event.kind] += [(event.time_s, own[index]) for index in event.clients if index in own]
+        moves[event.kind] += [(event.time_s, own[index]) for index in event.clients if index in own]
+    crashed = {process for _, process in moves["crash"]}
+    returns = [each for each in moves["rejoin"] if each[1] in crashed]
     return Plan(
-        actors, tuple(moves["crash"]), tuple(moves["rejoin"]), tuple([clients[index] for index in shared])
+        actors, tuple(moves["crash"]), tuple(returns), {process: at_s for at_s, process in moves["join"]}
     )
 
 

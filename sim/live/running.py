@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,10 +16,12 @@ from sim.live.against import Found, against, verdicts
 from sim.live.coordinator import Coordinator, Outcome
 from sim.live.parts import merge
 from sim.live.plan import Plan, plan, require_live
+from sim.live.worker import Assignment
 from sim.run.measure.local_baseline import record_ending, train_alone
 from sim.run.measure.summary import summarise
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.setup.builder import built
+from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario
 
 LATE_MESSAGE_S = 0.015
@@ -58,16 +61,22 @@ def run_live(
         who = plan(clients, servers, simulation.events, count)
         directory = create_directory(named, out, "cpu", overwrite)
         try:
-            given = {
-                "scenario": str(directory.path / "scenario.toml"),
-                "data_dir": None if data_dir is None else str(data_dir.absolute()),
-                "code": code,
-                "raw": raw,
-            }
-            coordinator = Coordinator(who, given, scenario.run.duration, on_progress)
-            if notice is not None:
-                coordinator.on_ready = lambda: notice(_announcement(who, scenario, raw))
-            outcome = coordinator.run()
+            assignment = Assignment(
+                scenario=str((directory.path / "scenario.toml").absolute()),
+                digest=digest(scenario),
+                data_dir=None if data_dir is None else str(data_dir.absolute()),
+                code=code,
+                actors=who.actors,
+                secret=secrets.token_hex(32),
+                raw=raw,
+            )
+            outcome = Coordinator(
+                who,
+                assignment,
+                scenario.run.duration,
+                on_ready=lambda: notice(_announcement(who, scenario, raw)) if notice else None,
+                on_progress=on_progress,
+            ).run()
             directory.keep_events(simulation.trace)
             events = merge(simulation, outcome.parts, outcome.crashes)
             alone = train_alone(simulation) if scenario.run.compare_alone else None

@@ -59,10 +59,11 @@ class LiveSimulation(Simulation):
     network: LiveNetwork
     observer: LaterObserver
 
-    def keep_only(self, names: Container[str], began_s: float) -> None:
+    def keep_only(self, names: Container[str], began_s: float, *, ends_by_crash: bool) -> None:
         """Have only these actors here. began_s: when this process takes part, in seconds of the run.
 
-        What is to happen to them before that does not happen here.
+        What is to happen to them before that does not happen here. ends_by_crash: a crash ends this process;
+        who comes back has the model that was told last, as all else was in the memory of another.
         """
         for client in self.clients:
             if client.name not in names:
@@ -77,6 +78,12 @@ class LiveSimulation(Simulation):
             if event.time_s >= began_s
         ]
         self.events = [event for event in events if event.clients]
+        if ends_by_crash:
+            self.events = [
+                replace(event, state="fresh" if event.state == "fresh" else "stale")
+                for event in self.events
+                if event.kind != "crash"
+            ]
 
 
 class RawCompute(DeviceCompute):

@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -19,7 +18,6 @@ from actors.tcp.endpoint import DROPS, TcpEndpoint, Tls
 from actors.tcp.limits import Limits
 from actors.tcp.link import AcceptedLink
 from actors.tcp.outgoing import Address
-from sim.errors import UserError
 from sim.live.control import CONTROL
 
 T = TypeVar("T")
@@ -186,14 +184,6 @@ class Wire:
                 if up != was:
                     self.frames.events.connected(process, up)
             await asyncio.sleep(0.02)
-
-
-def tls_of(folder: Path, process: str) -> Tls:
-    """The encryption of a process, from a folder of certificates (`sim.live.certificates`). UserError."""
-    try:
-        return Tls.of(*[str(folder / name) for name in ("ca.pem", f"{process}.pem", f"{process}.key")])
-    except OSError as error:
-        raise UserError(f"--certificates {folder}: {error.strerror or error}") from error
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

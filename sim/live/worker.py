@@ -8,23 +8,26 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from actors.scan import Buffer
 from actors.tcp.limits import Limits
 from actors.tcp.outgoing import Address
 from protocols.framework.client import form_of
 from sim.errors import UserError
+from sim.learning.engine import Vector
 from sim.live.codec import codec_of
 from sim.live.control import (
     AskTime,
     Begin,
     Ended,
-    HowFar,
     Leave,
     Presence,
     Ready,
@@ -35,8 +38,9 @@ from sim.live.control import (
 from sim.live.parts import told
 from sim.live.plan import COORDINATOR
 from sim.live.simulation import LiveSimulation, live_world
-from sim.live.wire import Events, Stamp, Wire, tls_of
+from sim.live.wire import Events, Stamp, Wire
 from sim.run.setup.builder import built
+from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario
 
 CONNECT_S = 120.0
@@ -49,17 +53,19 @@ _TELL_EVERY_S = 1.0
 class Assignment:
     """What a process is to do. began_s: when the run has begun, for a process that comes later.
 
+    digest: of the scenario. addresses: where each process listens; none for free ports of this machine.
     actors: of each process. earlier: what its own clients have done in former lives, by name. lives: how
     often each has lived before. listener: number of the file of a socket that listens at its address.
     """
 
-    process: str
     scenario: str
+    digest: str
     data_dir: str | None
     code: bool
-    actors: Mapping[str, tuple[str, ...]]
-    addresses: Mapping[str, tuple[str, int]]
+    actors: Mapping[str, Sequence[str]]
     secret: str
+    addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    process: str = ""
     raw: bool = False
     certificates: str | None = None
     listener: int | None = None
@@ -70,7 +76,7 @@ class Assignment:
 
     def to_json(self) -> str:
         """For `of_json`."""
-        return json.dumps(vars(self))
+        return json.dumps(vars(self), default=dict)
 
     @classmethod
     def of_json(cls, text: str) -> Assignment:
@@ -173,7 +179,11 @@ class _Worker(Events):
         own = self.assignment
         addresses = {name: Address(*where) for name, where in own.addresses.items()}
         listener = None if own.listener is None else socket.socket(fileno=own.listener)
-        tls = None if own.certificates is None else tls_of(Path(own.certificates), own.process)
+        tls = None
+        if own.certificates is not None:
+            from sim.live.certificates import tls_of
+
+            tls = tls_of(Path(own.certificates), own.process)
         secret = bytes.fromhex(own.secret)
         self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=listener, limits=Limits())
         self.wire.connected_to(COORDINATOR, CONNECT_S)
@@ -196,21 +206,23 @@ class _Worker(Events):
         self._settle_in(simulation, scenario)
         if own.began_s is None:
             self.wire.connected(CONNECT_S)
-            self.wire.tell(COORDINATOR, Ready())
+            self.wire.tell(COORDINATOR, Ready(digest(scenario)))
             self.begun.wait()
         else:
             loop.now_s = max(0.0, self.clock.elapsed())
-            self.wire.tell(COORDINATOR, Ready())
-        simulation.keep_only(names, loop.now_s)
-        for name, done in (own.earlier or {}).items():
-            client = next(client for client in simulation.clients if client.name == name)
-            client.compute.recall(done)
+            self.wire.tell(COORDINATOR, Ready(digest(scenario)))
+        simulation.keep_only(names, loop.now_s, ends_by_crash=own.may_be_killed)
+        for client in simulation.clients:
+            if (earlier := (own.earlier or {}).get(client.name)) is not None:
+                client.compute.recall(earlier["work"])
+                client.backup = None if earlier["model"] is None else _vector(simulation, earlier["model"])
         for name in names:
             simulation.supervisor.continue_lives(name, own.lives)
         simulation.observer.at_once = own.may_be_killed
         time.sleep(max(0.0, -self.clock.elapsed()))
         simulation.begin()
-        self._tell_now_and_then(simulation)
+        if own.may_be_killed:
+            self._tell_now_and_then(simulation)
         simulation.advance()
         simulation.observer.evaluate(at_end=True)
         simulation.observer.measure_kept()
@@ -232,14 +244,11 @@ class _Worker(Events):
             self.early.clear()
 
     def _tell_now_and_then(self, simulation: LiveSimulation) -> None:
-        """Tell the coordinator how far this is, and if this process may be ended, what it has found."""
+        """Tell the coordinator what this process has found by now, as it may be ended at any moment."""
         loop = simulation.loop
 
         def tell() -> None:
-            if self.assignment.may_be_killed:
-                self.wire.tell(COORDINATOR, self._told(simulation, is_last=False))
-            else:
-                self.wire.tell(COORDINATOR, HowFar(loop.now_s))
+            self.wire.tell(COORDINATOR, self._told(simulation, is_last=False))
             loop.call_at_observer(loop.now_s + _TELL_EVERY_S, tell)
 
         loop.call_at_observer(loop.now_s, tell)
@@ -256,9 +265,14 @@ class _Worker(Events):
             "reasons": counts.reasons,
             "cpu_s": time.process_time(),
         }
-        return told(simulation, own.actors[own.process], figures, is_last=is_last)
+        names = own.actors[own.process]
+        return told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)
 
     wire: Wire
+
+
+def _vector(simulation: LiveSimulation, model: str) -> Vector:
+    return simulation.engine.vector(torch.frombuffer(bytearray(b64decode(model)), dtype=torch.float32))
 
 
 def main() -> None:

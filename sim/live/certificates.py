@@ -1,0 +1,96 @@
+"""What the processes of a live run prove to each other who they are by: an authority of the run's own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from actors.tcp.endpoint import Tls
+from sim.errors import UserError
+
+_VALID = timedelta(days=30)
+TOKEN = "token"
+"""The file of the secret that all processes share."""
+
+
+def make_certificates(folder: Path, processes: list[str]) -> None:
+    """Write an authority, a certificate and a key for each process, and a secret. UserError.
+
+    The authority's key is not kept: nobody can add a process later.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if existing := sorted(each.name for each in folder.iterdir()):
+            raise UserError(
+                f"--make-certificates {folder}: the folder has {existing[0]}; must be empty or new"
+            )
+        authority_key = ec.generate_private_key(ec.SECP256R1())
+        authority = _name("coterie run")
+        _write(folder / "ca.pem", _signed(authority, authority_key, authority, authority_key, None))
+        for process in processes:
+            key = ec.generate_private_key(ec.SECP256R1())
+            _write(folder / f"{process}.pem", _signed(_name(process), key, authority, authority_key, process))
+            pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            _write(folder / f"{process}.key", pem)
+        _write(folder / TOKEN, secrets.token_hex(32).encode())
+    except OSError as error:
+        raise UserError(f"--make-certificates {folder}: {error.strerror}") from error
+
+
+def read_token(folder: Path) -> bytes:
+    """The secret in a folder of certificates. UserError."""
+    try:
+        return bytes.fromhex((folder / TOKEN).read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"--certificates {folder}: has no {TOKEN} that was made with it ({error})") from None
+
+
+def tls_of(folder: Path, process: str) -> Tls:
+    """The encryption of a process, from a folder of certificates. UserError."""
+    try:
+        return Tls.of(*[str(folder / name) for name in ("ca.pem", f"{process}.pem", f"{process}.key")])
+    except OSError as error:
+        why = error.strerror or error
+        raise UserError(f"--certificates {folder}: nothing there for {process} ({why})") from error
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _signed(
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    process: str | None,
+) -> bytes:
+    """A certificate as PEM, of a process or, with None, of the authority."""
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.BasicConstraints(ca=process is None, path_length=None), critical=True)
+    )
+    if process is not None:
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(process)]), critical=False)
+    return builder.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
