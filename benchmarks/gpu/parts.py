@@ -68,7 +68,7 @@ def cell(value: Any) -> str:
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """The most that tensors have taken since this was last asked; None on a CPU, whose memory nobody counts."""
+    """The most that tensors have taken since this was last asked; None on a CPU, where nobody counts."""
     if device.type != "cuda":
         return None
     peak = torch.cuda.max_memory_allocated(device)

@@ -1,4 +1,4 @@
-"""Images that look like nothing, in place of data sets that are not there: speed and agreement need no others."""
+"""Images of noise in place of data sets that are not there: speed and agreement need no others."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,9 @@ from sim.learning.data.images import ImageArrays, ImageData
 
 @contextmanager
 def stand_ins(per_class: int) -> Iterator[None]:
-    """While it is entered, every data set of images has so many of each class, for training, and a fifth of it
-    for tests: a prototype of the class each, and noise.
+    """While it is entered, every data set of images has so many of each class, and a fifth of it for tests.
+
+    An image is the prototype of its class, and noise.
     """
 
     def read(data: ImageData, folder: DataFolder) -> ImageArrays:
