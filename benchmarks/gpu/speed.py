@@ -17,7 +17,7 @@ TITLE = "Engine"
 TEXT = f"""\
 Training steps of single clients per second, as in [the benchmarks](benchmarks.md): N clients, {BATCH_SIZE} of
 {SAMPLES} samples a step (the last rows: all of them). *Plain* is one PyTorch module after the other on the
-device. On the CPU it has one thread, as in a run. Peak: memory of the engine's tensors on the device, in GB."""
+device. On the CPU it has one thread, as in a run. Peak: memory of the engine on the device, in GB."""
 
 SECONDS, REPETITIONS = 0.4, 3
 _, MLP, CNN, RESNET = MODELS_MEASURED
