@@ -18,7 +18,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference docs size wheel clean
+.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference docs size gpu wheel clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -80,6 +80,14 @@ peers: $(PEERS_INSTALLED)
 
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# The tests of engine, methods and fidelity on a CUDA device, then docs/gpu.md; says so where there is none.
+CUDA := $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'
+
+gpu: export OMP_NUM_THREADS ?= 1
+gpu: $(INSTALLED)
+	if $(CUDA); then COTERIE_DEVICE=cuda $(BIN)/python -m pytest -n $(WORKERS) tests/learning tests/protocols; fi
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 # Lines of each package, and how many more than at a revision: ARGS=v0.1, by default origin/main.
 size: $(INSTALLED)

@@ -4,9 +4,11 @@ import gc
 from itertools import count
 
 import pytest
+import torch
 
 from sim.kernel.clock import VirtualLoop
 from tests import draws
+from tests.device import DEVICE
 
 draws.register()
 
@@ -37,6 +39,12 @@ def reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Tests that look at tables alone have an empty report: the page takes a third of a short run's time."""
     if "results" not in request.path.parts and request.node.get_closest_marker("report") is None:
         monkeypatch.setattr("sim.run.save.saving.write_report", lambda directory: directory.write_report(""))
+
+
+@pytest.fixture(autouse=DEVICE != "cpu")
+def runs_on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run of this process computes there, whatever a test says for the sake of speed."""
+    monkeypatch.setattr("sim.run.setup.builder.choose_device", lambda name: torch.device(DEVICE))
 
 
 @pytest.fixture

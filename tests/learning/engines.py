@@ -15,6 +15,7 @@ from sim.learning.engine.graph.operations import Train
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.models import MODELS
 from sim.learning.objectives import Objective, cross_entropy, quadratic
+from tests.device import DEVICE
 from tests.learning.sections import architecture
 from tests.learning.sections import module as module_of
 
@@ -91,7 +92,7 @@ def client_data(
     validation: Sequence[int] | None = None,
     test: Sequence[int] | None = None,
     label_maps: Sequence[Sequence[int]] | None = None,
-    device: str = "cpu",
+    device: str = DEVICE,
 ) -> ClientData:
     """Random samples; client i owns counts[i] rows for training, and validation[i] and test[i] others."""
     validation = [0] * len(counts) if validation is None else validation
@@ -121,11 +122,12 @@ def own_samples(data: ClientData, client: int, role: str = "train") -> tuple[Ten
     """All samples of one client, in its own order."""
     subset = data.subset(role)
     x, y = subset.gather(np.array([client]), np.arange(subset.counts[client])[None])
-    return x[0], y[0]
+    return x[0].cpu(), y[0].cpu()
 
 
 def new_engine(data: ClientData | None = None, **options: Any) -> Engine:
-    return Engine(client_data() if data is None else data, seed=1, **options)
+    data = client_data() if data is None else data
+    return Engine(data, seed=1, **{"device": data.train.x.device} | options)
 
 
 class Jobs:
@@ -197,7 +199,7 @@ def plain_module(name: str, flat: Tensor) -> nn.Module:
     """The model as an ordinary module with the parameters `flat`."""
     with torch.random.fork_rng():
         module = module_of(name, OPTIONS.get(name, {}), SHAPES[name], CLASSES)
-    nn.utils.vector_to_parameters(flat.clone(), module.parameters())
+    nn.utils.vector_to_parameters(flat.cpu().clone(), module.parameters())
     return module
 
 

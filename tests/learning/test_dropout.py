@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from sim.learning.architecture import Architecture, TrainingPass
-from sim.learning.engine import Engine, Optimizer
+from sim.learning.engine import Optimizer
 from sim.learning.engine.graph.drawing import draw
 from sim.learning.engine.graph.sampler import SampleJob
 from sim.learning.models.modules.dropout import Dropout, replace_dropouts
-from tests.learning.engines import CLASSES, Jobs, client_data
+from tests.learning.engines import CLASSES, Jobs, client_data, new_engine
 
 
 def module() -> nn.Module:
@@ -65,7 +65,7 @@ def start_of(model: Architecture) -> torch.Tensor:
 
 
 def trained(backend: str, clients: list[int], steps: int = 3) -> list[torch.Tensor]:
-    engine, model = Engine(client_data((6, 6, 6)), seed=1, backend=backend), architecture()
+    engine, model = new_engine(client_data((6, 6, 6)), backend=backend), architecture()
     jobs = Jobs(engine, model)
     vectors = [jobs.train(client, engine.vector(start_of(model)), steps)[0] for client in clients]
     return [vector.tensor() for vector in vectors]
@@ -82,7 +82,7 @@ def test_every_way_drops_the_same() -> None:
 
 @pytest.mark.parametrize("step", [0, 5])
 def test_a_step_is_that_of_autograd_with_the_masks_of_its_draw(step: int) -> None:
-    engine, model = Engine(client_data((6, 6, 6)), seed=1), architecture()
+    engine, model = new_engine(client_data((6, 6, 6))), architecture()
     jobs, start = Jobs(engine, model), start_of(model)
     found = jobs.train(1, engine.vector(start), done=step)[0].tensor()
     job = SampleJob(1, engine.draw_key(1, "train"), step)
@@ -102,7 +102,7 @@ def test_a_step_is_that_of_autograd_with_the_masks_of_its_draw(step: int) -> Non
 
 
 def test_clients_and_steps_draw_other_numbers() -> None:
-    model, engine = architecture(), Engine(client_data((6, 6, 6)), seed=1)
+    model, engine = architecture(), new_engine(client_data((6, 6, 6)))
     jobs = [SampleJob(client, engine.draw_key(client, "train"), step) for client in (0, 1) for step in (0, 1)]
     params = torch.zeros(4, model.numel)
     draw(model, params, jobs, 0)
@@ -114,7 +114,7 @@ def test_clients_and_steps_draw_other_numbers() -> None:
 
 
 def test_gradients_drop_and_losses_do_not() -> None:
-    engine, model = Engine(client_data((6, 6, 6)), seed=1), architecture()
+    engine, model = new_engine(client_data((6, 6, 6))), architecture()
     jobs, start = Jobs(engine, model), engine.vector(start_of(model))
     assert not torch.allclose(jobs.gradient(0, start, 0).tensor(), jobs.gradient(0, start, 6).tensor())
     assert float(jobs.loss(0, start, "train")) == float(jobs.loss(0, start, "train", 6))
@@ -133,7 +133,7 @@ def test_evaluation_is_that_without_dropout() -> None:
 
 def test_pulls_do_not_clip_by_the_number_that_is_drawn() -> None:
     """Towards the start itself the first step has no pull, so that clipping finds the gradient alone."""
-    engine, model = Engine(client_data((6, 6, 6)), seed=1), architecture()
+    engine, model = new_engine(client_data((6, 6, 6))), architecture()
     jobs, start = Jobs(engine, model, Optimizer(clip_norm=1e3)), engine.vector(start_of(model))
     free = jobs.train(0, start)[0].tensor()
     pulled = jobs.train(0, start, pulls=[(0.5, start)])[0].tensor()

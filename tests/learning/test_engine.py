@@ -226,7 +226,7 @@ def test_anchors_that_all_clients_share(poison: float) -> None:
     pulls[4][5] = (0.5, bad)
     trained = [jobs.train(client, start, pulls=pulls[client])[0] for client in range(8)]
     results = engine.rows(trained)  # before the others: only sums of equal lengths become a product
-    got = (results - engine.rows([jobs.train(client, start)[0] for client in range(8)])).numpy()
+    got = (results - engine.rows([jobs.train(client, start)[0] for client in range(8)])).cpu().numpy()
     exact = [anchor.numpy().astype(np.float64) for anchor in anchors]
     for client in range(8):
         wanted = 0.1 * sum(exact) * (0.25 if client == 3 else 0.125)
@@ -246,7 +246,7 @@ def test_clients_of_one_call_may_differ_in_their_learning_rates(model: str, back
         starts = [jobs.initial(client) for client in range(3)]
         gradients = [jobs.gradient(client, starts[client]).numpy() for client in range(3)]
         trained = [jobs.train(client, starts[client], learning_rate=rates[client])[0] for client in range(3)]
-        rows = engine.rows(trained).numpy()
+        rows = engine.rows(trained).cpu().numpy()
         for client in range(3):
             expected = starts[client].numpy() - rates[client] * gradients[client]
             np.testing.assert_allclose(rows[client], expected, rtol=1e-4, atol=1e-6)
@@ -306,7 +306,7 @@ def test_long_and_short_jobs_of_a_call_end_where_they_would_alone() -> None:
         engine = new_engine(client_data([6] * 5), deferred=deferred)
         jobs = Jobs(engine, optimizer=Optimizer("adam"))
         trained = [jobs.train(client, jobs.initial(client), steps[client])[0] for client in range(5)]
-        results.append(engine.rows(trained).numpy())
+        results.append(engine.rows(trained).cpu().numpy())
         return engine
 
     results: list[np.ndarray] = []

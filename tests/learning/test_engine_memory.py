@@ -34,7 +34,7 @@ def train_twice(backend: str = "auto") -> tuple[Engine, np.ndarray]:
         trained, _ = jobs.train(client, start, 2, done=done, state=state, pulls=[(0.5, other)])
         results += [trained, jobs.gradient(client, trained), jobs.loss(client, trained) * params]
     del first, params, state, other, start, trained
-    return engine, engine.rows(results).numpy()
+    return engine, engine.rows(results).cpu().numpy()
 
 
 def failing_above(limit: int, error: RuntimeError, calls: list[int]) -> Callable[..., Any]:

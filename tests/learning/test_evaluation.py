@@ -16,6 +16,7 @@ from sim.learning.engine.graph.samples import Subset
 from sim.learning.evaluation import finite_rows, measure_models
 from sim.learning.metrics import distance_to_optimum
 from sim.learning.objectives import cross_entropy, squared_error
+from tests.device import DEVICE
 from tests.learning.engines import (
     CLASSES,
     MODELS_AND_WAYS,
@@ -45,13 +46,13 @@ def data_for(model: str) -> ClientData:
 
 
 def models(name: str, count: int) -> Tensor:
-    return torch.stack([small(name).initial(generator(seed)) for seed in range(count)])
+    return torch.stack([small(name).initial(generator(seed)) for seed in range(count)]).to(DEVICE)
 
 
 def directly(model: str, flat: Tensor, data: ClientData, client: int) -> tuple[float, float]:
     x, y = own_samples(data, client, "test")
-    scores = plain_module(model, flat)(x).detach().double().numpy()
-    correct = [int(np.argmax(row)) == int(label) for row, label in zip(scores, y, strict=True)]
+    scores = plain_module(model, flat)(x).detach().double().cpu().numpy()
+    correct = [int(np.argmax(row)) == int(label) for row, label in zip(scores, y.tolist(), strict=True)]
     losses = [math.log(np.exp(row - row[label]).sum()) for row, label in zip(scores, y.tolist(), strict=True)]
     return float(np.mean(correct)), float(np.mean(losses))
 

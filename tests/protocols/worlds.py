@@ -127,9 +127,7 @@ def learner(simulation: Simulation, index: int) -> Client:
 
 def params(simulation: Simulation) -> np.ndarray:
     """Everybody's parameters, [clients, P]."""
-    return np.stack(
-        [learner(simulation, client.index).params.tensor().numpy() for client in simulation.clients]
-    )
+    return np.stack([learner(simulation, client.index).params.numpy() for client in simulation.clients])
 
 
 def start_from(simulation: Simulation, rows: np.ndarray) -> None:
@@ -146,7 +144,7 @@ def start_from(simulation: Simulation, rows: np.ndarray) -> None:
 
 def optima(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
     """Curvatures [clients, 1] and optima [clients, dimension] of quadratic clients."""
-    rows = simulation.engine.data.test.x.numpy()
+    rows = simulation.engine.data.test.x.cpu().numpy()
     return rows[:, :1], rows[:, 1:]
 
 

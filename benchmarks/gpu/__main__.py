@@ -1,0 +1,95 @@
+"""`make gpu`: measure what a CUDA device computes, and write docs/gpu.md; says so where there is none."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu import agreement, cross_device, launches, speed
+from benchmarks.gpu.parts import Effort, Part, cell, run
+from benchmarks.measuring import machine, table
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PARTS = {
+    "agreement": Part(agreement.TITLE, agreement.TEXT, agreement.rows, 150),
+    "engine": Part(speed.TITLE, speed.TEXT, speed.rows, 120),
+    "launches": Part(launches.TITLE, launches.TEXT, launches.rows, 60),
+    "cross-device": Part(cross_device.TITLE, cross_device.TEXT, cross_device.rows, 180),
+    "two-runs": Part(speed.TWO_TITLE, speed.TWO_TEXT, speed.rows_of_two, 90),
+}
+
+HEAD = """\
+# On a GPU
+
+`make gpu` runs the tests of engine, methods and fidelity on a CUDA device, measures all of this and writes
+this page.
+
+{machine}"""
+
+
+def main() -> None:
+    """Each part in a process of its own: an error of CUDA, or a part that hangs, takes no other with it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--only", choices=list(PARTS), nargs="+", help="these parts alone")
+    parser.add_argument("--device", default="cuda", help="cpu: to try it, where there is no GPU")
+    parser.add_argument("--share", type=float, default=1.0, help="of the full amount of work")
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder for gpu.md and gpu.json")
+    parser.add_argument("--inside", choices=list(PARTS), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.device.startswith("cuda") and not torch.cuda.is_available():
+        print("There is no CUDA device here that torch can use: nothing is measured.")
+        return
+    effort = Effort(torch.device(chosen.device), chosen.share)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    if chosen.inside:
+        run(PARTS[chosen.inside], effort, chosen.out / f"gpu-{chosen.inside}.json")
+        return
+    file = chosen.out / "gpu.json"
+    about, found = machine(effort.device), dict[str, Any]()
+    for name in chosen.only or PARTS:
+        print(f"--- {name}", flush=True)
+        found[name] = _measured(name, effort, chosen.out)
+        file.write_text(json.dumps({"machine": about, "parts": found}, indent=1), encoding="utf-8")
+        page = "\n\n".join([HEAD.format(machine=about), *[_section(PARTS[n], f) for n, f in found.items()]])
+        (chosen.out / "gpu.md").write_text(page + "\n", encoding="utf-8")
+
+
+def _measured(name: str, effort: Effort, out: Path) -> dict[str, Any]:
+    """What a part found, as far as it came within its time."""
+    file, limit_s = out / f"gpu-{name}.json", PARTS[name].limit_s
+    file.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "benchmarks.gpu", "--inside", name, "--device", str(effort.device)]
+    command += ["--share", str(effort.share), "--out", str(out)]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            code = process.wait(limit_s)
+            ended = None if code == 0 else f"the process ended with {code}"
+        except subprocess.TimeoutExpired:
+            ended = f"it took more than {limit_s:.0f} s"
+            os.killpg(process.pid, signal.SIGKILL)  # and the processes that it has started
+    found: dict[str, Any] = {"rows": [], "failed": None, "seconds": 0.0}
+    if file.exists():
+        found = json.loads(file.read_text(encoding="utf-8"))
+        file.unlink()
+    return found | {"failed": found["failed"] or ended}
+
+
+def _section(part: Part, found: dict[str, Any]) -> str:
+    """A part of the page."""
+    pieces = [f"## {part.title}", part.text]
+    head = list(dict.fromkeys(name for row in found["rows"] for name in row))
+    if head:
+        pieces.append(table(head, [[cell(row.get(name)) for name in head] for row in found["rows"]]))
+    if found["failed"]:
+        pieces.append(f"This part did not come to its end:\n\n```\n{found['failed'].strip()}\n```")
+    return "\n\n".join(pieces)
+
+
+if __name__ == "__main__":
+    main()

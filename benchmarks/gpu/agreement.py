@@ -1,0 +1,142 @@
+"""Whether a scenario does the same on the device as on the CPU: the same events, nearly the same numbers."""
+
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.gpu.parts import Effort, Row
+from benchmarks.gpu.stand_ins import stand_ins
+from sim.learning.engine.backends.autotune import usable_cores
+from sim.results.trace import Trace
+from sim.run.live.lives import with_same_model
+from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import built
+from sim.scenario.scenario import load_scenario
+
+TITLE = "Agreement"
+TEXT = """\
+Shortened scenarios, on the CPU and on the device, with the same seed; images are stand-ins. *Events* are the
+messages and lives of the trace, in order: those of a method that decides by numbers may differ once rounding
+has. *Start* says whether all models began bit by bit the same. Differences are those of the parameters at the
+end: of each client the largest, over its largest number; and of the measure, averaged over the clients."""
+
+_PER_CLASS = 600
+_AT_ONCE = 6  # processes on one device
+
+SHORTENED = {
+    "quickstart": ["run.duration=40 s", "churn=[]"],
+    "gossip": ["run.duration=60 s"],
+    "dpsgd_asynchronous": ["run.duration=60 s"],
+    "dpsgd_synchronous": ["run.duration=60 s"],
+    "fedavg": ["run.duration=60 s", "churn=[]"],
+    "cobo_quadratics": ["run.iterations=100"],
+    "cobo_cross_silo": ["run.iterations=40", "run.evaluate_every=20 iterations"],
+    "federico": ["run.budget={steps=60}"],
+    "l2c_churn": ["run.duration=80 s", "churn=[]"],
+    "l2c_synthetic": ["run.duration=60 s"],
+    "l2c_fashion_mnist": ["run.duration=1 min"],
+    "mapl_churn": ["run.duration=10 s", "churn=[]"],
+    "mapl_few": ["run.budget={samples=1920}", "run.evaluate_every=5 iterations"],
+    "personalized": ["run.budget={steps=30}"],
+    "scool_churn": ["run.duration=20 s", "churn=[]"],
+    "scool_non_iid": ["run.budget={steps=60}"],
+    "scool_sbm": ["run.budget={steps=60}"],
+    "cobo_cross_device": [
+        "model.width=8",
+        "model.groups=4",
+        "training.batch_size=8",
+        "run.iterations=6",
+        "run.evaluate_every=3 iterations",
+        "data.test_samples=20",
+    ],
+}
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    events: str
+    start: dict[str, int]
+    models: dict[str, np.ndarray]
+    measure: str
+    headline: float
+    seconds: float
+    way: str
+
+
+def rows(effort: Effort) -> Iterator[Row]:
+    """A row for each scenario, as they are done; each is run in a process of its own."""
+    workers = max(1, min(_AT_ONCE, usable_cores()))
+    device, chosen = str(effort.device), list(SHORTENED)[: max(1, round(effort.share * len(SHORTENED)))]
+    with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
+        yield from pool.map(partial(compared, device=device), chosen)
+
+
+def compared(name: str, device: str) -> Row:
+    """A scenario on both; what failed in place of numbers, if something did."""
+    try:
+        cpu, other = _ran(name, "cpu"), _ran(name, device)
+        there = [client for client in cpu.models if client in other.models]
+        apart = [_difference(cpu.models[client], other.models[client]) for client in there]
+        return {
+            "scenario": name,
+            "way": other.way,
+            "events": cpu.events == other.events,
+            "start": cpu.start == other.start,
+            "largest difference": float(np.max(apart)),
+            "median client's": float(np.median(apart)),
+            "measure": cpu.measure,
+            "CPU": cpu.headline,
+            "device": other.headline,
+            "seconds, CPU": cpu.seconds,
+            "device's": other.seconds,
+        }
+    except Exception:
+        return {"scenario": name, "failed": traceback.format_exc()}
+
+
+def _difference(one: np.ndarray, other: np.ndarray) -> float:
+    if one.shape != other.shape:
+        return float("inf")
+    return float(np.abs(one - other).max() / max(np.abs(one).max(), 1e-30))
+
+
+def _ran(name: str, device: str) -> _Outcome:
+    scenario = load_scenario(name, SHORTENED[name])
+    checksums: dict[str, int] = {}
+
+    def noted(trace: Trace, time_s: float, actor: str, value: int) -> None:
+        """Of the start alone, and outside of the trace: rounding would make all hashes differ."""
+        if time_s == 0.0:
+            checksums[actor] = value
+
+    with (
+        stand_ins(_PER_CLASS),
+        patch.object(Trace, "checksum", noted),
+        built(scenario, None, device) as simulation,
+    ):
+        started = time.perf_counter()
+        simulation.run()
+        models = _models(simulation)
+        seconds = time.perf_counter() - started
+        measure = simulation.observer.measure.name
+        latest = simulation.observer.metrics.latest(measure)
+        headline = float(np.mean(list(latest.values())))
+        way = ", ".join(simulation.engine.backends)
+        return _Outcome(simulation.trace.hash(), checksums, models, measure, headline, seconds, way)
+
+
+def _models(simulation: Simulation) -> dict[str, np.ndarray]:
+    """The parameters of the clients that are there at the end, by name."""
+    up = [client for client in simulation.clients if client.up and client.actor is not None]
+    found: dict[str, np.ndarray] = {}
+    for clients in with_same_model(up):
+        rows = simulation.engine.rows([client.params for client in clients]).cpu().numpy()
+        found |= {client.name: row for client, row in zip(clients, rows, strict=True)}
+    return found
