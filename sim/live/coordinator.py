@@ -132,7 +132,7 @@ class Coordinator(Events):
         self._assignment = replace(self._assignment, addresses=addresses)
 
     def _begin(self) -> None:
-        first = [name for name in self._seats if name not in self._plan.starts]
+        first = self._assignment.first
         for name in first:
             self._start(name)
         until_s = time.monotonic() + CONNECT_S

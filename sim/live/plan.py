@@ -29,6 +29,11 @@ class Plan:
     starts: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def first(self) -> list[str]:
+        """The processes that are there from the beginning."""
+        return [process for process in self.actors if process not in self.starts]
+
+    @property
     def process_of(self) -> dict[str, str]:
         """The process of each actor."""
         return {name: process for process, names in self.actors.items() for name in names}

@@ -50,16 +50,17 @@ def run_live(
     simulation of the same. Raises UserError for what cannot be run, and ProcessFailed.
     """
     require_live(scenario)
-    assert scenario.run.duration is not None
+    duration_s = scenario.run.duration
+    assert duration_s is not None
     started = time.perf_counter()
-    run = scenario.run.model_copy(update={"name": f"{scenario.name.removesuffix('-live')}-live"})
-    named = replace(scenario, run=run)
     with built(scenario, data_dir, "cpu") as simulation:
+        run = scenario.run.model_copy(update={"name": f"{scenario.name.removesuffix('-live')}-live"})
+        scenario = replace(simulation.scenario, run=run)  # with what was decided, which holds for all
         clients = [client.name for client in simulation.clients]
         servers = [server.name for server in simulation.servers]
         count = processes or os.cpu_count() or 1
         who = plan(clients, servers, simulation.events, count)
-        directory = create_directory(named, out, "cpu", overwrite)
+        directory = create_directory(scenario, out, "cpu", overwrite)
         try:
             assignment = Assignment(
                 scenario=str((directory.path / "scenario.toml").absolute()),
@@ -67,13 +68,14 @@ def run_live(
                 data_dir=None if data_dir is None else str(data_dir.absolute()),
                 code=code,
                 actors=who.actors,
+                first=who.first,
                 secret=secrets.token_hex(32),
                 raw=raw,
             )
             outcome = Coordinator(
                 who,
                 assignment,
-                scenario.run.duration,
+                duration_s,
                 on_ready=lambda: notice(_announcement(who, scenario, raw)) if notice else None,
                 on_progress=on_progress,
             ).run()
@@ -82,7 +84,7 @@ def run_live(
             alone = train_alone(simulation) if scenario.run.compare_alone else None
             record_ending(simulation, alone)
             summary = summarise(simulation, alone, time.perf_counter() - started, False)
-            summary |= {"live": figures(outcome, who, raw), "scenario": named.name, "warnings": []}
+            summary |= {"live": figures(outcome, who, raw), "warnings": []}
             summary["finished"] = not outcome.lost
             if held_against:
                 summary["against"] = against(Found.of(simulation, events), scenario, data_dir)

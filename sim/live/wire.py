@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -142,13 +142,10 @@ class Wire:
             if process != but:
                 self.tell(process, content)
 
-    def connected(self, timeout_s: float) -> None:
-        """Wait for the connections to all others. TimeoutError, which names those that are missing."""
-        self._call(self.frames.connected(timeout_s))
-
-    def connected_to(self, process: str, timeout_s: float) -> None:
-        """Wait for the connection to one other process. TimeoutError."""
-        self._call(self.frames.connected(timeout_s, [process]))
+    def connected(self, to: Iterable[str], timeout_s: float) -> None:
+        """Wait for the connections to other processes. TimeoutError, which names those that are missing."""
+        others = [process for process in to if process in self._others]
+        self._call(self.frames.connected(timeout_s, others))
 
     def close(self) -> None:
         """Send what waits, for a second at most, and end all connections."""

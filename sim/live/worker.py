@@ -53,7 +53,8 @@ _TELL_EVERY_S = 1.0
 class Assignment:
     """What a process is to do. began_s: when the run has begun, for a process that comes later.
 
-    digest: of the scenario. addresses: where each process listens; none for free ports of this machine.
+    digest: of the scenario. first: the processes that are there from the beginning. addresses: where each
+    process listens; none for free ports of this machine.
     actors: of each process. earlier: what its own clients have done in former lives, by name. lives: how
     often each has lived before. listener: number of the file of a socket that listens at its address.
     """
@@ -64,6 +65,7 @@ class Assignment:
     code: bool
     actors: Mapping[str, Sequence[str]]
     secret: str
+    first: Sequence[str] = ()
     addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     process: str = ""
     raw: bool = False
@@ -186,7 +188,7 @@ class _Worker(Events):
             tls = tls_of(Path(own.certificates), own.process)
         secret = bytes.fromhex(own.secret)
         self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=listener, limits=Limits())
-        self.wire.connected_to(COORDINATOR, CONNECT_S)
+        self.wire.connected([COORDINATOR], CONNECT_S)
         for _ in range(_PINGS):
             self.wire.tell(COORDINATOR, AskTime(time.monotonic()))
             self.times.acquire(timeout=1.0)
@@ -205,7 +207,7 @@ class _Worker(Events):
         names = own.actors[own.process]
         self._settle_in(simulation, scenario)
         if own.began_s is None:
-            self.wire.connected(CONNECT_S)
+            self.wire.connected([*own.first, COORDINATOR], CONNECT_S)
             self.wire.tell(COORDINATOR, Ready(digest(scenario)))
             self.begun.wait()
         else:
