@@ -9,9 +9,11 @@ from sim.cli import options
 from sim.cli.console import StatusLine, Terminal
 from sim.cli.exit_codes import FAILED, exit_on_errors, say, show, stop, stop_if_cut_short
 from sim.cli.studies import app
+from sim.errors import UserError
 from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
+    from sim.live.running import Machines
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
@@ -34,6 +36,14 @@ def live(
     against: Annotated[
         bool, Option("--against", help="Simulate the same, and say how far that is from this.")
     ] = False,
+    hosts: Annotated[
+        Path | None, Option(help="File of machines that take part; each runs the same command.")
+    ] = None,
+    host: Annotated[str | None, Option(help="Which of the --hosts this machine is.")] = None,
+    certificates: Annotated[Path | None, Option(help="Folder of certificates for several machines.")] = None,
+    make_certificates: Annotated[
+        Path | None, Option(help="Write certificates for all --hosts into a new folder, and end.")
+    ] = None,
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
@@ -43,36 +53,86 @@ def live(
     its cells; with --against and three or more, the ranking of methods is compared, too.
     """
     with exit_on_errors(file):
-        from sim.live.against import ranking, verdicts
         from sim.live.coordinator import ProcessFailed
+        from sim.live.running import join_live
 
         scenarios = _scenarios(file, overrides, unset, seed, not no_code)
-        summaries = []
-        for scenario in scenarios:
-            settings: dict[str, Any] = {"processes": processes, "raw": raw, "held_against": against}
-            try:
-                with answering(raise_interrupted):
-                    result = _shown(scenario, quiet, out=out, overwrite=overwrite, data_dir=data_dir,
-                                    code=not no_code, **settings)  # fmt: skip
-            except ProcessFailed as error:
-                stop(f"the run failed: {error}", FAILED)
-            show(result)
-            if against:
-                for what, found, holds in verdicts(result.summary):
-                    say(f"{'holds' if holds else 'FAILS':5}  {what}: {found}")
-            if result.summary["live"]["too_busy"]:
-                say(
-                    "this machine was too busy for a verdict: more than 5 % of jobs or messages were late",
-                    err=True,
-                )
-            stop_if_cut_short(result)
-            if (lost := result.summary.get("ended_by")) is not None:
-                stop(f"the run failed: {lost}", FAILED)
-            summaries.append(result.summary)
-        if against and (ranked := ranking(summaries)) is not None:
-            low, high = ranked["interval"] or (float("nan"), float("nan"))
-            say(f"ranking of {len(summaries)} methods: rank correlation {ranked['rank_correlation']:.2f} "
-                f"(95 % interval {low:.2f} to {high:.2f})")  # fmt: skip
+        if make_certificates is not None:
+            say(_make_certificates(make_certificates, hosts, scenarios))
+            return
+        machines = _machines(hosts, host, certificates)
+        settings: dict[str, Any] = {"raw": raw, "data_dir": data_dir, "code": not no_code}
+        try:
+            with answering(raise_interrupted):
+                if machines is not None and not machines.coordinates:
+                    for scenario in scenarios:
+                        join_live(scenario, machines, **settings)
+                    return
+                settings |= {"processes": processes, "machines": machines, "held_against": against}
+                settings |= {"out": out, "overwrite": overwrite}
+                _run_all(scenarios, quiet, settings)
+        except ProcessFailed as error:
+            stop(f"the run failed: {error}", FAILED)
+
+
+def _run_all(scenarios: list["Scenario"], quiet: bool, settings: dict[str, Any]) -> None:
+    from sim.live.against import ranking
+
+    summaries = []
+    for scenario in scenarios:
+        result = _shown(scenario, quiet, **settings)
+        show(result)
+        _say_verdicts(result.summary)
+        stop_if_cut_short(result)
+        if (lost := result.summary.get("ended_by")) is not None:
+            stop(f"the run failed: {lost}", FAILED)
+        summaries.append(result.summary)
+    if settings["held_against"] and (ranked := ranking(summaries)) is not None:
+        low, high = ranked["interval"] or (float("nan"), float("nan"))
+        found = f"rank correlation {ranked['rank_correlation']:.2f}, 95 % interval {low:.2f} to {high:.2f}"
+        say(f"ranking of {len(summaries)} runs: {found}")
+
+
+def _say_verdicts(summary: dict[str, Any]) -> None:
+    for what, found, holds in summary.get("verdicts", ()):
+        say(f"{'holds' if holds else 'FAILS':5}  {what}: {found}")
+    if summary["live"]["too_busy"]:
+        say("this machine was too busy for a verdict: over 5 % of jobs or messages were late", err=True)
+
+
+def _machines(hosts: Path | None, host: str | None, certificates: Path | None) -> "Machines | None":
+    """The machines that take part; None for this one alone. UserError."""
+    if hosts is None:
+        if host is not None or certificates is not None:
+            raise UserError("--host and --certificates are for several machines: state their file by --hosts")
+        return None
+    from sim.live.hosts import read_hosts
+    from sim.live.running import Machines
+
+    found = read_hosts(hosts)
+    names = [each.name for each in found]
+    if host not in names:
+        raise UserError(f"--host {host}: must be one of {', '.join(names)}")
+    if certificates is None:
+        raise UserError("--certificates: must be stated for several machines; --make-certificates makes them")
+    return Machines(found, host, certificates)
+
+
+def _make_certificates(folder: Path, hosts: Path | None, scenarios: list["Scenario"]) -> str:
+    from sim.errors import require_packages
+
+    require_packages("sockets", "--make-certificates", "cryptography")
+    from sim.live.certificates import make_certificates
+    from sim.live.hosts import read_hosts
+    from sim.live.plan import COORDINATOR, OWN_PROCESSES_MAX
+
+    if hosts is None:
+        raise UserError("--make-certificates: state by --hosts for which machines")
+    count = sum(host.processes for host in read_hosts(hosts)) + OWN_PROCESSES_MAX
+    make_certificates(folder, [COORDINATOR, *[f"process-{number}" for number in range(count)]])
+    return (
+        f"certificates are in {folder}: copy the folder to each machine, by a way that nobody else can read"
+    )
 
 
 def _scenarios(

@@ -27,9 +27,10 @@ _PERCENTILES = (5, 25, 50, 75, 95, 99)
 
 @dataclass(frozen=True)
 class Found:
-    """What is compared of a run. events: its messages, with the columns of its table."""
+    """What is compared of a run. iterations: of clients that are up at the end. events: as in its table."""
 
     metrics: Metrics
+    iterations: Mapping[str, int]
     events: pl.DataFrame
     measure: str
     busy_s: Mapping[str, float]
@@ -41,16 +42,12 @@ class Found:
         clients = simulation.clients
         return cls(
             simulation.observer.metrics,
+            {client.name: client.iterations for client in simulation.clients_up},
             events,
             simulation.observer.measure.name,
             {client.name: client.device.busy_s for client in clients},
             {client.name: client.work.steps + client.work.gradients for client in clients},
         )
-
-    @property
-    def iterations(self) -> dict[str, float]:
-        """Each client's iterations at the end."""
-        return self.metrics.latest("iterations")
 
     @property
     def latencies_s(self) -> np.ndarray:

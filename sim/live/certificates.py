@@ -13,12 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from actors.tcp.endpoint import Tls
 from sim.errors import UserError
+from sim.live.tokens import TOKEN
 
 _VALID = timedelta(days=30)
-TOKEN = "token"
-"""The file of the secret that all processes share."""
 
 
 def make_certificates(folder: Path, processes: list[str]) -> None:
@@ -43,23 +41,6 @@ def make_certificates(folder: Path, processes: list[str]) -> None:
         _write(folder / TOKEN, secrets.token_hex(32).encode())
     except OSError as error:
         raise UserError(f"--make-certificates {folder}: {error.strerror}") from error
-
-
-def read_token(folder: Path) -> bytes:
-    """The secret in a folder of certificates. UserError."""
-    try:
-        return bytes.fromhex((folder / TOKEN).read_text(encoding="ascii"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"--certificates {folder}: has no {TOKEN} that was made with it ({error})") from None
-
-
-def tls_of(folder: Path, process: str) -> Tls:
-    """The encryption of a process, from a folder of certificates. UserError."""
-    try:
-        return Tls.of(*[str(folder / name) for name in ("ca.pem", f"{process}.pem", f"{process}.key")])
-    except OSError as error:
-        why = error.strerror or error
-        raise UserError(f"--certificates {folder}: nothing there for {process} ({why})") from error
 
 
 def _name(text: str) -> x509.Name:

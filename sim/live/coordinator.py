@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -175,7 +175,7 @@ class Coordinator(Events):
                 action(name)
             if elapsed_s > self._duration_s + _END_S:
                 raise ProcessFailed(f"{', '.join(left)} did not end within {_END_S:g} s of the run's end")
-            self._look(min(_LOOK_S, max(0.0, due[0][0] - elapsed_s)) if due else _LOOK_S)
+            self._look(min(_LOOK_S, max(0.0, due[0][0] - self._elapsed_s())) if due else _LOOK_S)
             self._on_progress(min(self._duration_s, max(0.0, elapsed_s)))
 
     def _due(self) -> list[tuple[float, Callable[[str], None], str]]:
@@ -199,11 +199,9 @@ class Coordinator(Events):
     def _kill(self, name: str) -> None:
         """A crash is the end of a process: nothing that it still had to do is done."""
         seat = self._seats[name]
-        if seat.process is None or seat.gone:
-            return
-        seat.process.kill()
-        self._note_end(name)
-        self._look(0.0)
+        if seat.process is not None and not seat.gone:
+            seat.process.kill()
+            self._note_end(name)
 
     def _note_end(self, name: str) -> None:
         self._seats[name].gone = True
@@ -211,12 +209,8 @@ class Coordinator(Events):
 
     def _look(self, seconds: float) -> None:
         """Take in what has been told, for so long at most; notice who has ended unasked."""
-        try:
-            while True:
-                self._told(*self._inbox.get(timeout=seconds))
-                seconds = 0.0
-        except Empty:
-            pass
+        with suppress(Empty):
+            self._told(*self._inbox.get(timeout=seconds))
         for name, seat in self._seats.items():
             if seat.process is None or seat.gone or seat.has_ended or (code := seat.process.code) is None:
                 continue

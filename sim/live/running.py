@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from sim.live.against import Found, against, verdicts
-from sim.live.coordinator import Coordinator, Outcome
+from sim.live.coordinator import Coordinator, Outcome, take_part
+from sim.live.hosts import Host, addresses_on, host_of
 from sim.live.parts import merge
-from sim.live.plan import Plan, plan, require_live
+from sim.live.plan import COORDINATOR, Plan, plan, require_live
+from sim.live.tokens import read_token, tls_of
 from sim.live.worker import Assignment
+from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
 from sim.run.measure.summary import summarise
 from sim.run.save.saving import RunResult, create_directory, save
@@ -30,10 +35,43 @@ TOO_LATE = 0.05
 """The share of late jobs, or of late messages, from which a host is too busy for a verdict."""
 
 
+@dataclass(frozen=True)
+class Machines:
+    """Several machines. hosts: all of them; the first has the coordinator. own: this one's name.
+
+    certificates: a folder that `make_certificates` has made, or a copy with the keys of this machine.
+    """
+
+    hosts: tuple[Host, ...]
+    own: str
+    certificates: Path
+
+    @property
+    def coordinates(self) -> bool:
+        """Whether the coordinator is here."""
+        return self.own == self.hosts[0].name
+
+    @property
+    def processes(self) -> int:
+        """Processes that clients share, on all machines."""
+        return sum(host.processes for host in self.hosts)
+
+    def here(self, who: Plan) -> list[str]:
+        """The processes of this machine."""
+        return [name for name, host in host_of(self.hosts, who).items() if host.name == self.own]
+
+    def told(self, assignment: Assignment, who: Plan) -> Assignment:
+        """The assignment with the addresses and the secret of these machines. UserError."""
+        places = {name: (each.host, each.port) for name, each in addresses_on(self.hosts, who).items()}
+        secret, folder = read_token(self.certificates).hex(), str(self.certificates.absolute())
+        return replace(assignment, addresses=places, secret=secret, certificates=folder)
+
+
 def run_live(
     scenario: Scenario,
     *,
     processes: int | None = None,
+    machines: Machines | None = None,
     raw: bool = False,
     held_against: bool = False,
     out: Path = Path("runs"),
@@ -45,37 +83,29 @@ def run_live(
 ) -> RunResult:
     """Run a scenario in several processes, and write its results under `out`, in the same tables as a run's.
 
-    processes: those among which clients are spread that do not crash; None for one for each core. raw: the
-    network adds nothing, and jobs take the time that they take. held_against: whether it is compared with the
-    simulation of the same. Raises UserError for what cannot be run, and ProcessFailed.
+    processes: those among which clients are spread that neither crash nor come later; None for one for each
+    core. machines: where there are several. raw: the network adds nothing, and jobs take the time that they
+    take. held_against: whether it is compared with the simulation of the same. Raises UserError for what
+    cannot be run, and ProcessFailed.
     """
-    require_live(scenario)
-    duration_s = scenario.run.duration
-    assert duration_s is not None
     started = time.perf_counter()
-    with built(scenario, data_dir, "cpu") as simulation:
-        run = scenario.run.model_copy(update={"name": f"{scenario.name.removesuffix('-live')}-live"})
-        scenario = replace(simulation.scenario, run=run)  # with what was decided, which holds for all
-        clients = [client.name for client in simulation.clients]
-        servers = [server.name for server in simulation.servers]
-        count = processes or os.cpu_count() or 1
-        who = plan(clients, servers, simulation.events, count)
+    with _prepared(scenario, processes, machines, data_dir) as (simulation, scenario, who):
         directory = create_directory(scenario, out, "cpu", overwrite)
         try:
-            assignment = Assignment(
-                scenario=str((directory.path / "scenario.toml").absolute()),
-                digest=digest(scenario),
-                data_dir=None if data_dir is None else str(data_dir.absolute()),
-                code=code,
-                actors=who.actors,
-                first=who.first,
-                secret=secrets.token_hex(32),
-                raw=raw,
-            )
+            file = (directory.path / "scenario.toml").absolute()
+            assignment = _assignment(scenario, who, file, data_dir, code, raw)
+            tls = None
+            if machines is not None:
+                assignment = machines.told(assignment, who)
+                tls = tls_of(machines.certificates, COORDINATOR)
+            duration_s = scenario.run.duration
+            assert duration_s is not None
             outcome = Coordinator(
                 who,
                 assignment,
                 duration_s,
+                here=None if machines is None else machines.here(who),
+                tls=tls,
                 on_ready=lambda: notice(_announcement(who, scenario, raw)) if notice else None,
                 on_progress=on_progress,
             ).run()
@@ -84,8 +114,7 @@ def run_live(
             alone = train_alone(simulation) if scenario.run.compare_alone else None
             record_ending(simulation, alone)
             summary = summarise(simulation, alone, time.perf_counter() - started, False)
-            summary |= {"live": figures(outcome, who, raw), "warnings": []}
-            summary["finished"] = not outcome.lost
+            summary |= {"live": figures(outcome, who, raw), "warnings": [], "finished": not outcome.lost}
             if held_against:
                 summary["against"] = against(Found.of(simulation, events), scenario, data_dir)
                 summary["verdicts"] = verdicts(summary)
@@ -95,6 +124,52 @@ def run_live(
         except BaseException:
             directory.discard()
             raise
+
+
+def join_live(
+    scenario: Scenario,
+    machines: Machines,
+    *,
+    raw: bool = False,
+    data_dir: Path | None = None,
+    code: bool = True,
+) -> None:
+    """Run the processes of this machine, for a coordinator on another one. UserError, ProcessFailed."""
+    with _prepared(scenario, None, machines, data_dir) as (_, scenario, who), TemporaryDirectory() as folder:
+        directory = create_directory(scenario, Path(folder), "cpu")
+        place = directory.path / "scenario.toml"
+        assignment = machines.told(_assignment(scenario, who, place, data_dir, code, raw), who)
+        take_part(who, assignment, [name for name in machines.here(who) if name in who.first])
+
+
+@contextmanager
+def _prepared(
+    scenario: Scenario, processes: int | None, machines: Machines | None, data_dir: Path | None
+) -> Iterator[tuple[Simulation, Scenario, Plan]]:
+    """A simulation to be filled, the scenario as all processes have it, and who is where. UserError."""
+    require_live(scenario)
+    with built(scenario, data_dir, "cpu") as simulation:
+        run = scenario.run.model_copy(update={"name": f"{scenario.name.removesuffix('-live')}-live"})
+        clients = [client.name for client in simulation.clients]
+        servers = [server.name for server in simulation.servers]
+        count = (processes or os.cpu_count() or 1) if machines is None else machines.processes
+        who = plan(clients, servers, simulation.events, count)
+        yield simulation, replace(simulation.scenario, run=run), who
+
+
+def _assignment(
+    scenario: Scenario, who: Plan, file: Path, data_dir: Path | None, code: bool, raw: bool
+) -> Assignment:
+    return Assignment(
+        scenario=str(file),
+        digest=digest(scenario),
+        data_dir=None if data_dir is None else str(data_dir.absolute()),
+        code=code,
+        actors=who.actors,
+        first=who.first,
+        secret=secrets.token_hex(32),
+        raw=raw,
+    )
 
 
 def _announcement(who: Plan, scenario: Scenario, raw: bool) -> str:

@@ -38,6 +38,7 @@ from sim.live.control import (
 from sim.live.parts import told
 from sim.live.plan import COORDINATOR
 from sim.live.simulation import LiveSimulation, live_world
+from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
 from sim.run.setup.builder import built
 from sim.scenario.resolved import digest
@@ -181,11 +182,7 @@ class _Worker(Events):
         own = self.assignment
         addresses = {name: Address(*where) for name, where in own.addresses.items()}
         listener = None if own.listener is None else socket.socket(fileno=own.listener)
-        tls = None
-        if own.certificates is not None:
-            from sim.live.certificates import tls_of
-
-            tls = tls_of(Path(own.certificates), own.process)
+        tls = None if own.certificates is None else tls_of(Path(own.certificates), own.process)
         secret = bytes.fromhex(own.secret)
         self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=listener, limits=Limits())
         self.wire.connected([COORDINATOR], CONNECT_S)
