@@ -135,6 +135,7 @@ class TcpEndpoint(ABC):
                 self._outgoing[name] = Outgoing(
                     self.limits, self.endpoint, name, address, self._secret,
                     None if self._tls is None else self._tls.client, partial(self._settled, name),
+                    partial(self._linked, name),
                 )  # fmt: skip
         self._beating = loop.create_task(self._beat())
         return self
@@ -150,7 +151,7 @@ class TcpEndpoint(ABC):
             link.cut("closed")
 
     async def connected(self, timeout_s: float, to: Iterable[str] | None = None) -> None:
-        """Wait until other endpoints are connected to, or all. TimeoutError, which names those that are not."""
+        """Wait until others are connected to, by default all. TimeoutError, which names who is missing."""
         wanted = list(self._outgoing if to is None else to)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
@@ -191,6 +192,9 @@ class TcpEndpoint(ABC):
     def _settled(self, endpoint: str, count: int, fate: str) -> None:
         """The `count` oldest frames on their way to an endpoint were read there, or `fate` says why not."""
         self._count_fate(count, fate)
+
+    def _linked(self, endpoint: str, up: bool) -> None:  # noqa: B027 - few want to know
+        """There is a connection to another endpoint, or no more."""
 
     def _count_fate(self, count: int, fate: str) -> None:
         counts = self.counts

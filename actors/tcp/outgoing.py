@@ -33,7 +33,7 @@ class Outgoing:
 
     What is given while there is no connection is lost at once, so that nobody is sent what is long out of
     date. on_fate(count, fate): called with how many of the oldest frames that have no fate yet were read
-    there, or lost: fate is "", or why.
+    there, or lost: fate is "", or why. on_link(up): called when there is a connection, and when it has ended.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Outgoing:
         secret: bytes,
         tls: ssl.SSLContext | None,
         on_fate: Callable[[int, str], None],
+        on_link: Callable[[bool], None],
     ) -> None:
         self.link: CallingLink | None = None
         """The connection while it is open."""
@@ -56,6 +57,7 @@ class Outgoing:
         self._endpoint, self._called, self._address = endpoint, called, address
         self._secret, self._tls = secret, tls
         self._on_fate = on_fate
+        self._on_link = on_link
         self._number = 0  # of the latest link
         self._open_number = 0  # of the latest that was open
         self._written = self._read = 0  # frames of that link
@@ -119,6 +121,7 @@ class Outgoing:
         self._settle(max(self._read, min(known, self._written)))
         self._open_number, self._written, self._read = link.number, 0, 0
         self.link = link
+        self._on_link(True)
 
     def _settle(self, count: int) -> None:
         """Of the last link so many frames were read, and the others never will."""
@@ -134,6 +137,7 @@ class Outgoing:
             self._waiting.clear()
             self._waiting_bytes = 0
             self._written += lost
+            self._on_link(False)
         self._ended.set()
 
     # --- connecting -----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from sim.live.parts import Part
 from sim.live.plan import COORDINATOR, Plan
 from sim.live.processes import Process, end, start
 from sim.live.wire import Events, Stamp, Wire
-from sim.live.worker import CONNECT_S, Assignment
+from sim.live.worker import CONNECT_S, LIMITS, Assignment
 
 _HEAD_START_S = 0.3  # from when all are ready to the beginning
 _BOOT_S = 12.0  # how long before it is needed a process that comes later is started
@@ -110,7 +110,9 @@ class Coordinator(Events):
             addresses = {name: Address(*where) for name, where in self._assignment.addresses.items()}
             own = self._listeners.get(COORDINATOR)
             secret = bytes.fromhex(self._assignment.secret)
-            self._wire = Wire(COORDINATOR, addresses, secret, self, tls=self._tls, listener=own)
+            self._wire = Wire(
+                COORDINATOR, addresses, secret, self, tls=self._tls, listener=own, limits=LIMITS
+            )
             stack.callback(self._wire.close)
             patience_s = 0.0
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -77,6 +77,12 @@ class LiveNetwork(SimulatedNetwork):
             else:
                 super().detach(name)
 
+    def expect_up(self, names: Iterable[str]) -> None:
+        """These actors are there from the beginning, before their processes have said so."""
+        for name in names:
+            if self._process_of[name] != self._process:
+                self.noticed(self._process_of[name], Presence((name,), True))
+
     def others(self, process: str) -> list[str]:
         """The actors of a process."""
         return [name for name, where in self._process_of.items() if where == process]
@@ -93,10 +99,20 @@ class LiveNetwork(SimulatedNetwork):
 
     def _carry(self, arrival_s: float, message: Message) -> None:
         receiver = message.envelope.receiver
-        process = self._process_of.get(receiver, self._process)
-        if process == self._process or self._is_gone(receiver):  # in the latter case it is dropped then
+        if self._process_of.get(receiver, self._process) == self._process:
             self._loop.schedule(arrival_s, message)
-            return
+        elif receiver in self._deliver:
+            self._ship(arrival_s, message)
+        else:  # it is down, but may be up by then
+            self._loop.call_at(arrival_s, self._ship_or_drop, arrival_s, message)
+
+    def _ship_or_drop(self, arrival_s: float, message: Message) -> None:
+        if message.envelope.receiver in self._deliver:
+            self._ship(arrival_s, message)
+        else:
+            self._arrive(message)
+
+    def _ship(self, arrival_s: float, message: Message) -> None:
         assert self._wire is not None
         try:
             content = self._codec.pieces(message.envelope)
@@ -104,20 +120,22 @@ class LiveNetwork(SimulatedNetwork):
             self._loop.call_exception_handler({"message": "a message cannot be sent", "exception": error})
             return
         self._under_way[message.number] = message
-        self._wire.message(process, Stamp(message.number, self._loop.now_s, arrival_s), content)
+        stamp = Stamp(message.number, min(self._loop.now_s, arrival_s), arrival_s)
+        self._wire.message(self._process_of[message.envelope.receiver], stamp, content)
+
+    def read(self, numbers: Iterable[int]) -> None:
+        """These messages of this process are with the other one, which says what becomes of them."""
+        for number in numbers:
+            self._under_way.pop(number, None)
 
     def lost(self, number: int, dropped: bool, why: str) -> None:
         """A message of this process did not get to the other one."""
         message = self._under_way.pop(number, None)
         if message is None:
             return
-        if self._is_gone(message.envelope.receiver):
+        if message.envelope.receiver not in self._deliver:
             dropped, why = True, "down"
         self._end(message, "dropped" if dropped else "lost", why)
-
-    def _is_gone(self, name: str) -> bool:
-        """Whether an actor was there, and is no more."""
-        return name in self._known and name not in self._deliver
 
     # -- Messages from other processes
 

@@ -16,6 +16,7 @@ from sim.run.live.lives import ClientLife, with_same_model
 from sim.run.live.simulation import Simulation
 from sim.run.measure.observer import Observer
 from sim.run.setup.builder import World
+from sim.world.churn.schedule import ChurnEvent
 
 
 class LaterObserver(Observer):
@@ -65,25 +66,35 @@ class LiveSimulation(Simulation):
         What is to happen to them before that does not happen here. ends_by_crash: a crash ends this process;
         who comes back has the model that was told last, as all else was in the memory of another.
         """
+        if not began_s:
+            self.network.expect_up([client.name for client in self.clients if client.up_at_start])
+            self.network.expect_up([server.name for server in self.servers])
         for client in self.clients:
             if client.name not in names:
                 client.up_at_start, client.backup_every_s = False, None
             elif began_s:
                 client.up_at_start = False
         self.servers = [server for server in self.servers if server.name in names]
-        own = {client.index for client in self.clients if client.name in names}
-        events = [
-            replace(event, clients=tuple(index for index in event.clients if index in own))
-            for event in self.events
-            if event.time_s >= began_s
-        ]
-        self.events = [event for event in events if event.clients]
+        own = [client.index for client in self.clients if client.name in names]
+        self.events = _events_of(own, self.events, began_s)
         if ends_by_crash:
             self.events = [
                 replace(event, state="fresh" if event.state == "fresh" else "stale")
                 for event in self.events
                 if event.kind != "crash"
             ]
+
+
+def _events_of(clients: Sequence[int], events: Sequence[ChurnEvent], began_s: float) -> list[ChurnEvent]:
+    """What happens to these clients from `began_s` on, and an arrival before that if they are late for it."""
+    found = []
+    for client in clients:
+        own = [replace(event, clients=(client,)) for event in events if client in event.clients]
+        past = [event for event in own if event.time_s < began_s]
+        if past and past[-1].kind in ("join", "rejoin"):
+            found.append(replace(past[-1], time_s=began_s))
+        found += [event for event in own if event.time_s >= began_s]
+    return sorted(found, key=lambda event: event.time_s)
 
 
 class RawCompute(DeviceCompute):

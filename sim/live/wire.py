@@ -45,6 +45,9 @@ class Events:
     def control(self, process: str, content: object) -> None:
         """Something else was told. It was decoded, and may be a lie."""
 
+    def read(self, numbers: list[int]) -> None:
+        """The messages of these numbers have come to the other process."""
+
     def lost(self, number: int, dropped: bool, why: str) -> None:
         """The message of that number never arrives."""
 
@@ -75,10 +78,16 @@ class _Frames(TcpEndpoint):
     def _settled(self, endpoint: str, count: int, fate: str) -> None:
         super()._settled(endpoint, count, fate)
         numbers = self._numbers.get(endpoint, deque())
-        for _ in range(count):
-            number = numbers.popleft()
-            if fate and number:
+        ended = [number for number in [numbers.popleft() for _ in range(count)] if number]
+        if fate:
+            for number in ended:
                 self.events.lost(number, fate in DROPS, fate)
+        elif ended:
+            self.events.read(ended)
+
+    @override
+    def _linked(self, endpoint: str, up: bool) -> None:
+        self.events.connected(endpoint, up)
 
     @override
     def _received(self, link: AcceptedLink, frame: Buffer) -> None:
@@ -167,20 +176,8 @@ class Wire:
 
     async def _live(self) -> None:
         async with self.frames:
-            watching = asyncio.create_task(self._watch())
             self._open.set()
             await self._over.wait()
-            watching.cancel()
-
-    async def _watch(self) -> None:
-        """Notice who is connected, and who is no more."""
-        known = dict.fromkeys(self._others, False)
-        while True:
-            for process, was in known.items():
-                known[process] = up = self.frames.is_connected(process)
-                if up != was:
-                    self.frames.events.connected(process, up)
-            await asyncio.sleep(0.02)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -46,6 +46,8 @@ from sim.scenario.scenario import Scenario, load_scenario
 
 CONNECT_S = 120.0
 """How long processes wait for each other at the start."""
+LIMITS = Limits(retry_max_s=0.5)
+"""Of connections: who comes later is found soon."""
 _PINGS = 15
 _TELL_EVERY_S = 1.0
 
@@ -132,6 +134,9 @@ class _Worker(Events):
     def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
         self._in_loop(lambda simulation: simulation.network.received(process, stamp, content))
 
+    def read(self, numbers: list[int]) -> None:
+        self._in_loop(lambda simulation: simulation.network.read(numbers))
+
     def lost(self, number: int, dropped: bool, why: str) -> None:
         self._in_loop(lambda simulation: simulation.network.lost(number, dropped, why))
 
@@ -184,7 +189,7 @@ class _Worker(Events):
         listener = None if own.listener is None else socket.socket(fileno=own.listener)
         tls = None if own.certificates is None else tls_of(Path(own.certificates), own.process)
         secret = bytes.fromhex(own.secret)
-        self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=listener, limits=Limits())
+        self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=listener, limits=LIMITS)
         self.wire.connected([COORDINATOR], CONNECT_S)
         for _ in range(_PINGS):
             self.wire.tell(COORDINATOR, AskTime(time.monotonic()))

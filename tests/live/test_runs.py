@@ -1,0 +1,190 @@
+"""Whole runs on the wall clock, in processes of their own, held against the simulation of the same."""
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from sim.live.running import run_live
+from sim.results.store.run_directory import RunDirectory
+from sim.run.running import run_scenario
+from sim.run.save.saving import RunResult
+from sim.scenario.scenario import Scenario, load_scenario
+
+SMALL = ("clients.count=6", "clients.topology.degree=2", "run.evaluate_every=2 s", "run.compare_alone=false")
+
+
+def scenario(*overrides: str) -> Scenario:
+    """Gossip of six clients for some seconds."""
+    return load_scenario("gossip", (*SMALL, *overrides))
+
+
+def live(wanted: Scenario, folder: Path, **more: Any) -> RunResult:
+    result = run_live(wanted, processes=2, out=folder, **more)
+    assert result.directory is not None and not result.unwritten
+    assert workers() == []  # no process is left behind
+    return result
+
+
+def workers() -> list[int]:
+    """The processes of live runs that this one has started, in the order of their start."""
+    found = []
+    for place in Path("/proc").iterdir():
+        try:
+            status, command = (place / "stat").read_text(), (place / "cmdline").read_text()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if "sim.live.worker" in command and int(status.rpartition(")")[2].split()[1]) == os.getpid():
+            found.append(int(place.name))
+    return sorted(found)
+
+
+def accounted(summary: dict[str, Any]) -> bool:
+    """Whether every message has one fate."""
+    counts = summary["messages"]
+    return bool(
+        counts["sent"] == counts["delivered"] + counts["lost"] + counts["dropped"] + counts["in_flight"]
+    )
+
+
+def at(time_s: float, action: Callable[[], object]) -> Callable[[float], None]:
+    """What calls `action` once, when the run has come so far."""
+    left = [action]
+
+    def progress(now_s: float) -> None:
+        if left and now_s >= time_s:
+            left.pop()()
+
+    return progress
+
+
+@pytest.mark.report
+def test_a_run_on_sockets_is_the_simulated_one(tmp_path: Path) -> None:
+    """Each client does the same steps and sends the same messages; the report says how far they are apart."""
+    wanted = scenario("run.duration=5 s", "network.loss=0.1")
+    result = live(wanted, tmp_path, held_against=True)
+    summary = result.summary
+    simulated = run_scenario(wanted, out=tmp_path).summary
+    for key in ("sent", "bytes"):
+        assert summary["messages"][key] == simulated["messages"][key]
+    assert summary["work"]["steps"] == simulated["work"]["steps"]
+    assert accounted(summary)
+    held = {what: holds for what, _, holds in summary["verdicts"]}
+    assert held["iterations of all within 1 %"]
+    assert held["messages of other sizes than counted: none"]
+    assert summary["live"]["messages_between"] > 0
+    assert summary["live"]["refused"] == 0
+    assert result.directory is not None
+    page = (result.directory / "report.html").read_text()
+    assert "Against the simulation" in page and "On real sockets" in page
+    directory = RunDirectory.load(result.directory)
+    events = directory.scan("events").collect()
+    sent = events.filter(pl.col("event") == "sent")
+    assert sent["message"].n_unique() == sent.height == summary["messages"]["sent"]
+
+
+def test_a_crash_is_the_end_of_a_process_and_who_comes_back_is_another(tmp_path: Path) -> None:
+    churn = [
+        "{ at = '2 s', event = 'crash', clients = [1, 2] }",
+        "{ at = '3 s', event = 'rejoin', clients = [2], state = 'fresh' }",
+        "{ at = '3 s', event = 'join', clients = [3] }",
+    ]  # if that is too early for a process to begin, it comes later
+    wanted = scenario("run.duration=13 s", f"churn=[{', '.join(churn)}]")
+    killed: list[int] = []
+    summary = live(wanted, tmp_path, on_progress=at(0.5, lambda: killed.extend(workers()))).summary
+    assert len(killed) == 5  # two that are shared, and one of each client that crashes or comes later
+    assert len(summary["live"]["processes"]) == 5
+    found = summary["clients"]
+    assert [found[key] for key in ("joined", "crashed", "rejoined", "alive")] == [1, 2, 1, 5]
+    assert accounted(summary)
+    assert set(summary["loss_reasons"]) <= {"down", "unknown", "loss"}
+    steps = dict(zip(summary["client_names"], summary["work"]["steps"]["clients"], strict=True))
+    assert 0 < steps["client-1"] < steps["client-0"]
+    assert steps["client-1"] < steps["client-2"] and steps["client-3"] > 0
+
+
+def test_who_stands_still_loses_that_time_and_nobody_else_does(tmp_path: Path) -> None:
+    stopped: list[int] = []
+
+    def stop() -> None:
+        stopped.append(workers()[1])
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    def go_on() -> None:
+        os.kill(stopped[0], signal.SIGCONT)
+
+    first, then = at(1.0, stop), at(4.0, go_on)
+
+    def progress(now_s: float) -> None:
+        first(now_s)
+        then(now_s)
+
+    own = ("clients.count=6", "run.duration=8 s", "run.evaluate_every=4 s", "devices.override=[]")
+    wanted = load_scenario("dpsgd_asynchronous", own)
+    summary = live(wanted, tmp_path, on_progress=progress).summary
+    (stall,) = [lost_s for _, lost_s in summary["live"]["stalls"] if lost_s > 2.0]
+    assert 2.0 < stall < 5.0
+    assert accounted(summary)
+    assert "cut off" not in summary["loss_reasons"]  # no connection was given up
+    simulated = run_scenario(wanted, out=tmp_path).summary["work"]["steps"]["clients"]
+    steps = summary["work"]["steps"]["clients"]
+    ours, theirs = steps[0::2], steps[1::2]
+    assert [abs(one - other) <= 1 for one, other in zip(ours, simulated[0::2], strict=True)] == [True] * 3
+    lost = [other - one for one, other in zip(theirs, simulated[1::2], strict=True)]
+    assert min(lost) > 0
+
+
+def test_a_process_that_dies_unasked_is_told(tmp_path: Path) -> None:
+    def kill() -> None:
+        os.kill(workers()[1], signal.SIGKILL)
+
+    result = live(scenario("run.duration=4 s"), tmp_path, on_progress=at(1.0, kill))
+    assert result.summary["finished"] is False
+    assert "process-1 ended with code -9" in result.summary["ended_by"]
+    assert result.summary["clients"]["alive"] == 3
+
+
+def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from sim.cli.live import app
+
+    def refused(*arguments: str) -> str:
+        found = CliRunner().invoke(app, ["live", "gossip", "--out", str(tmp_path), *arguments])
+        assert found.exit_code == 2, found.output
+        return found.output
+
+    assert "run.duration: must be stated" in refused("--unset", "run.duration", "--set", "run.iterations=3")
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text("[[host]]\nname = 'a'\naddress = '127.0.0.1'\n")
+    assert "--host x: must be one of a" in refused("--hosts", str(hosts), "--host", "x")
+    assert "--certificates" in refused("--hosts", str(hosts), "--host", "a")
+    assert "state their file by --hosts" in refused("--host", "a")
+    nothing = str(tmp_path / "none")
+    assert "has no token" in refused("--hosts", str(hosts), "--host", "a", "--certificates", nothing)
+    assert Counter(path.name for path in tmp_path.iterdir()) == {"hosts.toml": 1}
+    assert time.monotonic()  # nothing was started
+
+
+@pytest.mark.parametrize("what", ["again", "not empty"])
+def test_certificates_are_made_once(tmp_path: Path, what: str) -> None:
+    pytest.importorskip("cryptography")
+    from sim.errors import UserError
+    from sim.live.certificates import make_certificates
+    from sim.live.tokens import read_token, tls_of
+
+    folder = tmp_path / "certificates"
+    make_certificates(folder, ["coordinator", "process-0"])
+    assert len(read_token(folder)) == 32
+    assert tls_of(folder, "process-0").server is not None
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+    with pytest.raises(UserError, match="nothing there for process-9"):
+        tls_of(folder, "process-9")
+    with pytest.raises(UserError, match="must be empty or new"):
+        make_certificates(folder if what == "again" else tmp_path, ["coordinator"])
