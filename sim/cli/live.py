@@ -124,7 +124,7 @@ def _make_certificates(folder: Path, hosts: Path | None, scenarios: list["Scenar
     require_packages("sockets", "--make-certificates", "cryptography")
     from sim.live.certificates import make_certificates
     from sim.live.hosts import read_hosts
-    from sim.live.plan import COORDINATOR, OWN_PROCESSES_MAX
+    from sim.live.placement import COORDINATOR, OWN_PROCESSES_MAX
 
     if hosts is None:
         raise UserError("--make-certificates: state by --hosts for which machines")

@@ -21,7 +21,7 @@ class TellTime:
 
 
 @dataclass(frozen=True)
-class Ready:
+class ProcessReady:
     """A process has built its part, and is connected to all others. scenario: its digest there."""
 
     scenario: str
@@ -78,4 +78,4 @@ class Leave:
     """The coordinator has the results: the process may end."""
 
 
-CONTROL = Codec(AskTime, TellTime, Ready, Begin, Presence, TransferBegun, TransferCut, Ended, Leave)
+CONTROL = Codec(AskTime, TellTime, ProcessReady, Begin, Presence, TransferBegun, TransferCut, Ended, Leave)

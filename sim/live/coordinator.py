@@ -14,12 +14,12 @@ from actors.scan import Buffer
 from actors.tcp.endpoint import Tls
 from actors.tcp.outgoing import Address
 from sim.errors import UserError
-from sim.live.control import AskTime, Begin, Ended, Leave, Ready, TellTime
-from sim.live.parts import Part
-from sim.live.plan import COORDINATOR, Plan
+from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, TellTime
+from sim.live.parts import ProcessResults
+from sim.live.placement import COORDINATOR, Placement
 from sim.live.processes import Process, end, start
 from sim.live.wire import Events, Stamp, Wire
-from sim.live.worker import CONNECT_S, LIMITS, Assignment
+from sim.live.worker import CONNECT_S, LIMITS, ProcessOrder
 
 _HEAD_START_S = 0.3  # from when all are ready to the beginning
 _BOOT_S = 12.0  # how long before it is needed a process that comes later is started
@@ -40,7 +40,7 @@ class _Seat:
 
     process: Process | None = None
     is_ready: bool = False
-    part: Part | None = None
+    part: ProcessResults | None = None
     has_ended: bool = False
     lives: int = 0
     gone: bool = True
@@ -50,13 +50,13 @@ class _Seat:
 class Outcome:
     """What a live run has found. crashes: when (seconds) who ended with their process."""
 
-    parts: Sequence[Part]
+    parts: Sequence[ProcessResults]
     crashes: Sequence[tuple[float, str]]
     lost: Sequence[str]
     """Processes that ended unasked, with the last that they said."""
 
 
-class Coordinator(Events):
+class LiveRun(Events):
     """One live run. assignment: what all processes are told, but for what is each one's own.
 
     here: the processes that are to be started on this machine. tls: where there are others. on_ready: called
@@ -65,8 +65,8 @@ class Coordinator(Events):
 
     def __init__(
         self,
-        plan: Plan,
-        assignment: Assignment,
+        plan: Placement,
+        assignment: ProcessOrder,
         duration_s: float,
         *,
         here: Sequence[str] | None = None,
@@ -83,7 +83,7 @@ class Coordinator(Events):
         self._seats = {name: _Seat() for name in plan.actors}
         self._inbox: SimpleQueue[tuple[str, object]] = SimpleQueue()
         self._began_s: float | None = None
-        self._former: list[Part] = []
+        self._former: list[ProcessResults] = []
         self._crashes: list[tuple[float, str]] = []
         self._lost: list[str] = []
         self._listeners: dict[str, socket.socket] = {}
@@ -229,25 +229,25 @@ class Coordinator(Events):
         if seat is None or (seat.gone and not isinstance(content, Ended)):
             return
         match content:
-            case Ready(scenario=digest):
+            case ProcessReady(scenario=digest):
                 if digest != self._assignment.digest:
                     raise UserError(f"{name} has another scenario, or another version of coterie")
                 seat.is_ready = True
             case Ended():
-                seat.part = Part.of(name, content)
+                seat.part = ProcessResults.of(name, content)
                 if content.is_last:
                     seat.has_ended = True
                     assert self._wire is not None
                     self._wire.tell(name, Leave())
 
 
-def _left_by(part: Part) -> Mapping[str, Any]:
+def _left_by(part: ProcessResults) -> Mapping[str, Any]:
     """What the next process of these clients goes on from."""
     lives = [facts for facts in part.facts["lives"] if "work" in facts]
     return {facts["name"]: {"work": facts["work"], "model": facts.get("model")} for facts in lives}
 
 
-def take_part(plan: Plan, assignment: Assignment, here: Sequence[str]) -> None:
+def take_part(plan: Placement, assignment: ProcessOrder, here: Sequence[str]) -> None:
     """Run the processes of one machine for a coordinator on another. ProcessFailed."""
     processes = {name: start(replace(assignment, process=name)) for name in here if name in plan.actors}
     try:

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from actors.settings.base import Settings
 from actors.tcp.outgoing import Address
 from sim.errors import UserError
-from sim.live.plan import COORDINATOR, Plan
+from sim.live.placement import COORDINATOR, Placement
 from sim.scenario.reading import contents_of
 
 
@@ -52,7 +52,7 @@ def _as_tuples(contents: dict[str, object]) -> dict[str, object]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in contents.items()}
 
 
-def host_of(hosts: Sequence[Host], plan: Plan) -> dict[str, Host]:
+def host_of(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
     """The machine of each process, and of the coordinator; those for crashing clients are on the first."""
     places = [host for host in hosts for _ in range(host.processes)]
     found = {COORDINATOR: hosts[0]}
@@ -61,7 +61,7 @@ def host_of(hosts: Sequence[Host], plan: Plan) -> dict[str, Host]:
     return found
 
 
-def addresses_on(hosts: Sequence[Host], plan: Plan) -> dict[str, Address]:
+def addresses_on(hosts: Sequence[Host], plan: Placement) -> dict[str, Address]:
     """Where each process listens."""
     next_port = {host.name: host.port for host in hosts}
     found = {}

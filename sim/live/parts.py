@@ -23,7 +23,7 @@ from sim.run.measure.divergence import NonFinite
 
 
 @dataclass(frozen=True)
-class Part:
+class ProcessResults:
     """What one process found. facts: see `facts_of`. metrics, events: with the columns of a run's tables."""
 
     process: str
@@ -32,7 +32,7 @@ class Part:
     events: pl.DataFrame
 
     @classmethod
-    def of(cls, process: str, told: Ended) -> Part:
+    def of(cls, process: str, told: Ended) -> ProcessResults:
         """From what a process has told; ValueError where that cannot be read."""
         try:
             tables = [pl.from_arrow(_table(each)) for each in (told.metrics, told.events)]
@@ -93,7 +93,7 @@ def _of_life(life: Life[Any]) -> dict[str, Any]:
 
 
 def merge(
-    simulation: Simulation, parts: Sequence[Part], crashes: Sequence[tuple[float, str]]
+    simulation: Simulation, parts: Sequence[ProcessResults], crashes: Sequence[tuple[float, str]]
 ) -> pl.DataFrame:
     """Fill a simulation that has not run with what its processes found, as if it had; all events, in order.
 
@@ -120,7 +120,9 @@ def merge(
     return events
 
 
-def _merge_events(trace: Trace, parts: Sequence[Part], crashes: Sequence[tuple[float, str]]) -> pl.DataFrame:
+def _merge_events(
+    trace: Trace, parts: Sequence[ProcessResults], crashes: Sequence[tuple[float, str]]
+) -> pl.DataFrame:
     """The events of all, in the order of their times.
 
     A process numbers the messages that its actors send, and whoever receives one knows it by that number.
@@ -153,7 +155,7 @@ class _Pair:
     receiver: str
 
 
-def _merge_metrics(simulation: Simulation, parts: Sequence[Part]) -> None:
+def _merge_metrics(simulation: Simulation, parts: Sequence[ProcessResults]) -> None:
     """The measurements of all; what each process counts of its own actors is added up."""
     observer, metrics = simulation.observer, simulation.observer.metrics
     rows = pl.concat([part.metrics for part in parts]).with_columns(order=pl.int_range(pl.len()))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from sim.live.worker import Assignment
+from sim.live.worker import ProcessOrder
 from sim.run.process import safe_path
 
 _LAST_BYTES = 4_000  # of what a process has printed
@@ -42,7 +42,7 @@ class Process:
         return self.printed.read().decode(errors="replace").strip()
 
 
-def start(assignment: Assignment, listener: socket.socket | None = None) -> Process:
+def start(assignment: ProcessOrder, listener: socket.socket | None = None) -> Process:
     """Start a process. listener: a socket that listens at its address already."""
     printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
     files = [] if listener is None else [listener.fileno()]

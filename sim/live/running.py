@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from sim.live.against import Found, against, verdicts
-from sim.live.coordinator import Coordinator, Outcome, take_part
+from sim.live.coordinator import LiveRun, Outcome, take_part
 from sim.live.hosts import Host, addresses_on, host_of
 from sim.live.parts import merge
-from sim.live.plan import COORDINATOR, Plan, plan, require_live
+from sim.live.placement import COORDINATOR, Placement, place_actors, require_live
 from sim.live.tokens import read_token, tls_of
-from sim.live.worker import Assignment
+from sim.live.worker import ProcessOrder
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
 from sim.run.measure.summary import summarise
@@ -56,11 +56,11 @@ class Machines:
         """Processes that clients share, on all machines."""
         return sum(host.processes for host in self.hosts)
 
-    def here(self, who: Plan) -> list[str]:
+    def here(self, who: Placement) -> list[str]:
         """The processes of this machine."""
         return [name for name, host in host_of(self.hosts, who).items() if host.name == self.own]
 
-    def told(self, assignment: Assignment, who: Plan) -> Assignment:
+    def told(self, assignment: ProcessOrder, who: Placement) -> ProcessOrder:
         """The assignment with the addresses and the secret of these machines. UserError."""
         places = {name: (each.host, each.port) for name, each in addresses_on(self.hosts, who).items()}
         secret, folder = read_token(self.certificates).hex(), str(self.certificates.absolute())
@@ -100,7 +100,7 @@ def run_live(
                 tls = tls_of(machines.certificates, COORDINATOR)
             duration_s = scenario.run.duration
             assert duration_s is not None
-            outcome = Coordinator(
+            outcome = LiveRun(
                 who,
                 assignment,
                 duration_s,
@@ -145,7 +145,7 @@ def join_live(
 @contextmanager
 def _prepared(
     scenario: Scenario, processes: int | None, machines: Machines | None, data_dir: Path | None
-) -> Iterator[tuple[Simulation, Scenario, Plan]]:
+) -> Iterator[tuple[Simulation, Scenario, Placement]]:
     """A simulation to be filled, the scenario as all processes have it, and who is where. UserError."""
     require_live(scenario)
     with built(scenario, data_dir, "cpu") as simulation:
@@ -153,14 +153,14 @@ def _prepared(
         clients = [client.name for client in simulation.clients]
         servers = [server.name for server in simulation.servers]
         count = (processes or os.cpu_count() or 1) if machines is None else machines.processes
-        who = plan(clients, servers, simulation.events, count)
+        who = place_actors(clients, servers, simulation.events, count)
         yield simulation, replace(simulation.scenario, run=run), who
 
 
 def _assignment(
-    scenario: Scenario, who: Plan, file: Path, data_dir: Path | None, code: bool, raw: bool
-) -> Assignment:
-    return Assignment(
+    scenario: Scenario, who: Placement, file: Path, data_dir: Path | None, code: bool, raw: bool
+) -> ProcessOrder:
+    return ProcessOrder(
         scenario=str(file),
         digest=digest(scenario),
         data_dir=None if data_dir is None else str(data_dir.absolute()),
@@ -172,13 +172,13 @@ def _assignment(
     )
 
 
-def _announcement(who: Plan, scenario: Scenario, raw: bool) -> str:
+def _announcement(who: Placement, scenario: Scenario, raw: bool) -> str:
     count = sum(len(names) for names in who.actors.values())
     world = "as the network and the devices of this machine are" if raw else "in the scenario's world"
     return f"{count} actors in {len(who.actors)} processes, {world}, for {scenario.run.duration:g} s"
 
 
-def figures(outcome: Outcome, who: Plan, raw: bool) -> dict[str, Any]:
+def figures(outcome: Outcome, who: Placement, raw: bool) -> dict[str, Any]:
     """What the summary says of a live run as such; docs/live.md has the meaning of each key."""
     lives = [part.facts["live"] for part in outcome.parts]
     messages = np.array([late for each in lives for late in each["late_messages"]])

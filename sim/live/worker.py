@@ -30,13 +30,13 @@ from sim.live.control import (
     Ended,
     Leave,
     Presence,
-    Ready,
+    ProcessReady,
     TellTime,
     TransferBegun,
     TransferCut,
 )
 from sim.live.parts import told
-from sim.live.plan import COORDINATOR
+from sim.live.placement import COORDINATOR
 from sim.live.simulation import LiveSimulation, live_world
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
@@ -53,7 +53,7 @@ _TELL_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
-class Assignment:
+class ProcessOrder:
     """What a process is to do. began_s: when the run has begun, for a process that comes later.
 
     digest: of the scenario. first: the processes that are there from the beginning. addresses: where each
@@ -84,7 +84,7 @@ class Assignment:
         return json.dumps(vars(self), default=dict)
 
     @classmethod
-    def of_json(cls, text: str) -> Assignment:
+    def of_json(cls, text: str) -> ProcessOrder:
         """What was written by `to_json`."""
         return cls(**json.loads(text))
 
@@ -120,7 +120,7 @@ class Clock:
 class _Worker(Events):
     """What comes in is called in the wire's thread, and handed to the loop of the actors."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: ProcessOrder) -> None:
         self.assignment = assignment
         self.clock = Clock()
         self.simulation: LiveSimulation | None = None
@@ -210,11 +210,11 @@ class _Worker(Events):
         self._settle_in(simulation, scenario)
         if own.began_s is None:
             self.wire.connected([*own.first, COORDINATOR], CONNECT_S)
-            self.wire.tell(COORDINATOR, Ready(digest(scenario)))
+            self.wire.tell(COORDINATOR, ProcessReady(digest(scenario)))
             self.begun.wait()
         else:
             loop.now_s = max(0.0, self.clock.elapsed())
-            self.wire.tell(COORDINATOR, Ready(digest(scenario)))
+            self.wire.tell(COORDINATOR, ProcessReady(digest(scenario)))
         simulation.keep_only(names, loop.now_s, ends_by_crash=own.may_be_killed)
         for client in simulation.clients:
             if (earlier := (own.earlier or {}).get(client.name)) is not None:
@@ -282,7 +282,7 @@ def _vector(simulation: LiveSimulation, model: str) -> Vector:
 def main() -> None:
     """Read an assignment and carry it out."""
     sys.setswitchinterval(0.0005)  # the wire's thread must not wait long for the actors'
-    worker = _Worker(Assignment.of_json(sys.stdin.readline()))
+    worker = _Worker(ProcessOrder.of_json(sys.stdin.readline()))
     try:
         worker.run()
     except (UserError, TimeoutError, OSError) as error:

@@ -22,6 +22,13 @@ WALL_CLOCK = {
     "sim/run/save/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/studies/sweep.py": {"run_sweep", "run_sweep.look"},
     "sim/learning/engine/engine.py": {"Engine.flush"},
+    # Live runs are on the wall clock; the simulator uses nothing of them.
+    "sim/live/worker.py": {""},
+    "sim/live/coordinator.py": {""},
+    "sim/live/processes.py": {""},
+    "sim/live/running.py": {""},
+    "sim/live/certificates.py": {""},
+    "sim/live/calibrate.py": {""},
     "sim/learning/engine/backends/autotune.py": {"_seconds"},
 }
 # Modules with global state: the clock, the process's random numbers.
@@ -45,6 +52,8 @@ HARMLESS = {
     # Between real processes nothing is simulated: secrets must not repeat, and retries not coincide.
     ("actors/tcp/handshake.py", "secrets.token_bytes"),
     ("actors/tcp/outgoing.py", "random.uniform"),
+    ("sim/live/running.py", "secrets.token_hex"),
+    ("sim/live/certificates.py", "secrets.token_hex"),
     ("sim/results/store/output_dir.py", "uuid.uuid4"),  # of a folder that is renamed before anybody sees it
     # A user's constructor draws from torch's generator: seeded for it, and put back as it was.
     ("sim/learning/models/own.py", "torch.random"),
@@ -143,6 +152,7 @@ ROOMS = (
     "results",
     "scenario",
     "run",
+    "live",
     "studies",
     "cli",
 )

@@ -6,7 +6,7 @@ import pytest
 
 from sim.errors import UserError
 from sim.live.hosts import addresses_on, host_of, read_hosts
-from sim.live.plan import COORDINATOR, plan, require_live
+from sim.live.placement import COORDINATOR, place_actors, require_live
 from sim.scenario.scenario import load_scenario
 from sim.world.churn.schedule import ChurnEvent
 
@@ -14,7 +14,7 @@ CLIENTS = [f"client-{index}" for index in range(6)]
 
 
 def test_clients_are_dealt_in_turns_and_servers_are_with_the_first() -> None:
-    who = plan(CLIENTS, ["server"], [], 2)
+    who = place_actors(CLIENTS, ["server"], [], 2)
     assert who.actors == {
         "process-0": ("server", "client-0", "client-2", "client-4"),
         "process-1": ("client-1", "client-3", "client-5"),
@@ -30,7 +30,7 @@ def test_who_crashes_or_comes_later_has_a_process_of_its_own() -> None:
         ChurnEvent(7.0, "join", (4,)),
         ChurnEvent(8.0, "leave", (0,)),
     ]
-    who = plan(CLIENTS, [], events, 2)
+    who = place_actors(CLIENTS, [], events, 2)
     assert who.actors["process-2"] == ("client-1",)
     assert who.actors["process-3"] == ("client-4",)
     assert who.kills == ((5.0, "process-2"),)
@@ -41,12 +41,12 @@ def test_who_crashes_or_comes_later_has_a_process_of_its_own() -> None:
 
 def test_who_only_leaves_comes_back_in_the_same_process() -> None:
     events = [ChurnEvent(5.0, "leave", (1,)), ChurnEvent(9.0, "rejoin", (1,))]
-    who = plan(CLIENTS, [], events, 2)
+    who = place_actors(CLIENTS, [], events, 2)
     assert who.kills == who.returns == ()
 
 
 def test_more_processes_than_clients_are_not_needed() -> None:
-    assert len(plan(CLIENTS, [], [], 50).actors) == 6
+    assert len(place_actors(CLIENTS, [], [], 50).actors) == 6
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_hosts_have_the_processes_that_their_file_says(tmp_path: Path) -> None:
     file = tmp_path / "hosts.toml"
     file.write_text(HOSTS)
     hosts = read_hosts(file)
-    who = plan(CLIENTS, [], [ChurnEvent(5.0, "crash", (1,))], 3)
+    who = place_actors(CLIENTS, [], [ChurnEvent(5.0, "crash", (1,))], 3)
     assert {process: host.name for process, host in host_of(hosts, who).items()} == {
         COORDINATOR: "a",
         "process-0": "a",

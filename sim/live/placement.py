@@ -16,7 +16,7 @@ OWN_PROCESSES_MAX = 32
 
 
 @dataclass(frozen=True)
-class Plan:
+class Placement:
     """The actors of each process, by its name.
 
     kills, returns: when (seconds) which process is ended, and is wanted again. starts: when (seconds) those
@@ -39,9 +39,9 @@ class Plan:
         return {name: process for process, names in self.actors.items() for name in names}
 
 
-def plan(
+def place_actors(
     clients: Sequence[str], servers: Sequence[str], events: Sequence[ChurnEvent], processes: int
-) -> Plan:
+) -> Placement:
     """Deal clients and servers to processes, in turns.
 
     Each client that crashes, or comes later, has a process of its own, as long as they are not too many; the
@@ -64,7 +64,7 @@ def plan(
         moves[event.kind] += [(event.time_s, own[index]) for index in event.clients if index in own]
     crashed = {process for _, process in moves["crash"]}
     returns = [each for each in moves["rejoin"] if each[1] in crashed]
-    return Plan(
+    return Placement(
         actors, tuple(moves["crash"]), tuple(returns), {process: at_s for at_s, process in moves["join"]}
     )
 
