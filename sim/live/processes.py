@@ -53,7 +53,6 @@ def start(assignment: ProcessOrder, listener: socket.socket | None = None) -> Pr
             stdout=printed,
             stderr=printed,
             pass_fds=files,
-            start_new_session=True,  # Ctrl-C is for the coordinator, which ends all
         )
     assert popen.stdin is not None
     given = replace(assignment, listener=files[0] if files else None)

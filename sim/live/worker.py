@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -207,6 +208,7 @@ class _Worker(Events):
     def _live(self, simulation: LiveSimulation, scenario: Scenario) -> None:
         own, loop = self.assignment, simulation.loop
         names = own.actors[own.process]
+        simulation.rehearse(names)
         self._settle_in(simulation, scenario)
         if own.began_s is None:
             self.wire.connected([*own.first, COORDINATOR], CONNECT_S)
@@ -281,6 +283,7 @@ def _vector(simulation: LiveSimulation, model: str) -> Vector:
 
 def main() -> None:
     """Read an assignment and carry it out."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the coordinator, which ends all
     sys.setswitchinterval(0.0005)  # the wire's thread must not wait long for the actors'
     worker = _Worker(ProcessOrder.of_json(sys.stdin.readline()))
     try:

@@ -154,6 +154,15 @@ class DeviceCompute(Compute):
         start = engine.vector(self._initial.tensor())
         return self._taken.again(engine, training, start, self.client, draws.keys["train"])
 
+    def rehearse(self, engine: Engine) -> None:
+        """Take a training step by another engine, for nothing: what takes long the first time is over then."""
+        settings = self.settings
+        kernel = engine.kernel(settings.architecture, settings.objective)
+        training = engine.training(kernel, settings.optimizer, self._draws.augmented)
+        start = engine.vector(self._initial.tensor())
+        job = TrainJob(self.client, self._train_key, 0, 1, self.learning_rate, 0, ())
+        engine.train(training, start, job)[0].tensor()
+
     async def train(self, request: TrainRequest) -> vectors.Vector:
         start, steps, proximal, learning_rate, fresh_optimizer, on, weights = request
         steps = operator.index(steps)
