@@ -75,6 +75,42 @@ def live(
             stop(f"the run failed: {error}", FAILED)
 
 
+@app.command()
+def calibrate(
+    file: options.ScenarioFile,
+    out: Annotated[Path, Option(help="The scenario file to write.")],
+    overrides: options.Overrides = None,
+    unset: options.Unset = None,
+    seed: options.Seed = None,
+    data_dir: options.DataDir = None,
+    processes: Annotated[
+        int | None, Option(min=1, max=256, help="How many compute at once; else one for each core.")
+    ] = None,
+    no_code: options.NoCode = False,
+) -> None:
+    """Measure this machine, and write the scenario with devices and a network that are like it."""
+    with exit_on_errors(file):
+        import tomli_w
+
+        from sim.live import calibrate as measuring
+        from sim.scenario.scenario import load_scenario
+
+        scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)
+        if out.exists():
+            raise UserError(f"--out {out}: is there already; move it away, or name another file")
+        found = measuring.calibrate(scenario, data_dir, processes)
+        contents = measuring.calibrated(scenario, found)
+        try:
+            out.write_text(tomli_w.dumps(contents), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
+        for section, keys in found.sections().items():
+            say(f"[{section}]")
+            for key, value in keys.items():
+                say(f'{key} = "{value}"')
+        say(f"scenario: {out}")
+
+
 def _run_all(scenarios: list["Scenario"], quiet: bool, settings: dict[str, Any]) -> None:
     from sim.live.against import ranking
 

@@ -155,7 +155,7 @@ class DeviceCompute(Compute):
         return self._taken.again(engine, training, start, self.client, draws.keys["train"])
 
     def rehearse(self, engine: Engine) -> None:
-        """Take a training step by another engine, for nothing: what takes long the first time is over then."""
+        """Take a training step by another engine, for nothing: what takes long the first time is over."""
         settings = self.settings
         kernel = engine.kernel(settings.architecture, settings.objective)
         training = engine.training(kernel, settings.optimizer, self._draws.augmented)

@@ -1,0 +1,163 @@
+"""What this machine's devices and network are like, as sections of a scenario that `run` can use."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from actors.codec import Codec
+from actors.message import Envelope
+from actors.scan import Buffer
+from actors.tcp.outgoing import Address
+from sim.live.running import run_live
+from sim.live.wire import Events, Stamp, Wire
+from sim.run.live.simulation import Simulation
+from sim.run.save.saving import create_directory
+from sim.run.setup.builder import built
+from sim.scenario.reading import contents_of
+from sim.scenario.resolved import resolved
+from sim.scenario.scenario import Scenario, load_scenario
+
+_TRAINING_S = 3.0
+_WARM_UP = 3
+_REPETITIONS = 30
+_PINGS = 200
+_LARGE_BYTES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured. step_time_s: of each client, while all train.
+
+    latency_s: seconds that a small message takes one way, each. bandwidth_bps: of a large one. codec_s:
+    seconds to encode and decode a model.
+    """
+
+    step_time_s: Sequence[float]
+    latency_s: Sequence[float]
+    bandwidth_bps: float
+    codec_s: float
+
+    def sections(self) -> dict[str, Any]:
+        """`[devices]` and `[network]` that say the same."""
+        step_s, latency_s = float(np.median(self.step_time_s)), float(np.median(self.latency_s))
+        link = f"{self.bandwidth_bps / 1e6:.3g} Mbit/s"
+        return {
+            "devices": {"step_time": f"{1e3 * step_s:.4g} ms"},
+            "network": {
+                "latency": f"{1e3 * (latency_s + self.codec_s):.4g} ms",
+                "uplink": link,
+                "downlink": link,
+            },
+        }
+
+
+def calibrate(scenario: Scenario, data_dir: Path | None, processes: int | None = None) -> Calibration:
+    """Measure this machine for a scenario: training alone, in as many processes as a live run has, and TCP.
+
+    processes: None for one for each core. Raises UserError, and ProcessFailed.
+    """
+    with TemporaryDirectory() as folder:
+        alone = _alone(scenario, Path(folder))
+        summary = run_live(alone, processes=processes, raw=True, out=Path(folder), data_dir=data_dir).summary
+    steps = [count for count in summary["work"]["steps"]["clients"] if count]
+    with built(scenario, data_dir, "cpu") as simulation:
+        codec_s = _codec_s(simulation)
+    latencies_s, bandwidth_bps = _wire()
+    return Calibration([_TRAINING_S / count for count in steps], latencies_s, bandwidth_bps, codec_s)
+
+
+def _alone(scenario: Scenario, folder: Path) -> Scenario:
+    """The same clients, who train alone for some seconds and talk to nobody."""
+    place = create_directory(scenario, folder, "cpu").path / "scenario.toml"
+    contents = contents_of(place)
+    contents["protocol"] = {"name": "local"}
+    contents["run"] |= {"duration": f"{_TRAINING_S:g} s", "evaluate_every": f"{_TRAINING_S:g} s"}
+    for key in ("churn", "churn_process", "change", "server", "sweep"):
+        contents.pop(key, None)
+    for key in ("iterations", "budget", "converged", "compare_alone"):
+        contents["run"].pop(key, None)
+    place.write_text(tomli_w.dumps(contents), encoding="utf-8")
+    return load_scenario(place)
+
+
+def calibrated(scenario: Scenario, found: Calibration) -> dict[str, Any]:
+    """The contents of the scenario with what was measured instead of its devices and its network.
+
+    Loss, partitions and slow times go with them; how clients learn of each other stays.
+    """
+    contents = resolved(scenario)
+    kept = {key: contents["network"][key] for key in ("membership",) if key in contents["network"]}
+    sections = found.sections()
+    return contents | {"devices": sections["devices"], "network": sections["network"] | kept}
+
+
+def _codec_s(simulation: Simulation) -> float:
+    """Seconds to encode a model as a message and to decode it."""
+    model = simulation.clients[0].compute.initial().numpy()
+    codec, took = Codec(), []
+    envelope = Envelope("client-0", "client-1", model)
+    for _ in range(_WARM_UP + _REPETITIONS):
+        began_s = time.perf_counter()
+        codec.decode(b"".join(codec.pieces(envelope)))
+        took.append(time.perf_counter() - began_s)
+    return float(np.median(took[_WARM_UP:]))
+
+
+class _Echo(Events):
+    """Sends everything back to the other end."""
+
+    wire: Wire
+
+    def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
+        self.wire.message(process, stamp, [content])
+
+
+class _Waits(Events):
+    """Notes when something has come."""
+
+    def __init__(self) -> None:
+        self.came = threading.Event()
+
+    def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
+        self.came.set()
+
+
+def _wire() -> tuple[list[float], float]:
+    """Seconds one way of small messages between two ends here, and bits per second of large ones."""
+    places = {}
+    listeners = [socket.socket() for _ in range(2)]
+    for name, listener in zip(("there", "here"), listeners, strict=True):
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        places[name] = Address(*listener.getsockname())
+    echo, waits, secret = _Echo(), _Waits(), os.urandom(32)
+    there = echo.wire = Wire("there", places, secret, echo, listener=listeners[0])
+    here = Wire("here", places, secret, waits, listener=listeners[1])
+    try:
+        here.connected(["there"], 10.0)
+        there.connected(["here"], 10.0)
+
+        def half_s(content: bytes) -> float:
+            waits.came.clear()
+            began_s = time.perf_counter()
+            here.message("there", Stamp(1, 0.0, 0.0), [content])
+            waits.came.wait(10.0)
+            return (time.perf_counter() - began_s) / 2
+
+        small_s = [half_s(bytes(100)) for _ in range(_PINGS)]
+        large_s = float(np.median([half_s(bytes(_LARGE_BYTES)) for _ in range(20)]))
+    finally:
+        here.close()
+        there.close()
+    return small_s, 8 * _LARGE_BYTES / max(1e-9, large_s - float(np.median(small_s)))
