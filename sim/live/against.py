@@ -21,6 +21,8 @@ OTHER_SPEEDS = (0.99, 0.995, 1.005, 1.01)
 """How slow all devices are in the simulations that show what is chance."""
 ITERATIONS_MOST, CLIENT_MOST = 0.01, 0.02
 """How far the iterations of all, and of one client, may be from the simulator's."""
+RAW_MOST = 0.3
+"""How far step times and iterations may be from what was predicted for a machine that was measured."""
 MEDIAN_LATE_S, P95_LATE_S = 0.001, 0.015
 _PERCENTILES = (5, 25, 50, 75, 95, 99)
 
@@ -120,6 +122,8 @@ def against(live: Found, scenario: Scenario, data_dir: Path | None) -> dict[str,
 def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     """What was promised, what was found, and whether that is so, of the summary of a run held against one."""
     found, live = summary["against"], summary["live"]
+    if live["raw"]:
+        return _raw_verdicts(found)
     total, most = found["iterations"]["all"], found["iterations"]["most"]
     late = live["delivered_late_s"] or {"median": 0.0, "p95": 0.0}
     furthest, chance = found["furthest"], found["chance_furthest"]
@@ -142,6 +146,17 @@ def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
             f"{furthest:.4f} (chance {chance:.4f})",
             furthest <= max(chance, 1e-9),
         ),
+    ]
+
+
+def _raw_verdicts(found: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """Of a run to which nothing was added: how well it was predicted."""
+    predicted, measured = (float(np.mean(list(each.values()))) for each in found["step_time_s"])
+    step, total = measured / predicted - 1, found["iterations"]["all"]
+    return [
+        ("step times within 30 %", f"{step:+.1%}", abs(step) <= RAW_MOST),
+        ("iterations of all within 30 %", f"{total:+.1%}", abs(total) <= RAW_MOST),
+        ("messages of other sizes than counted: none", f"{found['wrong_sizes']}", not found["wrong_sizes"]),
     ]
 
 

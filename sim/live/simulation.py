@@ -18,6 +18,10 @@ from sim.run.live.simulation import Simulation
 from sim.run.measure.observer import Observer
 from sim.run.setup.builder import World
 from sim.world.churn.schedule import ChurnEvent
+from sim.world.distributions import Constant
+from sim.world.network_model import ConnectionModel, NetworkModel
+
+_NOTHING_ADDED = NetworkModel(ConnectionModel(Constant(value=0.0)))
 
 
 class LaterObserver(Observer):
@@ -95,6 +99,14 @@ class LiveSimulation(Simulation):
             clients[0].compute.rehearse(engine)
 
 
+class BareSimulation(LiveSimulation):
+    """One to whose network nothing is added, now or later."""
+
+    def begin(self) -> None:
+        self.networks = []
+        super().begin()
+
+
 def _events_of(clients: Sequence[int], events: Sequence[ChurnEvent], began_s: float) -> list[ChurnEvent]:
     """What happens to these clients from `began_s` on, and an arrival before that if they are late for it."""
     found = []
@@ -148,4 +160,9 @@ def live_world(elapsed: Callable[[], float], *, raw: bool) -> World:
     def loop(shuffle: int | None) -> LiveLoop:
         return LiveLoop(elapsed, raw=raw)
 
-    return World(LiveSimulation, loop, LiveNetwork, RawCompute if raw else DeviceCompute)
+    def bare_network(loop: LiveLoop, seed: int, model: NetworkModel) -> LiveNetwork:
+        return LiveNetwork(loop, seed, _NOTHING_ADDED)
+
+    if raw:
+        return World(BareSimulation, loop, bare_network, RawCompute)
+    return World(LiveSimulation, loop, LiveNetwork, DeviceCompute)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -42,6 +42,7 @@ from sim.world.churn.schedule import rejoins
 from sim.world.devices.device import Device
 from sim.world.membership.kinds import Bootstrap, MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
+from sim.world.network_model import NetworkModel
 from sim.world.participants import Participants, client_name
 
 
@@ -52,7 +53,7 @@ class World:
     simulation: type[Simulation] = Simulation
     loop: Callable[[int | None], VirtualLoop] = VirtualLoop
     """Makes the loop, with the key that ties are shuffled by."""
-    network: type[SimulatedNetwork] = SimulatedNetwork
+    network: Callable[[Any, int, NetworkModel], SimulatedNetwork] = SimulatedNetwork
     compute: type[DeviceCompute] = DeviceCompute
 
 
