@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import linecache
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import coterie
 import protocols
 from coterie import Client, Run, UserError
 from sim.cli.studies import app
+from sim.scenario.protocol_lookup import given_protocol
 from tests.protocols.worlds import QUADRATIC
 
 CONTENTS: dict[str, Any] = {
@@ -127,12 +130,71 @@ def test_a_class_of_a_notebook_is_run_and_its_cell_is_kept(
     assert again.summary["trace_hash"] == run.summary["trace_hash"]
 
 
-def written_in(cell: str, place: str) -> type[Client]:
-    """The class `Written` of a cell of a notebook."""
+BARE = """
+from coterie import AsyncClient, AsyncServer
+
+
+class Mixing(AsyncServer):
+    def arrived(self, work, client, staleness):
+        self.params = work
+
+
+class Bare(AsyncClient):
+    server = Mixing
+"""
+MAIN = """
+
+if __name__ == "__main__":
+    import coterie
+
+    coterie.run("world.toml", protocol=Bare, quiet=True)
+"""
+
+
+@pytest.mark.parametrize("as_script", [False, True])
+def test_a_class_without_functions_is_of_its_file(here: Path, as_script: bool) -> None:
+    """Imported by a script, or written in it: its file is kept, and other code is another run."""
+    (here / "world.toml").write_text(QUADRATIC, encoding="utf-8")
+    (here / "script.py").write_text(f"from bare import Bare\n{MAIN}", encoding="utf-8")
+    for text in (BARE, BARE.replace("work\n", "0.5 * work\n")):
+        text += MAIN if as_script else ""
+        (here / "bare.py").write_text(text, encoding="utf-8")
+        script = "bare.py" if as_script else "script.py"
+        done = subprocess.run([sys.executable, script], cwd=here, capture_output=True, text=True)
+        assert done.returncode == 0 and "notebook" not in done.stderr, done.stderr
+        assert text in [kept.read_text(encoding="utf-8") for kept in here.glob("runs/*/protocol-*/bare.py")]
+    assert len({folder.name.split("-")[2] for folder in (here / "runs").iterdir()}) == 2
+
+
+def test_a_class_has_the_file_of_its_own_lines() -> None:
+    """Not that of a function which it takes from elsewhere, or of a decorator."""
+
+    class Decorated(Client):
+        trained = statistics.mean
+
+        @torch.no_grad()
+        async def step(self) -> None: ...
+
+    assert given_protocol(Decorated).file == Path(__file__)
+
+
+def test_a_class_without_functions_is_of_its_cell() -> None:
+    cell = "class Unlike(Halves):\n    pass  # Nothing of its own\n"
+    kind = written_in(cell, "<ipython-input-10-a1b2c3>", "Unlike")
+    sources = given_protocol(kind).sources
+    assert sources is not None and list(sources.files.values()) == [cell.encode()]
+    kind = written_in(cell.replace("Nothing", "Not much"), "<ipython-input-11-a1b2c3>", "Unlike")
+    sources = given_protocol(kind).sources
+    assert sources is not None
+    assert list(sources.files.values()) == [b"# The source of Unlike is not known.\n"]
+
+
+def written_in(cell: str, place: str, name: str = "Written") -> type[Client]:
+    """The class of this name of a cell of a notebook."""
     linecache.cache[place] = (len(cell), None, cell.splitlines(keepends=True), place)  # as IPython does
-    space: dict[str, Any] = {"Client": Client, "__name__": "__main__"}
+    space: dict[str, Any] = {"Client": Client, "Halves": Halves, "__name__": "__main__"}
     exec(compile(cell, place, "exec"), space)
-    found: type[Client] = space["Written"]
+    found: type[Client] = space[name]
     return found
 
 
