@@ -18,7 +18,10 @@ sweeps and comparisons go together, and [writing a method](/methods.md) what the
 .. highlight:: python
 ```
 """
-FRONT = ("run", "Run", "Evaluation", "load", "resume", "fork", "sweep", "Sweep", "compare", "Compared")
+FRONT = (
+    "run", "Run", "RunFailed", "Evaluation", "load", "resume", "fork",
+    "sweep", "Sweep", "SweepFailed", "compare", "Compared",
+)  # fmt: skip
 """Runs, sweeps and comparisons, by use."""
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import importlib
+import inspect
 import linecache
+import pickle
 import statistics
 import subprocess
 import sys
@@ -266,9 +268,16 @@ def test_a_run_that_fails_says_so_and_keeps_what_it_has(here: Path) -> None:
             await self.train()
             raise ValueError("no step")
 
-    with pytest.raises(RuntimeError, match=r"the run failed: .*what it has measured is in runs"):
+    with pytest.raises(RuntimeError, match=r"the run failed: .*what it has measured is in runs") as failed:
         ran(protocol=Fails)
     assert len(list((here / "runs").glob("scenario-*/summary.json"))) == 1
+    line = inspect.getsourcelines(Fails)[1] + 3
+    assert f"first: client-0 at 500\N{NO-BREAK SPACE}ms, {__file__}:{line})" in str(failed.value)
+    assert isinstance(failed.value, coterie.RunFailed)
+    assert failed.value.run.summary["failed"]["first"]["error"] == "ValueError: no step"
+    [note] = failed.value.__notes__
+    assert f'File "{__file__}", line {line}, in step' in note and "sim/run" not in note
+    assert pickle.loads(pickle.dumps(failed.value)).directory == failed.value.directory
 
 
 def test_the_advice_at_the_end_of_a_long_error_is_kept(here: Path) -> None:

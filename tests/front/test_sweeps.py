@@ -113,8 +113,18 @@ def test_what_failed_is_told(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     methods = {"protocol.name": ["local", str(tmp_path / "fails.py:Fails")]}
-    with pytest.raises(RuntimeError, match=r"1 of 2 runs failed:\n.*no step"):
+    with pytest.raises(RuntimeError, match=r"1 of 2 runs failed:\n.*no step.*fails.py:7") as failed:
         coterie.sweep(tmp_path / "world.toml", set=methods, jobs=1, out=tmp_path / "runs", quiet=True)
+    assert isinstance(failed.value, coterie.SweepFailed)
+    sweep = failed.value.sweep
+    assert f"coterie.compare(coterie.Sweep('{sweep.directory}'))" in str(failed.value)
+    assert sweep.runs["state"].to_list() == ["done", "failed"]
+    assert [run.summary["protocol"] for run in sweep.load()] == ["local"]
+    [(cell, why)] = sweep.failed.items()
+    assert "fails.py:Fails, seed" in cell and "no step" in why
+    kept = coterie.load(sweep.directory.parent / sweep.runs["directory"][1])
+    assert kept.summary["failed"] is not None
+    assert coterie.compare(sweep).warnings[0].startswith(f"no results: {cell}: 4 of 4 clients failed")
 
 
 def test_only_unique_names_stand_for_their_code() -> None:
