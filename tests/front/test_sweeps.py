@@ -75,6 +75,17 @@ def test_single_runs_are_compared_too(swept: Sweep) -> None:
     assert coterie.compare([first, last], metrics="distance").runs.height == 2
 
 
+def test_methods_are_an_axis_by_either_name(swept: Sweep) -> None:
+    """The axis of single runs is `protocol`, that of a sweep the key."""
+    runs = swept.load()
+    for each in (swept, runs):
+        by_key = coterie.compare(each, baseline="protocol.name=local", by="protocol.name").table
+        assert by_key.equals(coterie.compare(each, baseline="protocol=local", by="protocol").table)
+        assert by_key["difference"].null_count() == by_key.height / 2
+    with pytest.raises(UserError, match=r"--by protocol\.nam: no axis"):
+        coterie.compare(runs, by="protocol.nam")
+
+
 def test_what_cannot_be_swept_or_compared_is_refused(swept: Sweep, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'gossip'"):
         coterie.sweep(swept.directory.parents[1] / "world.toml", set={"protocol.name": ["gosip"]}, quiet=True)
