@@ -144,7 +144,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Rounds without a server: `Rounds`",
             _doc(protocols.Rounds),
             protocols.Rounds,
-            "announce gather is_mutual tell replies partners degree",
+            "announce gather number is_mutual tell replies partners degree",
         ),
         (
             "Differential privacy: `GaussianMechanism`",
