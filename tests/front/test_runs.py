@@ -5,6 +5,7 @@ import importlib
 import inspect
 import linecache
 import pickle
+import re
 import statistics
 import subprocess
 import sys
@@ -86,6 +87,8 @@ def test_what_a_run_has(here: Path) -> None:
     first, last = [distances.filter(time=time)["value"].to_numpy().mean() for time in (0.0, 8.0)]
     assert first > last  # so that least and most would be the other way round
     assert f"Mean distance over virtual time: {first:.4g} at first, {last:.4g} at the end" in page
+    marks = re.findall(r"<text [^>]*>([^<]*)</text>", page)
+    assert marks == [f"{first:.4g}", f"{last:.4g}", "0\N{NO-BREAK SPACE}s", "8\N{NO-BREAK SPACE}s"]
 
 
 def test_the_learned_graph_is_drawn(here: Path) -> None:
