@@ -17,12 +17,14 @@ import protocols
 
 if TYPE_CHECKING:  # the same names for editors and type checkers
     from coterie.runs import Run as Run
+    from coterie.runs import RunFailed as RunFailed
     from coterie.runs import fork as fork
     from coterie.runs import load as load
     from coterie.runs import resume as resume
     from coterie.runs import run as run
     from coterie.sweeps import Compared as Compared
     from coterie.sweeps import Sweep as Sweep
+    from coterie.sweeps import SweepFailed as SweepFailed
     from coterie.sweeps import compare as compare
     from coterie.sweeps import sweep as sweep
     from protocols import *  # noqa: F403
@@ -30,8 +32,8 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from sim.results.evaluations import Evaluation as Evaluation
 
 _MODULES = {
-    **dict.fromkeys(("Run", "fork", "load", "resume", "run"), "coterie.runs"),
-    **dict.fromkeys(("Compared", "Sweep", "compare", "sweep"), "coterie.sweeps"),
+    **dict.fromkeys(("Run", "RunFailed", "fork", "load", "resume", "run"), "coterie.runs"),
+    **dict.fromkeys(("Compared", "Sweep", "SweepFailed", "compare", "sweep"), "coterie.sweeps"),
     "UserError": "sim.errors",
     "Evaluation": "sim.results.evaluations",
     **dict.fromkeys(protocols.__all__, "protocols"),

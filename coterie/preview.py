@@ -8,7 +8,8 @@ from sim.results import text
 from sim.results.report.html import tiles
 from sim.results.view import RunView
 
-_WIDTH, _HEIGHT, _EDGE = 360, 120, 4  # pixels of the curve, and of the space around it
+_WIDTH, _HEIGHT, _EDGE = 340, 120, 6  # pixels of the curve with its axes, and of the space around it
+_LEFT, _RIGHT, _BOTTOM = 56, _WIDTH - _EDGE, _HEIGHT - 18  # where its axes are
 _GRAPH_MAX = 60  # clients; the cells of more would be too small to see
 
 
@@ -20,13 +21,15 @@ def headline(view: RunView) -> str:
 def page(view: RunView) -> str:
     """The headline of a run, its curve and its graph, as HTML."""
     rows = "".join(
-        f'<tr title="{html.escape(note)}"><td>{html.escape(label)}</td><td>{html.escape(value)}</td></tr>'
+        f'<tr title="{html.escape(note)}"><td>{html.escape(label)}</td>'
+        f'<td style="white-space:nowrap">{html.escape(value)}</td></tr>'
         for label, value, note in tiles(view)
     )
     title = html.escape(f"{view.get('scenario')}: {view.get('protocol')}, seed {view.get('seed')}")
     return (
-        '<div style="display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap">'
-        f"<table><caption>{title}</caption>{rows}</table>{_curve(view)}{_graph(view)}</div>"
+        '<div style="display:flex;gap:1em;align-items:flex-start;flex-wrap:wrap">'
+        f'<table style="width:14em;margin:0"><caption>{title}</caption>{rows}</table>'
+        f"{_curve(view)}{_graph(view)}</div>"
     )
 
 
@@ -41,14 +44,34 @@ def _curve(view: RunView) -> str:
     if times.size < 2:
         return ""
     low, high = float(means.min()), float(means.max())
-    x = _EDGE + (times - times[0]) / (times[-1] - times[0]) * (_WIDTH - 2 * _EDGE)
-    y = _HEIGHT - _EDGE - (means - low) / ((high - low) or 1.0) * (_HEIGHT - 2 * _EDGE)
+    x = _LEFT + (times - times[0]) / (times[-1] - times[0]) * (_RIGHT - _LEFT)
+    y = _BOTTOM - (means - low) / ((high - low) or 1.0) * (_BOTTOM - _EDGE)
     points = " ".join([f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True)])
-    ends = float(means[0]), float(means[-1])
-    shown = [text.share(value) if measure.is_share else f"{value:.4g}" for value in ends]
     line = f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="1.5"/>'
-    caption = f"Mean {measure.name} over virtual time: {shown[0]} at first, {shown[1]} at the end"
-    return _figure(_WIDTH, _HEIGHT, line, caption)
+    first, last, *ends = [
+        text.share(value) if measure.is_share else f"{value:.4g}"
+        for value in (float(means[0]), float(means[-1]), low, high)
+    ]
+    axes = _axes(*ends, *[text.duration(float(time_s)) for time_s in times[[0, -1]]])
+    caption = f"Mean {measure.name} over virtual time: {first} at first, {last} at the end"
+    return _figure(_WIDTH, _HEIGHT, axes + line, caption)
+
+
+def _axes(low: str, high: str, begin: str, end: str) -> str:
+    """The axes of the curve, with what stands at their ends."""
+    frame = f'<path d="M{_LEFT},{_EDGE}V{_BOTTOM}H{_RIGHT}" fill="none" stroke="currentColor"/>'
+    marks = [
+        (_LEFT - 5, _EDGE + 5, "end", high),
+        (_LEFT - 5, _BOTTOM, "end", low),
+        (_LEFT, _HEIGHT - 4, "start", begin),
+        (_RIGHT, _HEIGHT - 4, "end", end),
+    ]
+    numbers = [
+        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(said)}</text>'
+        for x, y, anchor, said in marks
+    ]
+    style = 'stroke-opacity="0.4" fill="currentColor" font-size="11"'
+    return f"<g {style}>{frame}{''.join(numbers)}</g>"
 
 
 def _graph(view: RunView) -> str:
@@ -76,6 +99,7 @@ def _graph(view: RunView) -> str:
 def _figure(width: int, height: int, content: str, caption: str) -> str:
     said = html.escape(caption)
     return (
-        f'<figure style="margin:0"><svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'role="img" aria-label="{said}">{content}</svg><figcaption>{said}</figcaption></figure>'
+        f'<figure style="margin:0;max-width:{width}px"><svg width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" role="img" aria-label="{said}">{content}</svg>'
+        f"<figcaption>{said}</figcaption></figure>"
     )

@@ -20,6 +20,7 @@ from sim.cli.console import ProgressLine, Terminal
 from sim.errors import UserError, one_line
 from sim.plugins.loader import require_not_loading
 from sim.results.evaluations import Evaluation, evaluations
+from sim.results.frames import where_from
 from sim.results.store.run_directory import RunDirectory
 from sim.results.store.validation import load_checked
 from sim.results.view import RunView
@@ -94,6 +95,18 @@ class Run:
         return preview.page(self._view)
 
 
+class RunFailed(RuntimeError):
+    """A run of which clients failed, or whose models all diverged. Its results are there all the same."""
+
+    directory: Path
+    """The folder of the results."""
+
+    @property
+    def run(self) -> Run:
+        """What the run has measured."""
+        return Run(self.directory)
+
+
 def run(
     scenario: str | Path | Mapping[str, Any] | Scenario,
     *,
@@ -118,7 +131,7 @@ def run(
 
     A class is run as it is, and the files that it is written in are kept with the results; of one that was
     written in a notebook only its own source, so that the run cannot be repeated from its folder. Raises
-    UserError for what cannot be run, and RuntimeError where the run failed; its results are then there. What
+    UserError for what cannot be run, and RunFailed where the run failed, which has its results. What
     `on_evaluation` raises ends the run, and is raised as it is, with a note of where the results until then
     are.
     """
@@ -271,4 +284,9 @@ def _require_success(result: RunResult) -> None:
     if result.signal is not None:
         raise KeyboardInterrupt(f"interrupted; results are in {result.directory}")
     if (reason := why_failed(result.summary, length=None)) is not None:
-        raise RuntimeError(f"the run failed: {reason}; what it has measured is in {result.directory}")
+        assert result.directory is not None
+        failed = RunFailed(f"the run failed: {reason}; what it has measured is in {result.directory}")
+        failed.directory = result.directory
+        if traceback := result.summary.get("failure_traceback"):
+            failed.add_note(where_from(traceback))
+        raise failed

@@ -21,7 +21,7 @@ from sim.plugins.loader import require_not_loading
 from sim.studies import tables
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
-from sim.studies.index import SweepIndex
+from sim.studies.index import DONE, FAILED, SweepIndex
 from sim.studies.pages import write_comparison
 from sim.studies.study import load_study
 from sim.studies.sweep import default_jobs, in_processes, run_sweep
@@ -39,7 +39,10 @@ class Sweep:
 
     @property
     def runs(self) -> pl.DataFrame:
-        """A row for each run: its value on each axis, `seed`, `state`, and `directory` if it has results."""
+        """A row for each run: its value on each axis, `seed`, `state`, and `directory` if it has results.
+
+        The state is done, failed or waiting. A run that failed by its method, or diverged, has results, too.
+        """
         rows: list[dict[str, Any]] = [
             {axis: str(value) for axis, value in cell.values.items()}
             | {"seed": cell.seed, "state": cell.state, "directory": cell.directory}
@@ -47,10 +50,15 @@ class Sweep:
         ]
         return pl.DataFrame(rows, infer_schema_length=None)
 
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why runs failed, by the run in words."""
+        return {str(cell): cell.error or "" for cell in self._index.cells if cell.state == FAILED}
+
     def load(self) -> list[Run]:
-        """The runs that have results, in the order of `runs`."""
-        base = self.directory.parent
-        return [Run(base / cell.directory) for cell in self._index.cells if cell.directory is not None]
+        """The runs that are done, in the order of `runs`."""
+        done = [cell.directory for cell in self._index.cells if cell.state == DONE]
+        return [Run(self.directory.parent / each) for each in done if each is not None]
 
     def __repr__(self) -> str:
         return f"<Sweep {self.directory.name}: {len(self._index.cells):,} runs>"
@@ -58,6 +66,18 @@ class Sweep:
     def _repr_html_(self) -> str:
         found: str = self.runs._repr_html_()
         return found
+
+
+class SweepFailed(RuntimeError):
+    """A sweep of which runs failed. The others are kept."""
+
+    directory: Path
+    """The folder of the list of runs."""
+
+    @property
+    def sweep(self) -> Sweep:
+        """All runs, those that failed among them."""
+        return Sweep(self.directory)
 
 
 class Compared:
@@ -126,8 +146,8 @@ def sweep(
 
     set: a value, or a list of values to try, by key; None takes a key away. seeds: how many, or which. Runs
     go to processes of their own, which load a class or a function, of a method say, from its file. What has
-    been run before is not run again. Raises UserError for what cannot be run, and RuntimeError where runs
-    failed; the others are kept, and the same call tries the failed ones again.
+    been run before is not run again. Raises UserError for what cannot be run, and SweepFailed where runs
+    failed, which has the sweep with all others; the same call tries the failed ones again.
     """
     require_not_loading()
     if not isinstance(scenario, str | Path):
@@ -146,7 +166,13 @@ def sweep(
         print(f"made no difference: {same}", file=sys.stderr)
     if result.errors:
         failed = "\n".join([f"{name}: {reason}" for name, reason in result.errors.items()])
-        raise RuntimeError(f"{len(result.errors):,} of {result.cells:,} runs failed:\n{failed}")
+        look = f"coterie.Sweep({str(result.directory)!r})"
+        error = SweepFailed(
+            f"{len(result.errors):,} of {result.cells:,} runs failed:\n{failed}\n"
+            f"{look} has all of them, as has this error's `sweep`; coterie.compare({look}) takes those done"
+        )
+        error.directory = result.directory
+        raise error
     return Sweep(result.directory)
 
 

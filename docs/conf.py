@@ -2,6 +2,8 @@
 
 from importlib.metadata import version as version_of
 
+from docs.build.reference_page import shown_signature
+
 project = "coterie"
 version = release = version_of("coterie")
 html_title = f"coterie {version}"
@@ -25,6 +27,14 @@ smartquotes = False  # what is quoted is often a value
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4  # named as GitHub names them
 nb_execution_mode = "off"  # notebooks hold what their cells give
+
+
+def setup(app):
+    def shown(app, what, name, found, options, signature, returns):
+        return shown_signature(found, signature), returns
+
+    app.connect("autodoc-process-signature", shown)
+
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

@@ -144,7 +144,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Rounds without a server: `Rounds`",
             _doc(protocols.Rounds),
             protocols.Rounds,
-            "announce gather is_mutual tell replies partners degree",
+            "announce gather number is_mutual tell replies partners degree",
         ),
         (
             "Differential privacy: `GaussianMechanism`",
@@ -156,6 +156,8 @@ def groups() -> list[tuple[str, str, type, str]]:
     ]
 
 
+NOT_MADE = ("Batch", "RoundTask", "ClientContext")
+"""Classes of which no method makes an object."""
 COLUMNS = {
     "metrics": {
         "time": "virtual seconds",
@@ -234,8 +236,7 @@ def _tables() -> Iterator[str]:
 def _made(name: str) -> str:
     """A name of the face, and of a dataclass its fields, as whoever makes one gives them."""
     found = getattr(protocols, name)
-    not_made = ("Batch", "RoundTask", "ClientContext")  # by a method
-    if not is_dataclass(found) or name in not_made:
+    if not is_dataclass(found) or name in NOT_MADE:
         return name
     signature = inspect.signature(found).parameters.values()
     shown = [each.name if each.default is each.empty else f"{each.name}=" for each in signature]

@@ -1,10 +1,13 @@
 """The page of the site that has all that `coterie` exports, as Sphinx reads it from the sources."""
 
+import re
 from inspect import isclass, isfunction
 
 import coterie
 import protocols
-from docs.build.api import groups, text_of
+from actors.settings.base import Settings
+from docs.build.api import NOT_MADE, groups, text_of
+from docs.build.scenarios import keys_of
 
 HEAD = """\
 # Python reference
@@ -18,7 +21,10 @@ sweeps and comparisons go together, and [writing a method](/methods.md) what the
 .. highlight:: python
 ```
 """
-FRONT = ("run", "Run", "Evaluation", "load", "resume", "fork", "sweep", "Sweep", "compare", "Compared")
+FRONT = (
+    "run", "Run", "RunFailed", "Evaluation", "load", "resume", "fork",
+    "sweep", "Sweep", "SweepFailed", "compare", "Compared",
+)  # fmt: skip
 """Runs, sweeps and comparisons, by use."""
 
 
@@ -49,8 +55,20 @@ def _documented(name: str) -> str:
 
 def _class(owner: type, names: list[str]) -> str:
     module = "coterie" if owner.__name__ in protocols.__all__ else owner.__module__
-    block = _block(f".. autoclass:: {module}.{owner.__name__}", f"   :members: {', '.join(names)}")
-    return f"### {owner.__name__}\n\n{block}"
+    head = f".. autoclass:: {module}.{owner.__name__}"
+    if issubclass(owner, Settings):  # whose types say to pydantic what is allowed, and little to readers
+        return f"### {owner.__name__}\n\n{_block(head)}\n{keys_of(owner)}"
+    members = f"   :members: {', '.join(names)}"
+    return f"### {owner.__name__}\n\n{_block(head, members)}"
+
+
+def shown_signature(kind: object, signature: str | None) -> str | None:
+    """The signature to show: none of a class of which no method makes an object."""
+    if isclass(kind) and (kind.__name__ in NOT_MADE or issubclass(kind, Settings)):
+        return ""
+    if signature is not None and "<factory>" in signature:  # no Python, so that Sphinx shows it as it is
+        return re.sub(r"~[\w.]+\.", "", signature).replace("<factory>", "{}")
+    return signature
 
 
 def _block(*lines: str) -> str:

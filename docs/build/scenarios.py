@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ _TABLE_BELOW = re.compile(
 """What a part of a page of its own describes."""
 _Row = tuple[str, str, str, str]
 """Of a key: name, values, default, meaning."""
+_HEADS = ("key", "value", "default", "meaning")
 
 
 def reference(protocols: Mapping[str, type[Settings]]) -> dict[str, str]:
@@ -73,6 +74,12 @@ def reference(protocols: Mapping[str, type[Settings]]) -> dict[str, str]:
         lead = [f"{text}\n"] if name in _ABOUT else []
         found[f"{name}.md"] = "\n".join([f"# `{title}`\n", *lead, *described]).rstrip("\n") + "\n"
     return {"README.md": f"{_HEAD}{quantities}\n" + "\n".join(index) + "\n", **found}
+
+
+def keys_of(kind: type[Settings]) -> str:
+    """A table of the keys of one class of settings."""
+    schema = kind.model_json_schema()
+    return markdown_table(_HEADS, _Pages(schema.get("$defs", {})).rows(schema))
 
 
 class _Pages:
@@ -115,20 +122,21 @@ class _Pages:
             yield from self._keys_of_kinds(choices, chosen_by)
         for table in tables(schema, self.definitions):
             yield f"{table['description']}\n"
-            yield markdown_table(["key", "value", "default", "meaning"], self._rows(table))
+            yield markdown_table(_HEADS, self.rows(table))
 
     def _keys_of_kinds(self, choices: Mapping[str, Schema], chosen_by: str) -> Iterator[str]:
         """One table of the keys of all kinds, with the kinds that have each."""
         having: dict[_Row, list[str]] = {}
         for tag, table in choices.items():
-            for row in self._rows(table, leave_out=chosen_by):
+            for row in self.rows(table, leave_out=chosen_by):
                 having.setdefault(row, []).append(tag)
         if having:
             heads = ["key", f"of {chosen_by}", "value", "default", "meaning"]
             entries = [(row[0], _some(tags, list(choices)), *row[1:]) for row, tags in having.items()]
             yield markdown_table(heads, entries)
 
-    def _rows(self, table: Schema, leave_out: str = "") -> list[_Row]:
+    def rows(self, table: Schema, leave_out: str = "") -> list[_Row]:
+        """A row for each key of a table."""
         required = table.get("required", ())
         return [
             self._row(name, schema, name in required)
@@ -155,9 +163,9 @@ class _Pages:
             "settings stand beside it, and so do those that all methods have:\n"
         )
         everybody = [self._row(name, known[0]["properties"][name], False) for name in sorted(common)]
-        yield markdown_table(["key", "value", "default", "meaning"], everybody)
+        yield markdown_table(_HEADS, everybody)
         rows = {
-            option["title"]: [row for row in self._rows(option) if row[0].strip("`") not in {"name", *common}]
+            option["title"]: [row for row in self.rows(option) if row[0].strip("`") not in {"name", *common}]
             for option in known
         }
         shared = _most_common(
@@ -178,7 +186,7 @@ class _Pages:
                 )
                 yield f"[Shared](#settings-that-several-methods-have): {listed}.\n"
             if mine:
-                yield markdown_table(["key", "value", "default", "meaning"], mine)
+                yield markdown_table(_HEADS, mine)
 
 
 def _most_common(settings: Iterable[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
@@ -198,9 +206,9 @@ def _some(tags: list[str], every: list[str]) -> str:
     return f"all but {', '.join(others)}" if others else "all"
 
 
-def markdown_table(heads: list[str], rows: Iterable[Iterable[str]]) -> str:
+def markdown_table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     escaped = [[cell.replace("|", chr(92) + "|") for cell in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *escaped]) + "\n"
+    return "\n".join(f"| {' | '.join(row)} |" for row in [list(heads), ["---"] * len(heads), *escaped]) + "\n"
 
 
 def _default(schema: Schema) -> str:

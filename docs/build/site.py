@@ -25,7 +25,7 @@ SHOWN = (
     "protocols/**/*.py",
     "LICENSE",
 )
-"""Files that have a page."""
+"""Files that have a page, from which they are downloaded."""
 ASSETS = ("*.png", "*.svg", "*.csv", "*.ipynb")
 """Files of docs/ that the site has as they are."""
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
@@ -64,16 +64,20 @@ def place(link: str, folder: Path) -> str:
     return f"/files/{path}.md"
 
 
+def shown_files() -> list[Path]:
+    """The files that have a page."""
+    found = {path for pattern in SHOWN for path in ROOT.glob(pattern) if path.is_file()}
+    return sorted(path for path in found if "__pycache__" not in path.parts)
+
+
 def _shown() -> Iterator[tuple[str, str]]:
     """Pages that show a file, and those that list a folder of such."""
     head = "---\norphan: true\nnosearch: true\n---\n\n# {}\n\n"
-    files = sorted(
-        {path for pattern in SHOWN for path in ROOT.glob(pattern) if "__pycache__" not in path.parts}
-    )
-    for path in [path for path in files if path.is_file()]:
+    files = shown_files()
+    for path in files:
         name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8").rstrip()
-        language = LANGUAGES.get(path.suffix, "text")
-        yield f"files/{name}.md", f"{head.format(name)}````{language}\n{text}\n````\n"
+        language, link = LANGUAGES.get(path.suffix, "text"), f"{{download}}`Download <{path.name}>`"
+        yield f"files/{name}.md", f"{head.format(name)}{link}\n\n````{language}\n{text}\n````\n"
     for folder in sorted({folder for path in files for folder in path.parents if folder != ROOT}):
         if folder.is_relative_to(ROOT):
             name = folder.relative_to(ROOT).as_posix()
@@ -100,8 +104,9 @@ def main() -> None:
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    for path in [path for pattern in ASSETS for path in DOCS.rglob(pattern)]:
-        copy = out / path.relative_to(DOCS)
+    copies = {path: out / path.relative_to(DOCS) for pattern in ASSETS for path in DOCS.rglob(pattern)}
+    copies |= {path: out / "files" / path.relative_to(ROOT) for path in shown_files()}
+    for path, copy in copies.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
 

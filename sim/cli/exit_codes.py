@@ -13,7 +13,7 @@ import typer
 
 from sim.cli.console import ProgressLine, Terminal, results_table
 from sim.errors import UserError, errors_about
-from sim.results.frames import own_frames
+from sim.results.frames import where_from
 from sim.results.outcome import why_failed
 from sim.run.interrupts import BEFORE_RESULTS, exit_code
 
@@ -95,9 +95,7 @@ def show(result: "RunResult") -> None:
     for warning in result.summary.get("warnings", ()):
         say(f"warning: {warning}", err=True)
     if traceback := result.summary.get("failure_traceback"):
-        own, others = own_frames(traceback)
-        more = f" (without {others} lines of coterie and libraries, which summary.json has)" if others else ""
-        say(f"where the first one came from{more}:\n{own}", err=True)
+        say(where_from(traceback), err=True)
     # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.
     if result.directory is not None and not result.unwritten:
         say(f"report: {result.directory / 'report.html'}")

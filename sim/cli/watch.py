@@ -165,8 +165,8 @@ def _sweep(folder: Path) -> dict[str, Any]:
     pages = [
         str(file.relative_to(folder)) for at in ("*.html", "*/*.html") for file in sorted(folder.glob(at))
     ]
-    done = [cell for cell in sweep.cells if cell.directory is not None]
-    cases, share = {cell.directory: in_words(cell.values) for cell in done}, len(done) / len(sweep.cells)
+    cases = {cell.directory: in_words(cell.values) for cell in sweep.cells if cell.directory is not None}
+    share = states["done"] / len(sweep.cells)
     return {"name": sweep.name, "facts": facts, "bad": bad, "share": share, "pages": pages, "cases": cases}
 
 

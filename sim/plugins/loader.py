@@ -120,9 +120,13 @@ def _lines_of_class(path: Path, name: str) -> list[int]:
 
 
 def absolute_name(name: str, folder: Path | None) -> str:
-    """`name` with a file's path made absolute, so that it means the same wherever it is read again."""
+    """`name` with a file's path made absolute, so that it means the same wherever it is read again.
+
+    One that is not there stays as it is: whoever loads it says where it was looked for.
+    """
     place, _, label = name.rpartition(":")
-    return f"{find_file(place, folder)}:{label}" if place.endswith(".py") else name
+    file = find_file(place, folder)
+    return f"{file}:{label}" if place.endswith(".py") and os.path.exists(file) else name
 
 
 def find_file(path: str, folder: Path | None) -> Path:

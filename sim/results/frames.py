@@ -16,6 +16,13 @@ _OTHERS = tuple(
 )
 
 
+def where_from(traceback: str) -> str:
+    """Where a failure came from, in the user's own files, and what is left out of its traceback."""
+    own, others = own_frames(traceback)
+    more = f" (without {others} lines of coterie and libraries, which summary.json has)" if others else ""
+    return f"where the first one came from{more}:\n{own}"
+
+
 def own_frames(traceback: str) -> tuple[str, int]:
     """A traceback without the frames of others, and how many these were; whole where none would be left."""
     files = [frame["file"] for frame in _FRAME.finditer(traceback)]

@@ -128,6 +128,7 @@ def _failed(summary: Mapping[str, Any], length: int | None = _ERROR_LENGTH) -> s
     who = [f"{len(clients)} of {len(summary['client_names'])} clients"] if clients else []
     more = ", and other errors" if failed["errors"] > 1 else ""
     when = f"first: {first['actor']} at {text.duration(first['seconds'])}"
+    when += f", {place}" if (place := first.get("place")) else ""
     error = first["error"] if length is None else _shortened(first["error"], length)
     return f"{' and '.join(who + others)} failed: {error}{more} ({when})"
 

@@ -4,6 +4,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from actors.source_location import written
 from sim.plugins.source_files import OURS
@@ -23,8 +24,8 @@ def lost_merges(kind: type) -> Iterator[str]:
                     place = written(inspect.getfile(method), line)
                     yield (
                         f"{place}: {cls.__name__}.{name}() reads self.params before an await, and so loses "
-                        "what is merged meanwhile; write `update = await ...`, and then `self.params = "
-                        "self.params + update`"
+                        "what is merged meanwhile; write `update = await ...`, or `model = await ...`, in a "
+                        "line of its own, and read self.params after it, as in `self.params + update`"
                     )
 
 
@@ -38,22 +39,42 @@ def _lines(method: object) -> list[int]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and any(map(_is_params, node.targets)):
-            waits, reads = _places(node.value, ast.Await), _places(node.value, ast.Attribute)
-            loses = bool(waits and reads and min(reads) < max(waits))
+            loses = _Course.of(node.value).loses
         else:
             loses = isinstance(node, ast.AugAssign) and _is_params(node.target)
-            loses = loses and bool(_places(node.value, ast.Await))  # type: ignore[attr-defined]
+            loses = loses and _Course.of(node.value).waits  # type: ignore[attr-defined]
         if loses:
             found.append(first + node.lineno - 1)  # type: ignore[attr-defined]
     return found
 
 
-def _places(value: ast.expr, kind: type[ast.expr]) -> list[tuple[int, int]]:
-    """Where an expression waits, or reads self.params."""
-    nodes = [node for node in ast.walk(value) if isinstance(node, kind)]
-    if kind is ast.Attribute:
-        nodes = [node for node in nodes if _is_params(node)]
-    return [(node.lineno, node.col_offset) for node in nodes]
+@dataclass(frozen=True)
+class _Course:
+    """What may happen while an expression is evaluated: it reads self.params, waits, reads and then waits."""
+
+    reads: bool = False
+    waits: bool = False
+    loses: bool = False
+
+    @classmethod
+    def of(cls, value: ast.AST) -> "_Course":
+        if isinstance(value, ast.IfExp):  # one arm is evaluated; the condition is no part of the value
+            one, other = cls.of(value.body), cls.of(value.orelse)
+            waits = one.waits or other.waits or cls.of(value.test).waits
+            return cls(one.reads or other.reads, waits, one.loses or other.loses)
+        # What is awaited reads what it works on, and may well return a successor of that.
+        course = cls(_is_params(value), isinstance(value, ast.Await))
+        for child in sorted(ast.iter_child_nodes(value), key=_place):
+            course = course.then(cls.of(child))
+        return course
+
+    def then(self, later: "_Course") -> "_Course":
+        loses = self.loses or later.loses or (self.reads and later.waits)
+        return _Course(self.reads or later.reads, self.waits or later.waits, loses)
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def _is_params(node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import linecache
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
@@ -18,7 +19,7 @@ import protocols
 from actors.nearest import did_you_mean
 from sim.errors import UserError, one_line
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
-from sim.plugins.source_files import SourceFiles, beside
+from sim.plugins.source_files import SourceFiles, beside, syntax_of
 from sim.scenario.protocol_errors import require_sound
 from sim.scenario.refusals import show
 
@@ -90,8 +91,7 @@ def given_protocol(method: "type[Client]") -> Plugin:
         name = next((each for each in list_protocols() if _known(each) is method), None)
         if name is not None:
             return Plugin(_KEY, name, method, None, None)
-    written = [value.__code__.co_filename for value in vars(method).values() if inspect.isfunction(value)]
-    place = written[0] if written else "?"
+    place = _place_of(method)
     file = Path(place).absolute()
     if os.path.isfile(file):
         sources = beside(file)
@@ -100,6 +100,25 @@ def given_protocol(method: "type[Client]") -> Plugin:
         source = "".join(linecache.getlines(place)) or f"# The source of {method.__name__} is not known.\n"
         sources = SourceFiles(file.parent, {_CELL: source.encode()})
     return Plugin(_KEY, f"{file}:{method.__name__}", method, file, sources)
+
+
+def _place_of(method: type) -> str:
+    """The file that a class is written in; of a notebook's the name of its cell, or "?" if none is known."""
+    for name, value in vars(method).items():
+        found = inspect.unwrap(getattr(value, "__func__", value))
+        if inspect.isfunction(found) and found.__qualname__ == f"{method.__qualname__}.{name}":
+            return found.__code__.co_filename
+    file = getattr(sys.modules.get(method.__module__), "__file__", None)
+    if file is not None and (method.__module__ != "__main__" or _has(file, method.__name__)):
+        return str(file)
+    cells = [each for each in list(linecache.cache) if not os.path.isfile(each)]
+    known = [each for each in cells if _has(each, method.__name__)]
+    return known[0] if len(known) == 1 else "?"  # of several, nothing tells which was executed last
+
+
+def _has(file: str, name: str) -> bool:
+    """Whether a class of this name is written in a file: in an interactive session a script's may not be."""
+    return any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(syntax_of(file)))
 
 
 def _known(name: str) -> "type[Client]":

@@ -130,12 +130,14 @@ class Comparison:
         self.study = study
         self.groups = _groups(study)
         self.metrics = tuple(metrics or study.defaults.metrics or self._usual_metrics())
-        self.target: float | None = target or study.defaults.target
+        self.target: float | None = study.defaults.target if target is None else target
+        self._require_target()
         self.varied = [axis for axis, values in study.axes.items() if len(values) > 1]
         stated = study.defaults.by  # unless none of the runs differ in it by now
-        self.by = by or (stated if stated in study.axes else None) or self._usual_by()
+        chosen = None if by is None else study.axis(by)
+        self.by = chosen or (stated if stated in study.axes else None) or self._usual_by()
         if self.by is not None and self.by not in study.axes:
-            raise UserError(f"--by {self.by}: no axis; must be one of {', '.join(study.axes) or 'none'}")
+            raise UserError(f"--by {by}: no axis; must be one of {', '.join(study.axes) or 'none'}")
         self._notices: list[str] = []
         self._baseline = self._parsed(baseline)
         self._require_metrics()
@@ -164,6 +166,19 @@ class Comparison:
             other = "nothing" if first is None else " = ".join(first)
             self._notices.append(f"there is no run with the sweep's baseline, {stated}: held against {other}")
             return first
+
+    def _require_target(self) -> None:
+        """UserError for a target that all runs have reached from the start, or none can."""
+        if self.target is None:
+            return
+        least, most = bounds_of(self.study.measure)
+        if math.isfinite(self.target) and least < self.target <= most:
+            return
+        meant = f"; did you mean {self.target / 100:g}?" if most < self.target <= 100 * most else ""
+        allowed = f"more than {least:g} and at most {most:g}" if most < math.inf else "finite"
+        raise UserError(
+            f"--target {self.target:g}: the target of {self.study.measure} must be {allowed}{meant}"
+        )
 
     def _require_metrics(self) -> None:
         for metric in self.metrics:

@@ -42,7 +42,10 @@ def in_words(values: Mapping[str, Value]) -> str:
 
 
 class IndexedCell(CellHead):
-    """A run of a sweep, and what came of it. directory: that of its results, beside the sweep's own."""
+    """A run of a sweep, and what came of it.
+
+    directory: that of its results, beside the sweep's own; of one that failed, if it left any.
+    """
 
     state: State
     directory: Annotated[str, Field(pattern=r"^[^./][^/]*$")] | None

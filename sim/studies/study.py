@@ -163,10 +163,16 @@ class Study:
     defaults: Comparing = field(default_factory=Comparing)
     shortened: Mapping[str, str] = field(default_factory=dict)
 
+    def axis(self, name: str) -> str:
+        """An axis as it is called in this study: that of methods is `protocol.name` in a sweep alone."""
+        other = {"protocol": "protocol.name", "protocol.name": "protocol"}.get(name, name)
+        return other if other in self.axes and name not in self.axes else name
+
     def named(self, choice: str) -> str:
         """A choice of a value, "axis=value", as it is called in this study."""
-        axis, _, value = map(str.strip, choice.partition("="))
-        return self.shortened.get(f"{axis}={value}", choice)
+        axis, equals, value = map(str.strip, choice.partition("="))
+        choice = f"{self.axis(axis)}{equals}{value}"
+        return self.shortened.get(choice, choice)
 
     def label(self, axis: str) -> str:
         """The name of an axis in tables and pictures."""

@@ -132,10 +132,11 @@ def run_sweep(
             for file in checkpoints(out / index.found[parent]):  # from which forks went on
                 with suppress(OSError):
                     file.unlink(missing_ok=True)
-    errors = {str(cell): index.errors[cell.key] for cell in plan.cells if cell.key in index.errors}
+    errors = index.errors
+    told = {str(cell): errors[cell.key] for cell in plan.cells if cell.key in errors}
     done = [(cell, out / index.found[cell.key]) for cell in plan.cells if cell.key in index.found]
     same = tuple(values_without_effect(done))
-    return SweepResult(index.directory, len(plan.cells), there, errors, same)
+    return SweepResult(index.directory, len(plan.cells), there, told, same)
 
 
 def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
@@ -162,7 +163,7 @@ class _Index:
     def __init__(self, plan: Plan, out: Path) -> None:
         self._plan = plan
         self.directory = out / f"{plan.name}-sweep-{plan.key}"
-        self.errors: dict[str, str] = {}
+        self._failed: dict[str, Ran] = {}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -172,17 +173,22 @@ class _Index:
     def add(self, key: str, ran: Ran) -> None:
         if ran.error is None and ran.directory is not None:
             self.found[key] = ran.directory
-            self.errors.pop(key, None)
+            self._failed.pop(key, None)
         else:
-            self.errors[key] = ran.error or "it left no results"
+            self._failed[key] = ran
+
+    @property
+    def errors(self) -> dict[str, str]:
+        return {key: ran.error or "it left no results" for key, ran in self._failed.items()}
 
     def state(self, key: str) -> State:
-        return DONE if key in self.found else FAILED if key in self.errors else WAITING
+        return DONE if key in self.found else FAILED if key in self._failed else WAITING
 
     def write(self) -> None:
-        cells = []
+        cells, errors = [], self.errors
+        there = {key: ran.directory for key, ran in self._failed.items()} | self.found
         for cell in self._plan.cells:
-            directory, error = self.found.get(cell.key), self.errors.get(cell.key)
+            directory, error = there.get(cell.key), errors.get(cell.key)
             became = dict(state=self.state(cell.key), directory=directory, error=error)
             cells.append(IndexedCell(**_shared(cell, CellHead) | became))
         try:

@@ -128,7 +128,8 @@ def test_every_client_fails(invoke: Callable[..., Result], tmp_path: Path) -> No
     place = f"{tmp_path / 'own.py'}:{number_of('raise RuntimeError', FAILS)}"
     first = f"client-0 and 5 more failed first at 0.125 s in step ({place}): RuntimeError: not today"
     assert result.stderr.replace("\N{NO-BREAK SPACE}", " ").endswith(
-        "the run failed: 6 of 6 clients failed: RuntimeError: not today (first: client-0 at 125 ms)\n"
+        "the run failed: 6 of 6 clients failed: RuntimeError: not today (first: client-0 at 125 ms, "
+        f"{place})\n"
     )
     assert f"failed: {first} (stopped for good)\n" in result.stdout
     assert 'raise RuntimeError("not today")' in result.stderr

@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 
 import coterie
 import protocols
+from coterie import ClientContext, Coalition, Rounds, RoundSettings
 from docs.build import gallery
+from docs.build.reference_page import shown_signature
 from docs.build.site import ASSETS, LINK, pages
 from sim.cli.studies import app
 from sim.scenario.protocol_lookup import list_protocols
@@ -87,7 +89,9 @@ def test_the_commands_of_methods_pages_run(made: dict[str, str]) -> None:
 
 def test_files_have_pages_that_show_them_whole(made: dict[str, str]) -> None:
     for path in [*ROOT.glob("scenarios/**/*.toml"), *ROOT.glob("docs/examples/**/*.py")]:
-        assert path.read_text(encoding="utf-8").rstrip() in made[f"files/{path.relative_to(ROOT)}.md"]
+        page = made[f"files/{path.relative_to(ROOT)}.md"]
+        assert path.read_text(encoding="utf-8").rstrip() in page
+        assert f"{{download}}`Download <{path.name}>`" in page
 
 
 def test_lists_of_files_say_what_each_is(made: dict[str, str]) -> None:
@@ -113,7 +117,7 @@ def test_tables_of_keys_are_marked_for_narrow_screens(made: dict[str, str]) -> N
 
 
 def test_the_reference_begins_with_what_is_used_first(made: dict[str, str]) -> None:
-    front = re.findall(r":: coterie\.(\w+)$", made["reference.md"], re.MULTILINE)[:11]
+    front = re.findall(r":: coterie\.(\w+)$", made["reference.md"], re.MULTILINE)[:13]
     assert front[:2] == ["run", "Run"] and set(front) == set(coterie.__all__) - set(protocols.__all__)
 
 
@@ -122,6 +126,15 @@ def test_the_reference_has_all_that_is_exported(made: dict[str, str]) -> None:
         assert re.search(
             rf"^\.\. (py:data|autoclass|autofunction):: coterie.{name}$", made["reference.md"], re.MULTILINE
         )
+
+
+def test_settings_are_shown_as_scenarios_state_them(made: dict[str, str]) -> None:
+    """Their types are pydantic's, and their signatures unreadable."""
+    assert '| `patience` | a duration | `"1 min"` | How long the server waits' in made["reference.md"]
+    shown = {kind: shown_signature(kind, "(left: ~a.b.C = 1)") for kind in (RoundSettings, ClientContext)}
+    assert set(shown.values()) == {""}
+    assert shown_signature(Rounds, "(left: ~a.b.C = 1)") == "(left: ~a.b.C = 1)"
+    assert shown_signature(Coalition, "(left: ~a.b.C = <factory>)") == "(left: C = {})"
 
 
 class Page(HTMLParser):

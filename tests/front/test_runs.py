@@ -2,7 +2,11 @@
 
 import asyncio
 import importlib
+import inspect
 import linecache
+import pickle
+import re
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import coterie
 import protocols
 from coterie import Client, Run, UserError
 from sim.cli.studies import app
+from sim.scenario.protocol_lookup import given_protocol
 from tests.protocols.worlds import QUADRATIC
 
 CONTENTS: dict[str, Any] = {
@@ -81,6 +87,8 @@ def test_what_a_run_has(here: Path) -> None:
     first, last = [distances.filter(time=time)["value"].to_numpy().mean() for time in (0.0, 8.0)]
     assert first > last  # so that least and most would be the other way round
     assert f"Mean distance over virtual time: {first:.4g} at first, {last:.4g} at the end" in page
+    marks = re.findall(r"<text [^>]*>([^<]*)</text>", page)
+    assert marks == [f"{first:.4g}", f"{last:.4g}", "0\N{NO-BREAK SPACE}s", "8\N{NO-BREAK SPACE}s"]
 
 
 def test_the_learned_graph_is_drawn(here: Path) -> None:
@@ -127,12 +135,71 @@ def test_a_class_of_a_notebook_is_run_and_its_cell_is_kept(
     assert again.summary["trace_hash"] == run.summary["trace_hash"]
 
 
-def written_in(cell: str, place: str) -> type[Client]:
-    """The class `Written` of a cell of a notebook."""
+BARE = """
+from coterie import AsyncClient, AsyncServer
+
+
+class Mixing(AsyncServer):
+    def arrived(self, work, client, staleness):
+        self.params = work
+
+
+class Bare(AsyncClient):
+    server = Mixing
+"""
+MAIN = """
+
+if __name__ == "__main__":
+    import coterie
+
+    coterie.run("world.toml", protocol=Bare, quiet=True)
+"""
+
+
+@pytest.mark.parametrize("as_script", [False, True])
+def test_a_class_without_functions_is_of_its_file(here: Path, as_script: bool) -> None:
+    """Imported by a script, or written in it: its file is kept, and other code is another run."""
+    (here / "world.toml").write_text(QUADRATIC, encoding="utf-8")
+    (here / "script.py").write_text(f"from bare import Bare\n{MAIN}", encoding="utf-8")
+    for text in (BARE, BARE.replace("work\n", "0.5 * work\n")):
+        text += MAIN if as_script else ""
+        (here / "bare.py").write_text(text, encoding="utf-8")
+        script = "bare.py" if as_script else "script.py"
+        done = subprocess.run([sys.executable, script], cwd=here, capture_output=True, text=True)
+        assert done.returncode == 0 and "notebook" not in done.stderr, done.stderr
+        assert text in [kept.read_text(encoding="utf-8") for kept in here.glob("runs/*/protocol-*/bare.py")]
+    assert len({folder.name.split("-")[2] for folder in (here / "runs").iterdir()}) == 2
+
+
+def test_a_class_has_the_file_of_its_own_lines() -> None:
+    """Not that of a function which it takes from elsewhere, or of a decorator."""
+
+    class Decorated(Client):
+        trained = statistics.mean
+
+        @torch.no_grad()
+        async def step(self) -> None: ...
+
+    assert given_protocol(Decorated).file == Path(__file__)
+
+
+def test_a_class_without_functions_is_of_its_cell() -> None:
+    cell = "class Unlike(Halves):\n    pass  # Nothing of its own\n"
+    kind = written_in(cell, "<ipython-input-10-a1b2c3>", "Unlike")
+    sources = given_protocol(kind).sources
+    assert sources is not None and list(sources.files.values()) == [cell.encode()]
+    kind = written_in(cell.replace("Nothing", "Not much"), "<ipython-input-11-a1b2c3>", "Unlike")
+    sources = given_protocol(kind).sources
+    assert sources is not None
+    assert list(sources.files.values()) == [b"# The source of Unlike is not known.\n"]
+
+
+def written_in(cell: str, place: str, name: str = "Written") -> type[Client]:
+    """The class of this name of a cell of a notebook."""
     linecache.cache[place] = (len(cell), None, cell.splitlines(keepends=True), place)  # as IPython does
-    space: dict[str, Any] = {"Client": Client, "__name__": "__main__"}
+    space: dict[str, Any] = {"Client": Client, "Halves": Halves, "__name__": "__main__"}
     exec(compile(cell, place, "exec"), space)
-    found: type[Client] = space["Written"]
+    found: type[Client] = space[name]
     return found
 
 
@@ -204,9 +271,16 @@ def test_a_run_that_fails_says_so_and_keeps_what_it_has(here: Path) -> None:
             await self.train()
             raise ValueError("no step")
 
-    with pytest.raises(RuntimeError, match=r"the run failed: .*what it has measured is in runs"):
+    with pytest.raises(RuntimeError, match=r"the run failed: .*what it has measured is in runs") as failed:
         ran(protocol=Fails)
     assert len(list((here / "runs").glob("scenario-*/summary.json"))) == 1
+    line = inspect.getsourcelines(Fails)[1] + 3
+    assert f"first: client-0 at 500\N{NO-BREAK SPACE}ms, {__file__}:{line})" in str(failed.value)
+    assert isinstance(failed.value, coterie.RunFailed)
+    assert failed.value.run.summary["failed"]["first"]["error"] == "ValueError: no step"
+    [note] = failed.value.__notes__
+    assert f'File "{__file__}", line {line}, in step' in note and "sim/run" not in note
+    assert pickle.loads(pickle.dumps(failed.value)).directory == failed.value.directory
 
 
 def test_the_advice_at_the_end_of_a_long_error_is_kept(here: Path) -> None:

@@ -75,6 +75,17 @@ def test_single_runs_are_compared_too(swept: Sweep) -> None:
     assert coterie.compare([first, last], metrics="distance").runs.height == 2
 
 
+def test_methods_are_an_axis_by_either_name(swept: Sweep) -> None:
+    """The axis of single runs is `protocol`, that of a sweep the key."""
+    runs = swept.load()
+    for each in (swept, runs):
+        by_key = coterie.compare(each, baseline="protocol.name=local", by="protocol.name").table
+        assert by_key.equals(coterie.compare(each, baseline="protocol=local", by="protocol").table)
+        assert by_key["difference"].null_count() == by_key.height / 2
+    with pytest.raises(UserError, match=r"--by protocol\.nam: no axis"):
+        coterie.compare(runs, by="protocol.nam")
+
+
 def test_what_cannot_be_swept_or_compared_is_refused(swept: Sweep, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'gossip'"):
         coterie.sweep(swept.directory.parents[1] / "world.toml", set={"protocol.name": ["gosip"]}, quiet=True)
@@ -113,8 +124,18 @@ def test_what_failed_is_told(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     methods = {"protocol.name": ["local", str(tmp_path / "fails.py:Fails")]}
-    with pytest.raises(RuntimeError, match=r"1 of 2 runs failed:\n.*no step"):
+    with pytest.raises(RuntimeError, match=r"1 of 2 runs failed:\n.*no step.*fails.py:7") as failed:
         coterie.sweep(tmp_path / "world.toml", set=methods, jobs=1, out=tmp_path / "runs", quiet=True)
+    assert isinstance(failed.value, coterie.SweepFailed)
+    sweep = failed.value.sweep
+    assert f"coterie.compare(coterie.Sweep('{sweep.directory}'))" in str(failed.value)
+    assert sweep.runs["state"].to_list() == ["done", "failed"]
+    assert [run.summary["protocol"] for run in sweep.load()] == ["local"]
+    [(cell, why)] = sweep.failed.items()
+    assert "fails.py:Fails, seed" in cell and "no step" in why
+    kept = coterie.load(sweep.directory.parent / sweep.runs["directory"][1])
+    assert kept.summary["failed"] is not None
+    assert coterie.compare(sweep).warnings[0].startswith(f"no results: {cell}: 4 of 4 clients failed")
 
 
 def test_only_unique_names_stand_for_their_code() -> None:

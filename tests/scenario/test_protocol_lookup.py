@@ -74,6 +74,17 @@ def test_the_list_needs_no_registry() -> None:
     assert all(listed.values())
 
 
+def test_a_file_that_is_not_there_was_looked_for_in_two_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "worlds").mkdir()
+    monkeypatch.chdir(tmp_path)
+    world = write(tmp_path / "worlds", SMALL)
+    with pytest.raises(UserError) as error:
+        load_scenario(world, ["protocol.name=my.py:Mine"])
+    assert f"there is no file {tmp_path / 'my.py'} or {tmp_path / 'worlds/my.py'}" in str(error.value)
+
+
 def test_a_class_of_a_package() -> None:
     assert find("protocols.decentralized.gossip:Gossip") is find("gossip")
 

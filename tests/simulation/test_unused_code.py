@@ -79,6 +79,13 @@ REFUSED = {
         with_client("").replace("await self.sleep(1)", f"{MERGED} + await self.train()  # here"),
         "Own.step() reads self.params before an await, and so loses what is merged meanwhile; write `update",
     ),
+    "parameters that are read before an await in one arm": (
+        with_client("").replace(
+            "await self.sleep(1)",
+            "self.params = await self.train() if self.now else self.params + await self.train()  # here",
+        ),
+        "Own.step() reads self.params before an await",
+    ),
     "parameters that are read before an await, in short": (
         with_client("").replace("await self.sleep(1)", "self.params += await self.train()  # here"),
         "Own.step() reads self.params before an await",
@@ -274,6 +281,13 @@ FINE = {
     "parameters that are read after the await": (
         "    async def merge(self, update):\n        self.params = await self.train() + self.params\n"
         "    async def on_start(self):\n        await self.merge(1)\n"
+    ),
+    "an await of what either arm works on, and parameters that are read to choose one": (
+        "    async def on_start(self):\n"
+        "        self.params = (await self.half(self.params) if self.now < 1\n"
+        "            else await self.half(self.params) if self.params.dot(self.params) > 1\n"
+        "            else await self.half(self.params))\n"
+        "    async def half(self, params):\n        return params / 2\n"
     ),
     "helpers of its own": (
         "    def combine(self):\n        pass\n    def later(self):\n        self.combine()\n"

@@ -352,8 +352,29 @@ def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (
+            85.0,
+            r"--target 85: the target of accuracy must be more than 0 and at most 1; did you mean 0\.85\?",
+        ),
+        (101.0, r"at most 1$"),
+        (0.0, "more than 0"),
+        (math.nan, "--target nan"),
+    ],
+)
+def test_a_target_that_no_share_can_be_is_refused(
+    small: Small, monkeypatch: pytest.MonkeyPatch, target: float, said: str
+) -> None:
+    monkeypatch.setattr(Study, "measure", "accuracy")
+    with pytest.raises(UserError, match=said):
+        Comparison(load_study([small[1].directory]), target=target)
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--target", "nan"], "--target nan: the target of distance must be finite"),
         (["--by", "colour"], "--by colour: no axis; must be one of method, network.loss"),
         (["--baseline", "method=fedavg"], "must be axis=value, of method=alone|gossip; network.loss=0|0.2"),
         (["--metric", "colour"], "--metric colour: no run has it"),

@@ -20,7 +20,9 @@ from sim.results.report.style import (
     blank,
     colour,
     line,
+    log_axis,
     measure_axis,
+    observed_axis,
     time_axis,
 )
 from sim.results.view import RunView, evenly
@@ -28,6 +30,7 @@ from sim.results.view import RunView, evenly
 MOST_POINTS = 600  # of a line
 MOST_STEPS = 2_000  # of the number of clients, in which each arrival is one
 MOST_MOVE_LINES = 40
+_LOG_FROM = 10.0  # what spans so many times its least is drawn on a logarithmic axis
 MOST_SNAPSHOTS = 120
 MOST_SNAPSHOT_PAIRS = 20_000_000  # read for one picture, all snapshots together
 UP, DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
@@ -86,7 +89,7 @@ def observed(view: RunView, name: str, who: str, panel: Panel) -> go.Figure:
     hover = f"Mean <b>%{{y:.4~g}}</b><br>%{{customdata[0]}} {who}, %{{customdata[1]}}"
     mean = Series(times / unit_s, np.nanmean(values, axis=1))
     figure.add_trace(line(mean, "mean", BLUE, hover, hints=hints))
-    figure.update_yaxes(title_text=name if who == "clients" else f"{name} ({who})")
+    observed_axis(figure, name if who == "clients" else f"{name} ({who})", values)
     return figure
 
 
@@ -208,9 +211,9 @@ def _draw_progress(
         hover = f"Worst 10% <b>{measure.y}</b><br>%{{customdata[2]}}"
         figure.add_trace(line(Series(x, np.array(worst)), "worst 10%", ORANGE, hover, hints=hints))
     measure_axis(figure, measure)
-    if not measure.is_share and np.nanmin(values) > 0:
-        decades = np.log10(np.nanmax(values) / np.nanmin(values))
-        figure.update_yaxes(type="log", exponentformat="power", dtick=1 if decades > 2 else None)
+    least, most = float(np.nanmin(values)), float(np.nanmax(values))
+    if not measure.is_share and least > 0 and most > _LOG_FROM * least:
+        figure.update_yaxes(**log_axis(least, most))
 
 
 def _draw_moves(figure: go.Figure, view: RunView, unit_s: float) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sim.results import text
 from sim.results.metrics import Series, bytes_to_target, time_to_target
 from sim.results.report.blocks import Cell, Table, cell, reached
-from sim.results.report.style import HUES, blank, line, time_axis
+from sim.results.report.style import HUES, blank, is_one_number, line, log_axis, time_axis
 from sim.results.view import RunView
 
 _MOST_LEVELS = 3  # of accuracy, beside the scenario's target
@@ -112,7 +112,9 @@ def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -
         figure.add_trace(line(Series(at_most, shares), name, HUES[number % len(HUES)], hover, hints=hints))
     least, most = (end(float(end(each)) for each in found.values()) for end in (min, max))
     if least > 0 and most > _LOG_FROM * least:
-        figure.update_xaxes(type="log", exponentformat="power")
+        figure.update_xaxes(**log_axis(least, most))
+    elif is_one_number(least, most):
+        figure.update_xaxes(range=[0, 2 * most])
     figure.update_xaxes(title_text=f"{title} (s)")
     of_all, _, _ = of.partition(",")
     figure.update_yaxes(title_text=f"share of the {of_all}", tickformat=".0%", range=[-0.02, 1.02])

@@ -13,7 +13,17 @@ import plotly.graph_objects as go
 from sim.results import text
 from sim.results.metrics import ALONE, Series
 from sim.results.population import Panel
-from sim.results.report.style import BLUE, EDGE, FAINT, ORANGE, blank, line, measure_axis, time_axis
+from sim.results.report.style import (
+    BLUE,
+    EDGE,
+    FAINT,
+    ORANGE,
+    blank,
+    line,
+    measure_axis,
+    observed_axis,
+    time_axis,
+)
 from sim.results.report.timeline import clients_shown
 from sim.results.view import RunView, evenly
 from sim.results.waits import Waits, waits_of
@@ -23,6 +33,7 @@ _AGE = "age of the models used (s)"
 _MOST_POINTS = 300  # of a line
 _MOST_POINTS_IN_ALL = 30_000  # of a picture: bounds the size of the report
 _MOST_PEERS = 8  # named of those waited for
+_ROW_PX = 22.5  # of a picture of bars
 _CLOCK = "a time limit or pause"
 
 
@@ -54,7 +65,8 @@ def other_courses(view: RunView) -> list[go.Figure]:
     for name in view.observed:
         if (panel_of_name := view.panel(name)) is not None:
             figure, _ = _courses(view, panel_of_name, 240, "%{y:.4~g}", text.number)
-            found.append(figure.update_yaxes(title_text=_AGE if name == STALENESS else name))
+            observed_axis(figure, _AGE if name == STALENESS else name, panel_of_name.values)
+            found.append(figure)
     return found
 
 
@@ -162,7 +174,8 @@ def _bars(
     view: RunView, shown: Sequence[int], bars: Sequence[Sequence[Bar]], title: str, nothing: str
 ) -> go.Figure:
     """The bars of each client, one below the other."""
-    figure = blank(330)
+    most = max(1, *map(len, bars))
+    figure = blank(round(108 + _ROW_PX * (most + 0.4)))
     for client, found in zip(shown, bars, strict=True):
         rows = found or [Bar(nothing, 0.0)]
         drawn = go.Bar(
@@ -188,7 +201,7 @@ def _bars(
         options = {**_of(view, client), "showlegend": False}
         figure.add_traces([drawn.update(options), names.update(options)])
     figure.update_xaxes(title_text=title, rangemode="tozero")
-    figure.update_yaxes(visible=False, range=[_MOST_PEERS + 2, -0.4])
+    figure.update_yaxes(visible=False, range=[most, -0.4])
     return figure
 
 

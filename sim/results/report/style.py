@@ -29,6 +29,7 @@ HUES = tuple(map(colour, palette.HUES))
 SYMBOLS = ("circle", "square", "diamond", "pentagon", "hexagram")  # of groups, once the hues are used up
 ARRIVAL, DEPARTURE = "triangle-up", "triangle-down"  # by shape, too
 
+_SAME = 0.01  # the share by which numbers differ that are drawn as if they were one
 _AXIS = {
     "gridcolor": colour("grid"),
     "zeroline": False,
@@ -54,7 +55,7 @@ TEMPLATE = go.layout.Template(
         },
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": EDGE, "activecolor": INK},
-        "margin": {"l": 64, "r": 24, "t": 40, "b": 56},
+        "margin": {"l": 64, "r": 24, "t": 52, "b": 56},  # the toolbar is above the legend
         "hovermode": "closest",
     }
 )
@@ -102,6 +103,24 @@ def time_axis(figure: go.Figure, end_s: float) -> float:
     unit_s, unit = text.scale_of_time(end_s)
     figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, (end_s or 1.0) / unit_s])
     return unit_s
+
+
+def log_axis(least: float, most: float) -> dict[str, Any]:
+    """A logarithmic axis of numbers more than 0: with the powers of ten, or 1, 2 and 5 of each."""
+    few = {"dtick": "D2", "tickformat": "~g"} if most <= 100 * least else {"dtick": 1}
+    return {"type": "log", "exponentformat": "power"} | few
+
+
+def is_one_number(least: float, most: float) -> bool:
+    """Whether numbers hardly differ: an axis that fits them would show a spread that there is not."""
+    return 0 < least <= most < (1 + _SAME) * least
+
+
+def observed_axis(figure: go.Figure, name: str, values: NDArray[np.float64]) -> None:
+    """Make the y axis what a method observes."""
+    figure.update_yaxes(title_text=name)
+    if is_one_number(float(np.nanmin(values)), float(np.nanmax(values))):
+        figure.update_yaxes(rangemode="tozero")
 
 
 def measure_axis(figure: go.Figure, measure: Measure) -> None:

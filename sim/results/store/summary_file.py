@@ -72,6 +72,7 @@ class _FirstFailure(_Table):
     actor: str
     seconds: int | float
     error: str
+    place: NotRequired[str | None]
 
 
 class _Failed(_Table):

@@ -243,7 +243,12 @@ def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
         "stopped": list(dict.fromkeys(failure.name for failure in stopped)),
         "restarts": sum(failure.action == "restart" for failure in failures),
         "errors": len({failure.error for failure in stopped or failures}),
-        "first": {"actor": first.name, "seconds": first.time_s, "error": first.error},
+        "first": {
+            "actor": first.name,
+            "seconds": first.time_s,
+            "error": first.error,
+            "place": first.place,
+        },
     }
 
 

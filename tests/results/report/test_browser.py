@@ -39,6 +39,18 @@ for (const [x, row] of POINTS) {
 }
 return said;
 """
+# Whether the timeline fades at the edge, has its last button on the screen, and fades where it ends, too.
+NARROW = """
+const box = document.getElementById("timeline").parentElement;
+const wait = () => new Promise(done => setTimeout(done, 100));
+await wait();
+const fades = getComputedStyle(box).maskImage !== "none";
+const button = [...box.querySelectorAll(".modebar-btn")].pop().getBoundingClientRect();
+const there = button.width > 0 && button.left >= 0 && button.right <= document.documentElement.clientWidth;
+box.scrollLeft = box.scrollWidth;
+await wait();
+return [fades, there, getComputedStyle(box).maskImage !== "none"];
+"""
 COLOURS = """
 const {data, layout} = document.getElementById("timeline");
 return [getComputedStyle(document.body).backgroundColor, data[0].colorscale[1][1], layout.plot_bgcolor];
@@ -188,6 +200,11 @@ def test_hovering_over_the_timeline_says_what_intervals_parquet_says(run):
         assert shares == pytest.approx(truth, abs=0.06), labels[0]
         states.add(shares.index(max(shares)))
     assert states == {0, 1, 2}, "training, waiting and down were all seen"
+
+
+def test_on_a_narrow_screen_a_picture_that_goes_on_fades_and_keeps_its_toolbar(run):
+    said = ask(run.path / "report.html", NARROW, "--window-size=500,1000")
+    assert said == [True, True, False]
 
 
 @pytest.mark.parametrize(("option", "scheme"), [("1", LIGHT), ("0", DARK)])

@@ -93,6 +93,18 @@ def test_staleness_is_spread_over_clients_and_evaluations(tmp_path):
     assert latencies(view) is None, "no message was kept"
 
 
+def test_what_takes_equally_long_is_not_drawn_as_a_spread(run):
+    """Arrival times are sums, so that equal latencies differ in their last digits."""
+    trace, end = Trace(), Envelope("client-0", "client-1", None)
+    for number in range(1, 40):
+        trace.message("sent", number * 0.1, end, "Model", 1, number=number)
+        trace.message("delivered", number * 0.1 + 0.023258, end, "Model", 1, number=number)
+    run.write_events(trace)
+    figure = latencies(RunView(run))
+    assert len(set(figure.data[0].x)) > 1
+    assert figure.layout.xaxis.range == pytest.approx((0, 0.046516))
+
+
 def test_the_map_has_everybody_where_they_are(run):
     paris, tokyo = [48.86, 2.35], [35.68, 139.69]
     places = {"client-0": paris, "client-1": tokyo, "client-2": tokyo, "server": paris}

@@ -149,4 +149,7 @@ def test_one_client_has_its_classes(tmp_path: Path) -> None:
     assert figure is not None
     bars = next(trace for trace in figure.data if trace.type == "bar" and trace.meta == "client-5")
     assert list(bars.text) == ["class 0: 5", "class 2: 7"] and list(bars.x) == [5, 7]
+    assert figure.layout.height < 200 and figure.layout.yaxis.range[0] == 2, (
+        "no room for rows that nobody has"
+    )
     assert classes_of(RunView(write_run(tmp_path / "other", **SMALL))) is None

@@ -17,6 +17,7 @@ from sim.results.report.curves import clients_up, progress_over_bytes, progress_
 from sim.results.report.heatmaps import learned_graph
 from sim.results.report.html import share_script
 from sim.results.report.page import write_report
+from sim.results.report.style import log_axis
 from sim.results.report.timeline import clients_shown, covered, timeline
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
@@ -200,6 +201,23 @@ def test_progress_of_distances_is_logarithmic_and_its_worst_are_the_largest(tmp_
     traces = {trace.name: trace for trace in figure.data}
     assert figure.layout.yaxis.type == "log"
     assert (np.array(traces["worst 10%"].y) > traces["mean"].y).all()
+
+
+def test_the_ticks_of_a_logarithmic_axis_can_be_read():
+    """All nine digits of a decade lie on each other, and plotly draws all but the 1 small."""
+    assert log_axis(0.2, 2.3) == {
+        "type": "log", "exponentformat": "power", "dtick": "D2", "tickformat": "~g",
+    }  # fmt: skip
+    assert log_axis(0.001, 2.3)["dtick"] == 1
+
+
+def test_what_hardly_falls_is_drawn_on_an_even_axis(tmp_path):
+    run = write_run(tmp_path, measure="loss", **SMALL)
+    metrics = run.scan("metrics").collect()
+    of_loss = pl.col("name") == "loss"
+    near = pl.when(of_loss).then(2 + pl.col("value") / pl.col("value").filter(of_loss).max())
+    metrics.with_columns(value=near.otherwise(pl.col("value"))).write_parquet(run.path / "metrics.parquet")
+    assert progress_over_time(RunView(run)).layout.yaxis.type is None
 
 
 @pytest.mark.filterwarnings("error")

@@ -58,6 +58,12 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
 // The first pictures were drawn before the page had its final widths.
 addEventListener("load", () => ready.then(() => resize(pictures)));
 
+for (const box of document.querySelectorAll(".scroll")) {
+  const tell = () => box.classList.toggle("more", box.scrollWidth - box.clientWidth - box.scrollLeft > 1);
+  box.addEventListener("scroll", tell);
+  new ResizeObserver(tell).observe(box);
+}
+
 // --- numbers of a picture: what is to be seen of it now, one row for each point or cell ---
 
 const quoted = value => {
