@@ -68,7 +68,7 @@ def test_an_error_that_is_not_of_the_output_is_not_taken_for_one(monkeypatch: py
     def fails() -> None:
         raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
-    monkeypatch.setattr("sim.cli.studies.app", fails)
+    monkeypatch.setattr("sim.cli.live.app", fails)
     monkeypatch.setattr("sim.__main__.own_process", lambda: None)  # the test's own signals stay
     with pytest.raises(ConnectionRefusedError):
         main()

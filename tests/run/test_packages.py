@@ -85,7 +85,16 @@ def test_what_is_imported_is_required() -> None:
     everywhere = imported("actors", "protocols", "sim")
     assert "torch" in everywhere
     assert everywhere <= names_of(
-        "compare", "watch", "vision", "tensorboard", "wandb", "mlflow", "privacy", "huggingface", "ray"
+        "compare",
+        "watch",
+        "vision",
+        "tensorboard",
+        "wandb",
+        "mlflow",
+        "privacy",
+        "huggingface",
+        "ray",
+        "sockets",
     )
     # The commands ask for what theirs need.
     assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of(
