@@ -54,6 +54,7 @@ HARMLESS = {
     ("actors/tcp/outgoing.py", "random.uniform"),
     ("sim/live/running.py", "secrets.token_hex"),
     ("sim/live/certificates.py", "secrets.token_hex"),
+    ("sim/live/calibrate.py", "os.urandom"),
     ("sim/results/store/output_dir.py", "uuid.uuid4"),  # of a folder that is renamed before anybody sees it
     # A user's constructor draws from torch's generator: seeded for it, and put back as it was.
     ("sim/learning/models/own.py", "torch.random"),
