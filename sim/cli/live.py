@@ -98,6 +98,8 @@ def calibrate(
         scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)
         if out.exists():
             raise UserError(f"--out {out}: is there already; move it away, or name another file")
+        if not out.parent.is_dir():
+            raise UserError(f"--out {out}: there is no folder {out.parent}")
         found = measuring.calibrate(scenario, data_dir, processes)
         contents = measuring.calibrated(scenario, found)
         try:

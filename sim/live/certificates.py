@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from sim.errors import UserError
-from sim.live.tokens import TOKEN
+from sim.live.tokens import TOKEN, TOKEN_BYTES
 
 _VALID = timedelta(days=30)
 
@@ -38,7 +38,7 @@ def make_certificates(folder: Path, processes: list[str]) -> None:
             _write(folder / f"{process}.pem", _signed(_name(process), key, authority, authority_key, process))
             pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
             _write(folder / f"{process}.key", pem)
-        _write(folder / TOKEN, secrets.token_hex(32).encode())
+        _write(folder / TOKEN, secrets.token_hex(TOKEN_BYTES).encode())
     except OSError as error:
         raise UserError(f"--make-certificates {folder}: {error.strerror}") from error
 

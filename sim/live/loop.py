@@ -12,12 +12,15 @@ from typing_extensions import override
 
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.event import Timer
-from sim.kernel.task import NEVER
+from sim.kernel.task import NEVER, VirtualTask
 from sim.world.connection import Message
 from sim.world.devices.device import Job
 
 CAP_S = 0.5
 """How late an event may be and still count from when it should have happened."""
+BLOCKED_S = 0.1
+"""An event that takes longer is noted: nothing else of its process happens meanwhile."""
+_BLOCKED_MOST = 100
 _ITERATIONS_MAX = 10_000  # in one instant, before time passes all the same
 
 
@@ -42,6 +45,8 @@ class LiveLoop(VirtualLoop):
         """Of each message that came from another process: how long after its time it was delivered."""
         self.stalls: list[tuple[float, float]] = []
         """When this process stood still, and for how long, in seconds."""
+        self.blocked: list[tuple[float, float, str]] = []
+        """When one event took long, for how many seconds, and whose it was."""
         self._forgiven_s = 0.0  # what was due before may come as late as it will
         self._elapsed = elapsed
         self._raw = raw
@@ -69,7 +74,7 @@ class LiveLoop(VirtualLoop):
                     if iterations > _ITERATIONS_MAX:
                         iterations, self.now_s = 0, max(self.now_s, self._elapsed())
                     for _ in range(len(self._ready)):
-                        self._ready.popleft().fire()
+                        self._fire(self._ready.popleft())
                     continue
                 iterations = 0
                 due_s = min(self._next_due_s(), end_s)
@@ -84,6 +89,14 @@ class LiveLoop(VirtualLoop):
                 raise
             except BaseException as error:
                 self.call_exception_handler({"message": "error in a callback", "exception": error})
+
+    def _fire(self, timer: Timer) -> None:
+        before_s = self._elapsed()
+        timer.fire()
+        took_s = self._elapsed() - before_s
+        if took_s > BLOCKED_S and len(self.blocked) < _BLOCKED_MOST:
+            what = timer.get_name() if isinstance(timer, VirtualTask) else repr(timer)
+            self.blocked.append((self.now_s, took_s, what))
 
     def _take_in(self) -> None:
         """Do what other threads have asked for."""

@@ -197,6 +197,11 @@ def figures(outcome: Outcome, who: Placement, raw: bool) -> dict[str, Any]:
         "overrun_jobs": late_jobs,
         "too_busy": not raw and max(late_jobs, late_messages) > TOO_LATE,
         "stalls": [stall for each in lives for stall in each["stalls"]],
+        "blocked": sorted([each for life in lives for each in life["blocked"]], key=lambda each: -each[1])[
+            :10
+        ],
+        "overflows": sum(each["overflows"] for each in lives),
+        "memory": [each["memory"] for each in lives],
         "frames": sum(each["frames"]["sent"] for each in lives),
         "frame_bytes": sum(each["frames"]["bytes"] for each in lives),
         "refused": sum(each["frames"]["refused"] + sum(each["refused"].values()) for each in lives),

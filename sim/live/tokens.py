@@ -7,6 +7,7 @@ from pathlib import Path
 from actors.tcp.endpoint import Tls
 from sim.errors import UserError
 
+TOKEN_BYTES = 32
 TOKEN = "token"
 """The file of the secret that all processes share."""
 
@@ -14,9 +15,12 @@ TOKEN = "token"
 def read_token(folder: Path) -> bytes:
     """The secret in a folder of certificates. UserError."""
     try:
-        return bytes.fromhex((folder / TOKEN).read_text(encoding="ascii"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"--certificates {folder}: has no {TOKEN} that was made with it ({error})") from None
+        secret = bytes.fromhex((folder / TOKEN).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        secret = b""
+    if len(secret) != TOKEN_BYTES:
+        raise UserError(f"--certificates {folder}: has no {TOKEN} that was made by --make-certificates")
+    return secret
 
 
 def tls_of(folder: Path, process: str) -> Tls:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,6 +38,7 @@ from sim.live.control import (
     TransferBegun,
     TransferCut,
 )
+from sim.live.loop import LiveLoop
 from sim.live.parts import told
 from sim.live.placement import COORDINATOR
 from sim.live.simulation import LiveSimulation, live_world
@@ -47,6 +50,8 @@ from sim.scenario.scenario import Scenario, load_scenario
 
 CONNECT_S = 120.0
 """How long processes wait for each other at the start."""
+INBOX_BYTES = 2**27
+"""What may wait for the actors of a process; more is dropped, and counted."""
 LIMITS = Limits(retry_max_s=0.5)
 """Of connections: who comes later is found soon."""
 _PINGS = 15
@@ -129,11 +134,23 @@ class _Worker(Events):
         self.times = threading.Semaphore(0)
         self.early: list[Any] = []  # what came before there was a simulation
         self.lock = threading.Lock()
+        # Of messages: that the wire's thread has handed on, and that the actors' thread has taken.
+        self.came_bytes = self.taken_bytes = 0
+        self.overflows = 0  # messages that were not kept, as too many waited
+        self.memory: list[tuple[float, int]] = []  # seconds, and bytes of this process
 
     # --- in the wire's thread -------------------------------------------------------------------------------
 
     def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
-        self._in_loop(lambda simulation: simulation.network.received(process, stamp, content))
+        if self.came_bytes - self.taken_bytes + len(content) > INBOX_BYTES:
+            self.overflows += 1
+            return
+        self.came_bytes += len(content)
+        self._in_loop(partial(self._received, process, stamp, content))
+
+    def _received(self, process: str, stamp: Stamp, content: Buffer, simulation: LiveSimulation) -> None:
+        self.taken_bytes += len(content)
+        simulation.network.received(process, stamp, content)
 
     def read(self, numbers: list[int]) -> None:
         self._in_loop(lambda simulation: simulation.network.read(numbers))
@@ -229,6 +246,7 @@ class _Worker(Events):
         simulation.begin()
         if own.may_be_killed:
             self._tell_now_and_then(simulation)
+        self._look_at_memory(loop, (scenario.run.duration or 60.0) / 20)
         simulation.advance()
         simulation.observer.evaluate(at_end=True)
         simulation.observer.measure_kept()
@@ -259,6 +277,17 @@ class _Worker(Events):
 
         loop.call_at_observer(loop.now_s, tell)
 
+    def _look_at_memory(self, loop: LiveLoop, every_s: float) -> None:
+        """Note how much memory this process has, now and then."""
+
+        def look() -> None:
+            with suppress(OSError):  # as where there is no /proc
+                pages = int(Path("/proc/self/statm").read_text().split()[1])
+                self.memory.append((loop.now_s, pages * resource.getpagesize()))
+            loop.call_at_observer(loop.now_s + every_s, look)
+
+        loop.call_at_observer(loop.now_s, look)
+
     def _told(self, simulation: LiveSimulation, *, is_last: bool) -> Ended:
         own, loop, counts = self.assignment, simulation.loop, self.wire.frames.counts
         figures = {
@@ -270,6 +299,9 @@ class _Worker(Events):
             "frames": {"sent": counts.sent, "bytes": counts.bytes, "refused": counts.refused},
             "reasons": counts.reasons,
             "cpu_s": time.process_time(),
+            "overflows": self.overflows,
+            "blocked": loop.blocked,
+            "memory": self.memory,
         }
         names = own.actors[own.process]
         return told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)

@@ -10,6 +10,7 @@ import tomli_w
 from tests.fuzz import grammar, spoil, worlds
 from tests.fuzz.case import Commands, Kind
 from tests.fuzz.files import images, own_data, saved_folders, traces
+from tests.fuzz.hosts import hosts
 from tests.fuzz.requests import requests
 from tests.fuzz.results import checkpoints, results, sweeps
 from tests.fuzz.values import TEXTS, near, odd_key, odd_value
@@ -175,4 +176,5 @@ KINDS: Mapping[str, Kind] = {
     "sweep": sweeps,
     "checkpoint": checkpoints,
     "request": requests,
+    "hosts": hosts,
 }

@@ -43,6 +43,13 @@ def on_sockets(view: RunView) -> list[Block] | None:
     if rows:
         heads = ["Late by", "median", "95 %", "99 %", "most"]
         blocks.append(Table(heads, rows, "lateness"))
+    if live["blocked"]:
+        rows = [
+            [whose, cell(at_s, text.duration), cell(took_s, text.duration)]
+            for at_s, took_s, whose in live["blocked"]
+        ]
+        blocks += [Paragraph("Nothing else of a process happens during one event. The longest were:")]
+        blocks += [Table(["Whose", "at", "took"], rows, "events")]
     if live["stalls"]:
         lost_s = sum(stall[1] for stall in live["stalls"])
         stood = f"Processes stood still {len(live['stalls'])} times, for {text.duration(lost_s)} in all"
