@@ -77,6 +77,8 @@ class SimulatedNetwork(Transport):
         """Bytes sent by each sender, without duplicates."""
         self.listener = listener
         self.now = loop.time  # type: ignore[method-assign]  # saves a call each time
+        self.refuses: Callable[[object], bool] | None = None
+        """Whether a receiver drops a message because of what is in it; None for those that take all."""
         self._travel: Callable[[float, Message], None] = loop.schedule
         """Has a departed message arrive at a time (seconds)."""
         self._loop = loop
@@ -324,6 +326,8 @@ class SimulatedNetwork(Transport):
             self._end(message, "lost", "partition")
         elif deliver is None:
             self._end(message, "dropped", "down" if envelope.receiver in self._known else "unknown")
+        elif self.refuses is not None and self.refuses(envelope.message):
+            self._end(message, "dropped", "not finite")
         else:
             self._end(message, "delivered", "")
             deliver(envelope)

@@ -38,12 +38,14 @@ def hosts(rng: Random, changes: int) -> tuple[list[str], Commands]:
     for name in ("token", "ca.pem", "coordinator.pem", "coordinator.key"):
         Path("damaged", name).write_text(rng.choice(TEXTS), encoding="utf-8", errors="replace")
     live = ["live", "scenario.toml", "--quiet", "--hosts", "hosts.toml"]
-    refused = [*live, "--host", rng.choice(("a", *_WORDS))] if words else [*live, "--host", "c"]
+    made = [*live, "--make-certificates", "certificates"]
+    if not words:
+        return words, [made]
     folder = rng.choice(("nothing", "damaged", "none", "hosts.toml"))
     odd = [
         ["live", "scenario.toml", "--processes", rng.choice(_WORDS[3:])],
         ["live", "scenario.toml", "--host", rng.choice(_WORDS)],
         ["calibrate", "scenario.toml", "--out", rng.choice(("scenario.toml", "nothing", "none/x.toml"))],
     ]
-    commands = [[*live, "--make-certificates", "certificates"], [*refused, "--certificates", folder]]
-    return words, [*commands, rng.choice(odd)] if words else commands
+    refused = [*live, "--host", rng.choice(("a", *_WORDS)), "--certificates", folder]
+    return words, [made, refused, rng.choice(odd)]

@@ -26,6 +26,7 @@ from sim.plugins.section import FAILURES, in_short
 from sim.run.live.budget import BudgetedCompute
 from sim.run.live.client_training import DeviceCompute
 from sim.run.live.lives import ClientLife, ServerLife
+from sim.run.live.message_contents import has_non_finite
 from sim.run.live.simulation import Simulation
 from sim.run.process import quiet_collector, spare, threads
 from sim.run.setup.engine import choose_device, decided, make_engine, require_precision, with_engine
@@ -165,6 +166,8 @@ class _Builder:
         everybody = replace(clients, servers=[plan.name for plan in self.plans])
         self._refuse_what_is_said_of_servers()
         self.network = world.network(self.loop, self.seed, scenario.network.build(everybody))
+        if scenario.network.finite:
+            self.network.refuses = has_non_finite
         self.networks = changed_networks(scenario.network, scenario.change, everybody)
         self.network.expect(everybody.names)
 

@@ -103,6 +103,9 @@ class Network(Settings):
     uplink_queue: Size | None = None
     """Bytes that may be at one client's uplink, in transfer or waiting, for all receivers together; a message
     that finds it neither empty nor with room for it is dropped, counted as "uplink queue"."""
+    finite: bool = False
+    """Whether receivers drop messages with a number that is not finite, counted as "not finite"; what is not
+    computed yet is computed for that. On real sockets they always do."""
     classes: tuple[NetworkClass, ...] = Field((), alias="class")
     """Connections that differ."""
     partition: tuple[NetworkPartition, ...] = ()

@@ -1,0 +1,33 @@
+"""What is in messages, as far as a receiver looks before its actor sees them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+from torch import Tensor
+
+from sim.learning.engine import Vector
+
+
+def has_non_finite(message: object) -> bool:
+    """Whether any vector, array or number in a message is not finite. Computes vectors that are pending."""
+    return any(not np.isfinite(numbers).all() for numbers in _numbers(message))
+
+
+def _numbers(content: object) -> Iterator[np.ndarray]:
+    """All that a message holds of numbers, in its order."""
+    if isinstance(content, Vector | Tensor | np.ndarray):
+        array = np.asarray(content)
+        if array.dtype.kind in "fc":
+            yield array
+    elif isinstance(content, float):
+        yield np.asarray(content)
+    elif is_dataclass(content) and not isinstance(content, type):
+        for field in fields(content):
+            yield from _numbers(getattr(content, field.name))
+    elif isinstance(content, Mapping):
+        for value in content.values():
+            yield from _numbers(value)
+    elif isinstance(content, tuple | list):
+        for item in content:
+            yield from _numbers(item)
