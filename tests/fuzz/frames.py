@@ -173,9 +173,8 @@ def main() -> int:
     target, what, began_s = Target(new_engine()), Counter[str](), time.monotonic()
     try_lies(target, options.lies, Random(options.seed), what)
     try_frames(target, options.frames, Random(options.seed + 1), what)
-    print(
-        f"{options.frames:,} frames, {options.lies:,} lies in {time.monotonic() - began_s:.0f} s: {dict(what)}"
-    )
+    took_s = time.monotonic() - began_s
+    print(f"{options.frames:,} frames, {options.lies:,} lies in {took_s:.0f} s: {dict(what)}")
     return 0
 
 
