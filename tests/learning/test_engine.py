@@ -202,7 +202,7 @@ def test_a_diverged_client_poisons_only_itself(poison: float) -> None:
     pulled, _ = jobs.train(0, bad, pulls=[(0.5, good), (0.5, good)])
     free, _ = jobs.train(1, good)
     once, _ = jobs.train(2, good, pulls=[(0.5, good)])
-    results = engine.rows([pulled, free, once])
+    results = engine.rows([pulled, free, once]).cpu()
     assert not results[0].isfinite().any()
     alone = Jobs(new_engine(client_data([6, 6, 6])))
     expected = alone.train(1, alone.initial(0))[0].numpy()
