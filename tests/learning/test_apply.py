@@ -115,7 +115,9 @@ def test_a_function_for_other_shapes_computes_nothing_that_is_pending() -> None:
     y = engine.apply(torch.maximum, (x, 0.5), {})
     z = engine.apply(largest, (y,), {"k": 2})
     assert engine.statistics.jobs == 0
-    torch.testing.assert_close(z[0].tensor().cpu(), largest(torch.maximum(-numbers(1), torch.tensor(0.5)), 2)[0])
+    torch.testing.assert_close(
+        z[0].tensor().cpu(), largest(torch.maximum(-numbers(1), torch.tensor(0.5)), 2)[0]
+    )
     good = engine.apply(torch.neg, (engine.vector(-torch.eye(2).flatten()),), {})
     found = engine.apply(inverse, (good,), {}).tensor()  # of ones: none
     assert torch.equal(found.cpu(), torch.eye(2).flatten())
@@ -273,6 +275,13 @@ def branching(x: Tensor) -> Tensor:
     return x if x.sum() > 0 else -x
 
 
+def branching_in_torch_2_11(x: Tensor) -> Tensor:
+    raise RuntimeError(
+        "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't "
+        "support that yet, please shout over at https://github.com/pytorch/functorch/issues/257 ."
+    )
+
+
 def taking_out(x: Tensor) -> Tensor:
     return x * x[0].item()
 
@@ -332,6 +341,11 @@ class Holder:
 
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a branch": (branching, ValueError, f"{LINE}: branching.. failed: RuntimeError: [^?]*flow; .*{BATCHED}"),
+    "a branch, in torch 2.11": (
+        branching_in_torch_2_11,
+        ValueError,
+        f"{LINE}: branching_in_torch_2_11.. failed: RuntimeError: [^?]*flow; .*{BATCHED}",
+    ),
     "a number taken out": (taking_out, ValueError, f"{LINE}: taking_out.. failed: RuntimeError.*{BATCHED}"),
     "chance": (drawing, ValueError, f"{LINE}: drawing.. failed: RuntimeError.*numbers go in as an argument"),
     "shapes that do not fit": (
