@@ -19,7 +19,7 @@ Training steps of single clients per second, as in [the benchmarks](benchmarks.m
 {SAMPLES} samples a step (the last rows: all of them). *Plain* is one PyTorch module after the other on the
 device. On the CPU it has one thread, as in a run. Peak: memory of the engine on the device, in GB."""
 
-SECONDS, REPETITIONS = 0.4, 3
+SECONDS, REPETITIONS = 0.3, 3
 _, MLP, CNN, RESNET = MODELS_MEASURED
 ON_CPU_MAX = {MLP: 100, CNN: 8, RESNET: 8}
 COUNTS = (8, 32, 100)
