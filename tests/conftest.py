@@ -1,12 +1,14 @@
 """A virtual loop for each test that asks for one, what hypothesis draws, and what the collector looks at."""
 
 import gc
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
 import torch
 
 from sim.kernel.clock import VirtualLoop
+from sim.learning.engine.backends.precision import tensor_cores
 from tests import draws
 from tests.device import DEVICE
 
@@ -42,9 +44,14 @@ def reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture(autouse=DEVICE != "cpu")
-def runs_on_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run of this process computes there, whatever a test says for the sake of speed."""
+def computes_on_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every run of this process computes there, whatever a test says for the sake of speed.
+
+    Engines without a run find what a run sets for them: torch alone would round convolutions to TF32.
+    """
     monkeypatch.setattr("sim.run.setup.builder.choose_device", lambda name: torch.device(DEVICE))
+    with tensor_cores("float32"):
+        yield
 
 
 @pytest.fixture

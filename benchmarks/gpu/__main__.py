@@ -27,8 +27,21 @@ PARTS = {
 HEAD = """\
 # On a GPU
 
-`make gpu` runs the tests of engine, methods and fidelity on a CUDA device, measures all of this and writes
-this page.
+`coterie run FILE --device cuda` computes on a CUDA device, and refuses to run where there is none; `--device
+auto`, the default, takes one where there is one, and `--device cpu` none. All that runs or predicts a
+scenario takes the option; `coterie.run(..., device="cuda")` is the same from Python. The events of a run are
+those on the CPU wherever no method decides by numbers, and its numbers agree but for rounding.
+
+- *Precision.* `engine.precision = "float32"`, the default, is float32 there, too: convolutions do not become
+  TF32, as they do in torch if nobody says otherwise. `"tf32"` and `"bfloat16"` are faster and change numbers.
+- *Way.* `engine.way = "fastest"` measures before the run which way is the fastest on the device.
+- *Memory.* All vectors that somebody holds, and the data, lie on the device. Calls grow with its memory; one
+  that does not fit is cut in two and tried again. What does not fit alone ends the run, with what to change.
+- *Several runs on one card.* `coterie sweep ... --on ray --gpus 0.25` has four of them at once
+  ([studies](how-to/studies.md)); each needs its own memory.
+
+`make gpu` runs the tests of engine and methods on a CUDA device, measures all of this and writes this page.
+What a flush launches is also counted without one, in [the benchmarks](benchmarks.md).
 
 {machine}"""
 

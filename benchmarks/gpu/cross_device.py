@@ -4,12 +4,9 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 
-import numpy as np
-
 from benchmarks.gpu.parts import Effort, Row, in_gb, peak_bytes
 from benchmarks.gpu.stand_ins import stand_ins
-from benchmarks.utilisation import CLIENTS, CROSS_DEVICE, ITERATIONS
-from protocols.cobo.settings import pair_probability
+from benchmarks.utilisation import CLIENTS, ITERATIONS, pair_gradients
 from sim.run.live.simulation import Simulation
 from sim.run.setup.builder import built
 from sim.scenario.scenario import load_scenario
@@ -17,12 +14,13 @@ from sim.scenario.scenario import load_scenario
 TITLE = "CoBo, cross-device"
 TEXT = f"""\
 The scenario `cobo_cross_device` as it is ({CLIENTS} clients, ResNet-9, batches of 128, {ITERATIONS:,}
-iterations), with images that are stand-ins, for some wall seconds. An iteration costs a share of its own and
-a share for each pair of clients that it compares, of which there are ever fewer; with both, fitted, follows
-how long all iterations take, measuring not counted. In the paper they took 28 hours on four V100."""
+iterations), with images that are stand-ins, for some wall seconds. Pairs of clients are compared as seldom as
+in most of its iterations. The whole takes as long as all its training steps and gradients of pairs at this
+rate, measuring not counted. In the paper it took 28 hours on four V100."""
 
-SECONDS = 25.0
-EVERY = 5
+SECONDS = 18.0
+EVERY = 3
+SAMPLING_SCALE = 0.05  # two pairs are compared in an iteration
 SMALL = ["model.width=8", "model.groups=4", "training.batch_size=8", "data.test_samples=20"]
 
 
@@ -35,28 +33,28 @@ def rows(effort: Effort) -> Iterator[Row]:
 def _row(effort: Effort, precision: str) -> Row:
     small = effort.share < 1
     given = [f"engine.precision={precision}", f"run.evaluate_every={EVERY} iterations"]
+    given += ["protocol.constant_iterations=20000", f"protocol.sampling_scale={SAMPLING_SCALE}"]
     scenario = load_scenario("cobo_cross_device", given + (SMALL if small else []))
     peak_bytes(effort.device)
     with stand_ins(50 if small else 500), built(scenario, None, str(effort.device)) as simulation:
         marks = _marks(simulation, SECONDS * effort.share)
-        found = _fitted(marks)
+        used = list(pairwise(marks))[1:] or list(pairwise(marks))  # the first ones warm up
+        rate = EVERY * len(used) / sum(after[0] - before[1] for before, after in used)
         statistics = simulation.engine.statistics
         return {
             "precision": precision,
-            "iterations": found[0],
-            "iterations/s": found[1],
-            "whole, hours": found[2],
-            "s an iteration": found[3],
-            "s a pair": found[4],
-            "in flushes": statistics.seconds / (marks[-1][1] - marks[0][1]),
+            "iterations": EVERY * (len(marks) - 1),
+            "iterations/s": rate,
+            "whole, hours": _whole_hours(rate),
+            "in flushes": statistics.seconds / (marks[-1][0] - marks[0][0]),
             "mean batch": statistics.mean_batch,
             "peak, GB": in_gb(peak_bytes(effort.device)),
         }
 
 
-def _marks(simulation: Simulation, seconds: float) -> list[tuple[int, float, float]]:
-    """Iterations until then, and when measuring began and ended, at each evaluation of the run."""
-    marks: list[tuple[int, float, float]] = []
+def _marks(simulation: Simulation, seconds: float) -> list[tuple[float, float]]:
+    """When measuring began and ended, at each evaluation of the run."""
+    marks: list[tuple[float, float]] = []
     evaluate, observer = simulation.observer.evaluate, simulation.observer
 
     def timed(*, at_end: bool = False) -> None:
@@ -65,8 +63,8 @@ def _marks(simulation: Simulation, seconds: float) -> list[tuple[int, float, flo
         simulation.engine.flush()
         began = time.perf_counter()
         evaluate()
-        marks.append((EVERY * len(marks), began, time.perf_counter()))
-        if marks[-1][2] - marks[0][2] > seconds:
+        marks.append((began, time.perf_counter()))
+        if len(marks) > 2 and marks[-1][1] - marks[0][1] > seconds:
             simulation.loop.stop()
 
     observer.evaluate = timed  # type: ignore[method-assign]
@@ -74,15 +72,7 @@ def _marks(simulation: Simulation, seconds: float) -> list[tuple[int, float, flo
     return marks
 
 
-def _fitted(marks: list[tuple[int, float, float]]) -> tuple[int, float, float, float, float]:
-    """Iterations, per second; hours of all; seconds of one without pairs, and of a pair."""
-    pairs = CLIENTS * (CLIENTS - 1) / 2
-    shares = [pair_probability(CROSS_DEVICE, t, CLIENTS) for t in range(1, ITERATIONS + 1)]
-    compared = np.array(shares) * pairs
-    took = np.array([after[1] - before[2] for before, after in pairwise(marks)])
-    # The first ones warm up.
-    work = np.array([[EVERY, compared[begin : begin + EVERY].sum()] for begin, *_ in marks[:-1]])
-    used = slice(1, None) if len(took) > 3 else slice(None)
-    of_one, of_pair = np.maximum(np.linalg.lstsq(work[used], took[used], rcond=None)[0], 0.0)
-    hours = (ITERATIONS * of_one + compared.sum() * of_pair) / 3600
-    return marks[-1][0], float(marks[-1][0] / took.sum()), float(hours), float(of_one), float(of_pair)
+def _whole_hours(iterations_per_s: float) -> float:
+    """Of all training steps and gradients of pairs, at the rate of the measured iterations."""
+    gradients_per_s = iterations_per_s * (CLIENTS + SAMPLING_SCALE * (CLIENTS - 1))  # two for each pair
+    return (CLIENTS * ITERATIONS + pair_gradients(CLIENTS, ITERATIONS)) / gradients_per_s / 3600

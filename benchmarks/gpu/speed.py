@@ -19,7 +19,7 @@ Training steps of single clients per second, as in [the benchmarks](benchmarks.m
 {SAMPLES} samples a step (the last rows: all of them). *Plain* is one PyTorch module after the other on the
 device. On the CPU it has one thread, as in a run. Peak: memory of the engine on the device, in GB."""
 
-SECONDS, REPETITIONS = 0.4, 3
+SECONDS, REPETITIONS = 0.3, 3
 _, MLP, CNN, RESNET = MODELS_MEASURED
 ON_CPU_MAX = {MLP: 100, CNN: 8, RESNET: 8}
 COUNTS = (8, 32, 100)
@@ -30,14 +30,25 @@ def rows(effort: Effort) -> Iterator[Row]:
         for clients in COUNTS if effort.share == 1 else COUNTS[:1]:
             yield _row(effort, model, clients, BATCH_SIZE, "float32", beside=True)
     for precision in ("float32", "tf32", "bfloat16") if effort.device.type == "cuda" else ("float32",):
-        yield _row(effort, RESNET, 80 if effort.share == 1 else 2, SAMPLES, precision, beside=False)
+        for way in ("auto", "loop"):
+            clients = 80 if effort.share == 1 else 2
+            yield _row(effort, RESNET, clients, SAMPLES, precision, beside=False, way=way)
 
 
-def _row(effort: Effort, model: Model, clients: int, batch: int, precision: str, *, beside: bool) -> Row:
+def _row(
+    effort: Effort,
+    model: Model,
+    clients: int,
+    batch: int,
+    precision: str,
+    *,
+    beside: bool,
+    way: str = "auto",
+) -> Row:
     device, seconds = effort.device, SECONDS * effort.share
     peak_bytes(device)
     with tensor_cores(precision):
-        engine = with_engine(model, clients, "auto", device, precision, batch)
+        engine = with_engine(model, clients, way, device, precision, batch)
         contenders = {"engine": partial(steps_per_second, engine, seconds, device)}
         found = interleaved(contenders, 1)  # alone, for its memory
         peak = peak_bytes(device)
@@ -50,6 +61,7 @@ def _row(effort: Effort, model: Model, clients: int, batch: int, precision: str,
         "clients": clients,
         "batch": batch,
         "precision": precision,
+        "way": way,
         "engine": statistics.median(found["engine"]),
         "plain": statistics.median(found["plain"]) if beside else None,
         "to plain": median_ratio(found["engine"], found["plain"]) if beside else None,

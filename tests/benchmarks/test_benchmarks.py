@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import engine, event_loop, gossipy, growth, profiling, utilisation, whole_run
+from benchmarks import engine, event_loop, gossipy, growth, launches, profiling, utilisation, whole_run
 from benchmarks.measuring import interleaved, median_ratio, peak_memory_bytes
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.task import sleep
@@ -57,6 +57,19 @@ def test_event_loops_count_the_same_wakeups(loop: type, pause: Callable[[float],
 def test_every_way_of_lockstep_training_takes_a_step_for_each_client(model: engine.Model) -> None:
     for name, train_all in engine.contenders(model, 3).items():
         assert train_all() == 3, name
+
+
+@pytest.mark.parametrize("clients", [2, 8, 32])
+def test_a_flush_gives_a_device_as_much_to_do_however_many_clients_train(clients: int) -> None:
+    """And no call waits for it: on tensors without numbers that would be an error."""
+    assert launches.counts(engine.MODELS_MEASURED[1], clients) == (20, 3)
+
+
+def test_convolutions_of_some_clients_are_given_to_a_device_at_once() -> None:
+    [cnn] = [model for model in engine.MODELS_MEASURED if model.name == "cnn"]
+    one_call = launches.counts(cnn, 4)
+    assert launches.counts(cnn, 8) == one_call
+    assert one_call[1] == 3
 
 
 @pytest.mark.parametrize("deferred", [True, False])

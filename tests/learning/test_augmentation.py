@@ -210,7 +210,7 @@ def samples(draw: BatchSampler, engine: Engine, client: int, step: int) -> tuple
     """One client's batch number `step`, for training."""
     job = SampleJob(client, engine.draw_key(client, "train"), step)
     x, y = draw.samples(draw.batches([job], 0, 1), 0, 1)
-    return x[0], y[0]
+    return x[0].cpu(), y[0].cpu()
 
 
 def trained(backend: str, clients: list[int], *, deferred: bool, augmentation: Augmentation | None) -> Tensor:
@@ -247,7 +247,7 @@ def test_a_step_is_one_on_what_the_draw_makes_of_its_batch() -> None:
         gradient = torch.autograd.grad(objective(model, flat, x, y), flat)[0]
         expected = (flat - 0.1 * gradient).detach()
     got = trained("loop", [0, 1, 2], deferred=True, augmentation=STRONG)[2]
-    torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(got.cpu(), expected, rtol=1e-3, atol=1e-5)
 
 
 def test_views_follow_each_other_and_differ_only_by_augmentation() -> None:

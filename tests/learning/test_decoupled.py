@@ -152,7 +152,7 @@ def test_weight_decay_and_pulls_leave_the_anchor_alone() -> None:
     start[whole.part("head_anchor")] = 2.0
     job = TrainJob(0, 5, 0, 3, 0.1, 0, (0.5,))
     origin = engine.vector(torch.zeros(whole.numel))
-    trained = engine.train(operation, engine.vector(start), job, anchors=[origin])[0].tensor()
+    trained = engine.train(operation, engine.vector(start), job, anchors=[origin])[0].tensor().cpu()
     assert (trained[whole.part("head_anchor")] == 2.0).all()
     assert (trained[whole.part("prototypes")] != start[whole.part("prototypes")]).all()
 

@@ -93,12 +93,12 @@ def test_a_step_is_that_of_autograd_with_the_masks_of_its_draw(step: int) -> Non
     sampler = jobs.sampler(1)
     x, y = sampler.samples(sampler.batches([job], 0, 1), 0, 1)
     leaf = start.clone().requires_grad_()
-    scores = TrainingPass(model, {"1.draw": number}).forward(leaf, x[0])
-    torch.nn.functional.cross_entropy(scores, y[0]).backward()
+    scores = TrainingPass(model, {"1.draw": number}).forward(leaf, x[0].cpu())
+    torch.nn.functional.cross_entropy(scores, y[0].cpu()).backward()
     assert leaf.grad is not None
     expected = start - 0.1 * leaf.grad
     expected[model.drawn_columns] = 0.0
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_clients_and_steps_draw_other_numbers() -> None:

@@ -1,6 +1,7 @@
 """The engine against plain PyTorch: batched and per-client training, gradients, losses, chunks, checksums."""
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer, Vector, checksums
 from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph import sampler
-from sim.learning.engine.graph.sampler import TrainJob
+from sim.learning.engine.graph.sampler import TrainJob, clients_at_once
 from sim.learning.models import MODELS
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy, squared_error
 from tests.learning.engines import (
@@ -202,7 +203,7 @@ def test_a_diverged_client_poisons_only_itself(poison: float) -> None:
     pulled, _ = jobs.train(0, bad, pulls=[(0.5, good), (0.5, good)])
     free, _ = jobs.train(1, good)
     once, _ = jobs.train(2, good, pulls=[(0.5, good)])
-    results = engine.rows([pulled, free, once])
+    results = engine.rows([pulled, free, once]).cpu()
     assert not results[0].isfinite().any()
     alone = Jobs(new_engine(client_data([6, 6, 6])))
     expected = alone.train(1, alone.initial(0))[0].numpy()
@@ -353,6 +354,18 @@ def test_chunks_change_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_allclose(cut[1], whole[1], rtol=1e-6)
     np.testing.assert_allclose(cut[2], whole[2], rtol=1e-5, atol=1e-7)
     assert cut[3] > whole[3]
+
+
+def test_calls_on_a_larger_gpu_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least as large as a GPU of 16 GiB is given them."""
+    each = 2**20
+    for gib, at_once in ((8, 256), (16, 256), (80, 1280)):
+        known = SimpleNamespace(total_memory=gib * 2**30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, known=known: known)
+        sampler._chunk_bytes.cache_clear()
+        assert clients_at_once(torch.device("cuda"), each) == at_once
+    sampler._chunk_bytes.cache_clear()
+    assert clients_at_once(torch.device("cpu"), each) == 16
 
 
 def test_way_is_chosen_by_model_and_device() -> None:

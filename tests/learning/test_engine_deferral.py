@@ -78,7 +78,7 @@ def test_one_clients_divergence_does_not_reach_another(poison: float) -> None:
     x, y = engine.vector(numbers(0)), engine.vector(numbers(1))
     bad, zero, one, long = diverged * 0.5, x - x, 2 * x, x + y + 2 * y + x * engine.scalar(0.5)
     only_inf = diverged + 0 * x
-    results = engine.rows([bad, zero, one, long, only_inf])
+    results = engine.rows([bad, zero, one, long, only_inf]).cpu()
     assert not results[0].isfinite().any()
     assert results[1].tolist() == [0.0] * WIDTH
     assert results[2].tolist() == (2 * numbers(0)).tolist()

@@ -69,7 +69,7 @@ def test_mean_features_of_each_class(client: int) -> None:
         params = compute.initial()
         means = await compute.class_features(params)
         x, y = own_samples(compute.engine.data, client)
-        features = model.embed(params.tensor(), x).features
+        features = model.embed(params.tensor().cpu(), x).features
         assert compute.class_counts == {k: int((y == k).sum()) for k in y.unique().tolist()}
         assert means.keys() == compute.class_counts.keys()
         for label, mean in means.items():

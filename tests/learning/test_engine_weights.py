@@ -121,7 +121,7 @@ def test_training_with_weights_is_torchs(backend: str, optimizer: Optimizer) -> 
             stepper.zero_grad()
             losses = plain_losses("mlp", module, x[chosen], y[chosen])
             flat = nn.utils.parameters_to_vector(module.parameters())
-            pull = 0.15 * (flat - anchor.tensor()).square().sum() if client % 2 else torch.zeros(())
+            pull = 0.15 * (flat - anchor.tensor().cpu()).square().sum() if client % 2 else torch.zeros(())
             ((losses * weights_of(client)[chosen]).mean() + pull).backward()
             stepper.step()
         expected = nn.utils.parameters_to_vector(module.parameters()).detach()

@@ -197,12 +197,12 @@ def test_by_rounds_all_clients_have_the_rate_of_the_round_however_often_they_wer
     options = ("protocol.name=fedavg", "protocol.fraction=0.5", "protocol.local_steps=2", BY_ROUNDS)
     with ran(QUADRATIC, *options, "run.duration=9.9 s", "run.evaluate_every=9 s") as simulation:
         server: Any = simulation.servers[0].actor
-        model, done = server.params.tensor().numpy(), server.number
+        model, done = server.params.numpy(), server.number
         curvature, optimum = optima(simulation)
         rates: dict[str, list[float]] = {}
         for life in simulation.clients:
             rates[life.name] = [steps.learning_rate for steps in life.compute._taken._taken]  # type: ignore[misc]
-        start = simulation.clients[0].compute.initial().tensor().numpy()
+        start = simulation.clients[0].compute.initial().numpy()
     assert {name: [0.1 * 0.5**number for who, number in worked if who == name] for name in rates} == rates
     assert done >= 4 and len({len(each) for each in rates.values()}) > 1, "sampled at different rounds"
     expected = start

@@ -63,7 +63,7 @@ class Backend(ABC):
         if isinstance(rate, float):
             flat.sub_(gradient, alpha=rate)
         else:
-            flat.addcmul_(gradient, rate, value=-1.0)
+            flat.addcmul_(gradient, -rate)  # as above to the bit; with a `value` CUDA would round once more
         self.architecture.set_untrained(flat, untrained)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ from sim.learning.engine.vector_pool import index_tensor
 
 # Of gathered samples and parameters, in one call; larger groups are cut.
 _CHUNK_BYTES = 16 * 2**20  # what stays in a CPU's cache (measured)
-_CUDA_CHUNK_BYTES = 256 * 2**20  # enough work to hide what it costs to launch it
+_DEVICE_CHUNK_BYTES = 256 * 2**20  # at least, to hide what it costs to launch the work; and
+_DEVICE_SHARE = 64  # of a device's memory, one part in so many: what is made of them takes several times that
 
 
 class TrainJob(NamedTuple):
@@ -140,4 +141,13 @@ class BatchSampler:
 
 def clients_at_once(device: torch.device, bytes_of_each: int) -> int:
     """How many clients, with so many bytes of samples and parameters each, one call should serve."""
-    return max(1, (_CUDA_CHUNK_BYTES if device.type == "cuda" else _CHUNK_BYTES) // bytes_of_each)
+    most = _CHUNK_BYTES if device.type == "cpu" else _chunk_bytes(device)
+    return max(1, most // bytes_of_each)
+
+
+@cache
+def _chunk_bytes(device: torch.device) -> int:
+    """The most samples and parameters of one call on a device, in bytes; on a larger GPU, more."""
+    if device.type != "cuda":
+        return _DEVICE_CHUNK_BYTES
+    return max(_DEVICE_CHUNK_BYTES, torch.cuda.get_device_properties(device).total_memory // _DEVICE_SHARE)

@@ -192,7 +192,7 @@ _ALLOWED = (
     "must be a tensor without dimensions or with one (`flatten()` makes one of several), of float32 or of "
     f"{', '.join(TYPES)}; or a tuple of such tensors"
 )
-_TORCHS_ADVICE = re.compile(r"\.\s*We don't support that yet, please file an issue at \S+ ?\.?")
+_TORCHS_ADVICE = re.compile(r"\.\s*We don't support that yet, please .*? at \S+ ?\.?")  # in all its releases
 _RULES = (
     "it is computed for many clients at once: no branch may depend on a number (torch.where does), none may "
     "be taken out of a tensor, and random numbers go in as an argument"
