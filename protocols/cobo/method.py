@@ -39,7 +39,7 @@ class CoBo(Client):
             # After a round whose reply was lost here, the peer has made an update that this client has not.
             self.pairs.catch_up(peer, theirs.weight, theirs.updates)
             self.pairs.ascend(peer, self.pairs.increment(ours[peer].gradient, theirs.gradient))  # eq. 4
-        # Line 4, with the new weights.
+        # Line 4, with the new weights: a proximal term (c, a) adds c (x - a) to the gradient.
         rho = self.settings.rho
         proximal = [(rho * self.pairs.weight(peer), model.params) for peer, model in models.items()]
         update = await self.train(self.settings.local_steps, proximal=proximal)
@@ -49,7 +49,8 @@ class CoBo(Client):
         """The peers with whom this client updates its weight in this round.
 
         Both ends must reach the same decision. So the probability goes by the number of the round, not by the
-        client's own iterations, and by the larger of the two neighbourhoods.
+        client's own iterations, and by the larger of the two neighbourhoods. A peer that does not wait for
+        this client in the round, such as one that has finished, makes no decision.
         """
         found = []
         for peer, model in models.items():

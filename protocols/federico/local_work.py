@@ -15,20 +15,21 @@ def steps_of(client: Client, settings: FedericoSettings) -> int:
 
 async def loss_of(client: Client, model: Vector, settings: FedericoSettings) -> float:
     """l of a model on the own data (line 13)."""
-    mean = float(await client.loss(model, on=settings.losses_on))  # "sum" is of as many as it trains on
+    mean = float(await client.loss(model, on=settings.losses_on))
+    # Line 13 sums over the samples that it trains on; a mean of others is scaled to as many.
     return mean * (client.samples if settings.losses == "sum" else 1)
 
 
 async def train_by_weight(
-    client: Client, settings: FedericoSettings, name: str, model: Vector, share: float
+    client: Client, settings: FedericoSettings, name: str, model: Vector, weight: float
 ) -> Vector:
     """The update of a candidate's model by this client's data, times its weight (line 20).
 
-    It is w_ij times the update of local training; for one step of SGD that is -eta w_ij times the gradient.
+    It is w_ib times the update of local training; for one step of SGD that is -eta w_ib times the gradient.
     """
     if name == client.name:
         model = client.params  # with the updates that have arrived since it was evaluated
-    return share * await client.train(steps_of(client, settings), start=model, fresh_optimizer=True)
+    return weight * await client.train(steps_of(client, settings), start=model, fresh_optimizer=True)
 
 
 async def trained_alone(client: Client, settings: FedericoSettings) -> bool:

@@ -35,32 +35,34 @@ class FedeRiCo(Client):
 
     async def step(self) -> None:
         if await trained_alone(self, self.settings):
-            return
+            return  # one of the first iterations, which algorithm 1 has not
         self.rounds.announce()
         received = await self.rounds.gather()
+        # Without those that do not wait for this client: they would return nothing.
         partners = {peer: model.params for peer, model in received.items() if self.rounds.is_mutual(peer)}
         # Lines 7 to 9 the other way round: the models of all have come, and now some are chosen.
         models = self.chosen(partners)
         # E-step (lines 11 to 16).
         self.collaborators.note({name: await loss_of(self, m, self.settings) for name, m in models.items()})
         self.collaborators.hold(models)  # for predictions
-        # M-step (lines 18 to 25): w_ib times the update of each of these models, for its owner to add.
-        shares = self.collaborators.worth_training(models)
+        # M-step (lines 18 to 21): w_ib times the update of each of these models, for its owner to add.
+        weights = self.collaborators.worth_training(models)
         for peer in partners:
-            if peer not in shares:
+            if peer not in weights:
                 self.rounds.tell(peer, RoundUpdate(None))  # so that it does not wait for an update
-        for name, share in shares.items():
-            update = await train_by_weight(self, self.settings, name, models[name], share)
+        for name, weight in weights.items():
+            update = await train_by_weight(self, self.settings, name, models[name], weight)
             if name == self.name:
                 self.params = self.params + update
             else:
                 self.rounds.tell(name, RoundUpdate(update))
+        # Lines 22 to 25: the sum over the peers that have chosen this client's model.
         for returned in (await self.rounds.replies(RoundUpdate, partners)).values():
             if returned.update is not None:
                 self.params = self.params + returned.update
 
     def chosen(self, partners: Mapping[str, Vector]) -> dict[str, Vector]:
-        """The models of this iteration: the own one, and those of M partners (line 7)."""
+        """The models of this iteration (line 7): the own one and those of M partners, or of M candidates."""
         own, competes = {self.name: self.params}, self.settings.own_competes
         offered = own | dict(partners) if competes else dict(partners)
         models = {

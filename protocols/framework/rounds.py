@@ -121,7 +121,10 @@ class Rounds(Component, RoundMessages):
         return models
 
     def is_mutual(self, peer: str) -> bool:
-        """Whether `peer`, whose model was gathered, waits for this client in the present round as well."""
+        """Whether `peer`, whose model was gathered, waits for this client in the present round as well.
+
+        One that does not, such as one that has finished, sends no `replies`.
+        """
         return peer not in self._not_waiting
 
     async def replies(self, kind: type[M], peers: Collection[str]) -> dict[str, M]:

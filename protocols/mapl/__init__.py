@@ -3,7 +3,7 @@
 Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024). Client i has a
 backbone of its own, and like all others a projection, a head phi_i and prototypes xi_i of the classes:
 
-    PML:  E local epochs on l_cont + l_ce + l_proto + l_uni         (eq. 2-5, protocols.shared.contrastive)
+    PML:  E local epochs on l_cont + l_ce + l_proto + l_uni         (eq. 2-5, protocols.shared.local_losses)
     CGL:  w_i <- Proj_simplex(w_i - eta grad l_g(w_i; heads))       (eq. 6-9, protocols.mapl.graph_learning)
     xi_i <- w_ii xi_i + sum_j w_ij xi_j                             (algorithm 3, line 8)
 

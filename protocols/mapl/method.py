@@ -55,7 +55,7 @@ class MaplClient(Client):
 
     async def train_locally(self) -> None:
         """PML: E epochs on the client's own samples."""
-        if not self.neighbours.begun:
+        if not self.neighbours.begun:  # not in `begin`, where it is not known whether this client is late
             self.neighbours.begin()
         update = await self.train(
             self.settings.local_epochs * self.compute.steps_per_epoch,
@@ -92,7 +92,10 @@ class MaplClient(Client):
         return done
 
     def update_weights(self) -> None:
-        """CGL among all with a known head, if enough are new; a neighbour without one keeps its weight."""
+        """CGL among all with a known head, if enough are new; a neighbour without one keeps its weight.
+
+        In rounds nearly always all are new, so that it is done in each, as in algorithm 3.
+        """
         neighbours = self.neighbours
         if not self.warm or neighbours.new_heads() < self.heads_wanted:
             return
@@ -193,12 +196,12 @@ class MAPL(MaplClient):
         )
 
     async def step(self) -> None:
-        await self.train_locally()  # PML
-        self.rounds.announce()
+        await self.train_locally()  # PML (line 2)
+        self.rounds.announce()  # the head once it is warm (line 4), and the prototypes (line 7)
         self.neighbours.take_round(await self.rounds.gather())
-        self.update_weights()  # CGL, algorithm 2
-        self.mix()  # the neighbours' prototypes, by these weights
-        self.neighbours.check_neighbours(explore=self.warm)
+        self.update_weights()  # CGL (line 5, algorithm 2)
+        self.mix()  # the neighbours' prototypes, by these weights (line 8)
+        self.neighbours.check_neighbours(explore=self.warm)  # not in the paper
 
     def round_knowledge(self) -> RoundKnowledge:
         """The message that the neighbours get in a round."""

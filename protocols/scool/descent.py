@@ -28,7 +28,7 @@ class Descent(Component, ABC):
     async def model_to_judge(self, number: int) -> Vector:
         """The model that the peers judge in round `number`, trained first where the peers' updates are used.
 
-        In rounds, what peers are answered in this one has been published when it returns.
+        In rounds it also publishes what this client answers to peers that ask in this one.
         """
 
     @abstractmethod

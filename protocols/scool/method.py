@@ -43,12 +43,16 @@ class SCooL(Client):
         await super().run()
 
     async def step(self) -> None:
-        # With eq. 33 the local steps of M are done here, before E: the peers are answered with their update.
+        # With eq. 33 the own steps of M (line 14) come before E: answers to peers contain their sum.
         judged = await self.descent.model_to_judge(self.rounds.number)
-        await self.ask_all(judged)  # for l_ij, and what the peers believe
-        await self.posterior.infer(judged)  # E: w_i, and what the prior has besides; M: phi, with attention
-        await self.descent.m_step(oldest=self.rounds.number)  # M: theta_i, with what the peers have sent
-        self.posterior.learn_and_gossip()  # M: B and alpha by push-sum; phi is averaged
+        # Each peer j answers: log P(D_j | theta_i) for E, its updates or a gradient for M, and its beliefs.
+        await self.ask_all(judged)
+        # E (lines 7 and 8): w_i, and what the prior has besides. With attention also M of the encoder's phi.
+        await self.posterior.infer(judged)
+        # M (lines 13 to 16): theta_i, with what the peers have sent.
+        await self.descent.m_step(oldest=self.rounds.number)
+        # M (line 17): B and alpha by push-sum; the encoder's phi is averaged.
+        self.posterior.learn_and_gossip()
         self.begin_next_round()
 
     def begin_next_round(self) -> None:

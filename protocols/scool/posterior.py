@@ -117,7 +117,7 @@ class Posterior(Component):
             if known.loss is not None:
                 known.loss = float(known.loss)
                 likelihoods[peer] = self.likelihood(known.loss)
-        evidence = self.prior.infer(likelihoods, own)
+        evidence = self.prior.infer(likelihoods, own)  # log odds (eqs. 18, 72), or log masses (eq. 29)
         self._choose(evidence)
         weights = self.prior.weights
         self.row.replace({peer: weights[peer] for peer in evidence if peer not in self.dropped})
@@ -130,9 +130,10 @@ class Posterior(Component):
         return max(WORST, against - value) if math.isfinite(value) else WORST
 
     def _choose(self, evidence: Mapping[str, float]) -> None:
-        """Keep the peers with the most evidence; take some back if there are too few.
+        """Keep the peers with the most evidence (appendix C.1); take some back if there are too few.
 
-        A peer that was asked for `keep_after` iterations without evaluating this client's model has none.
+        The evidence ranks peers as w_ij does, which is a sigmoid or a softmax of it.
+        A peer that was asked for `keep_after` iterations without evaluating this model has no evidence.
         """
         share, after, iterations = self.settings.keep, self.settings.keep_after, self.client.iterations
         asked = iterations + 1 if self.waits else iterations  # so often, where none was ever left out
