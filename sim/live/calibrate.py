@@ -19,6 +19,7 @@ from actors.codec import Codec
 from actors.message import Envelope
 from actors.scan import Buffer
 from actors.tcp.outgoing import Address
+from sim.errors import UserError
 from sim.live.running import run_live
 from sim.live.wire import Events, Stamp, Wire
 from sim.run.live.simulation import Simulation
@@ -28,7 +29,7 @@ from sim.scenario.reading import contents_of
 from sim.scenario.resolved import resolved
 from sim.scenario.scenario import Scenario, load_scenario
 
-_TRAINING_S = 3.0
+_MEASURED_S = 4.0
 _WARM_UP = 3
 _REPETITIONS = 30
 _PINGS = 200
@@ -37,20 +38,20 @@ _LARGE_BYTES = 2_000_000
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured. step_time_s: of each client, while all train.
+    """What was measured. step_time_s: of a training step or a gradient, while all clients run.
 
     latency_s: seconds that a small message takes one way, each. bandwidth_bps: of a large one. codec_s:
     seconds to encode and decode a model.
     """
 
-    step_time_s: Sequence[float]
+    step_time_s: float
     latency_s: Sequence[float]
     bandwidth_bps: float
     codec_s: float
 
     def sections(self) -> dict[str, Any]:
         """`[devices]` and `[network]` that say the same."""
-        step_s, latency_s = float(np.median(self.step_time_s)), float(np.median(self.latency_s))
+        step_s, latency_s = self.step_time_s, float(np.median(self.latency_s))
         link = f"{self.bandwidth_bps / 1e6:.3g} Mbit/s"
         return {
             "devices": {"step_time": f"{1e3 * step_s:.4g} ms"},
@@ -63,27 +64,29 @@ class Calibration:
 
 
 def calibrate(scenario: Scenario, data_dir: Path | None, processes: int | None = None) -> Calibration:
-    """Measure this machine for a scenario: training alone, in as many processes as a live run has, and TCP.
+    """Measure this machine for a scenario: its own training, in as many processes as a live run has, and TCP.
 
     processes: None for one for each core. Raises UserError, and ProcessFailed.
     """
     with TemporaryDirectory() as folder:
-        alone = _alone(scenario, Path(folder))
-        summary = run_live(alone, processes=processes, raw=True, out=Path(folder), data_dir=data_dir).summary
-    steps = [count for count in summary["work"]["steps"]["clients"] if count]
+        short = _shortened(scenario, Path(folder))
+        summary = run_live(short, processes=processes, raw=True, out=Path(folder), data_dir=data_dir).summary
+    works = [summary["work"][kind]["clients"] for kind in ("steps", "gradients")]
+    done = sum(map(sum, works))
+    if not done:
+        raise UserError(f"nobody trains within {_MEASURED_S:g} s here: nothing can be measured")
     with built(scenario, data_dir, "cpu") as simulation:
         codec_s = _codec_s(simulation)
     latencies_s, bandwidth_bps = _wire()
-    return Calibration([_TRAINING_S / count for count in steps], latencies_s, bandwidth_bps, codec_s)
+    return Calibration(summary["device_time"]["busy"] / done, latencies_s, bandwidth_bps, codec_s)
 
 
-def _alone(scenario: Scenario, folder: Path) -> Scenario:
-    """The same clients, who train alone for some seconds and talk to nobody."""
+def _shortened(scenario: Scenario, folder: Path) -> Scenario:
+    """The same clients for some seconds, to whom nothing happens."""
     place = create_directory(scenario, folder, "cpu").path / "scenario.toml"
     contents = contents_of(place)
-    contents["protocol"] = {"name": "local"}
-    contents["run"] |= {"duration": f"{_TRAINING_S:g} s", "evaluate_every": f"{_TRAINING_S:g} s"}
-    for key in ("churn", "churn_process", "change", "server", "sweep"):
+    contents["run"] |= {"duration": f"{_MEASURED_S:g} s", "evaluate_every": f"{_MEASURED_S:g} s"}
+    for key in ("churn", "churn_process", "change", "sweep"):
         contents.pop(key, None)
     for key in ("iterations", "budget", "converged", "compare_alone"):
         contents["run"].pop(key, None)
