@@ -54,6 +54,8 @@ INBOX_BYTES = 2**27
 """What may wait for the actors of a process; more is dropped, and counted."""
 LIMITS = Limits(retry_max_s=0.5)
 """Of connections: who comes later is found soon."""
+ALONE_S, ALONE_ELSEWHERE_S = 5.0, 120.0
+"""How long a process goes on without a coordinator on the same machine, or on another."""
 _PINGS = 15
 _TELL_EVERY_S = 1.0
 
@@ -132,6 +134,7 @@ class _Worker(Events):
         self.simulation: LiveSimulation | None = None
         self.begun, self.may_leave = threading.Event(), threading.Event()
         self.times = threading.Semaphore(0)
+        self.alone: threading.Timer | None = None  # ends the process
         self.early: list[Any] = []  # what came before there was a simulation
         self.lock = threading.Lock()
         # Of messages: that the wire's thread has handed on, and that the actors' thread has taken.
@@ -160,12 +163,22 @@ class _Worker(Events):
 
     def connected(self, process: str, up: bool) -> None:
         if process == COORDINATOR:
-            if not up and self.begun.is_set() and not self.may_leave.is_set():
-                os._exit(1)  # nobody would take the results
+            self._found_coordinator(up)
         elif up:
             self._in_loop(partial(self._greet, process))
         else:
             self._in_loop(lambda simulation: simulation.network.gone(process))
+
+    def _found_coordinator(self, up: bool) -> None:
+        """Without a coordinator nobody would take the results: end, unless it comes back."""
+        if self.alone is not None:
+            self.alone.cancel()
+            self.alone = None
+        if not up and not self.may_leave.is_set():
+            patience_s = ALONE_S if self.assignment.certificates is None else ALONE_ELSEWHERE_S
+            self.alone = threading.Timer(patience_s, os._exit, (1,))
+            self.alone.daemon = True
+            self.alone.start()
 
     def control(self, process: str, content: object) -> None:
         match content:
