@@ -43,6 +43,11 @@ class Presence:
 
 
 @dataclass(frozen=True)
+class AskPresence:
+    """Who of the other process is there? It answers by `Presence`."""
+
+
+@dataclass(frozen=True)
 class TransferBegun:
     """A transfer has begun at this time of the run. number: of the process that tells this."""
 
@@ -78,4 +83,6 @@ class Leave:
     """The coordinator has the results: the process may end."""
 
 
-CONTROL = Codec(AskTime, TellTime, ProcessReady, Begin, Presence, TransferBegun, TransferCut, Ended, Leave)
+CONTROL = Codec(
+    AskTime, TellTime, ProcessReady, Begin, Presence, AskPresence, TransferBegun, TransferCut, Ended, Leave
+)

@@ -28,6 +28,7 @@ from sim.errors import UserError
 from sim.learning.engine import Vector
 from sim.live.codec import codec_of
 from sim.live.control import (
+    AskPresence,
     AskTime,
     Begin,
     Ended,
@@ -190,6 +191,8 @@ class _Worker(Events):
                 self.begun.set()
             case Leave() if process == COORDINATOR:
                 self.may_leave.set()
+            case AskPresence():
+                self._in_loop(partial(self._tell_presence, process))
             case Presence():
                 self._in_loop(lambda simulation: simulation.network.noticed(process, content))
             case TransferBegun():
@@ -207,7 +210,11 @@ class _Worker(Events):
                 self.simulation.loop.inbox.put(partial(action, self.simulation))
 
     def _greet(self, process: str, simulation: LiveSimulation) -> None:
-        assert self.wire is not None
+        """There is a connection, perhaps again: each end says who is there, whoever has noticed a cut."""
+        self._tell_presence(process, simulation)
+        self.wire.tell(process, AskPresence())
+
+    def _tell_presence(self, process: str, simulation: LiveSimulation) -> None:
         if present := simulation.network.present():
             self.wire.tell(process, Presence(present, True))
 
