@@ -9,7 +9,9 @@ from actors.settings.base import SettingError, Settings, exactly_one
 from actors.settings.quantities import PositiveDuration, ShareAboveZero, Size, Span, Weight, Within, span
 from actors.settings.units import DURATION, SIZE
 
-Metric = Literal["accuracy", "loss", "objective", "f1", "auc", "precision", "recall", "mae", "r2", "distance"]
+Metric = Literal[
+    "accuracy", "loss", "perplexity", "objective", "f1", "auc", "precision", "recall", "mae", "r2", "distance"
+]
 Kind = Literal["steps", "samples", "time", "bytes"]
 
 
