@@ -76,7 +76,7 @@ def test_requirements_have_lower_bounds_only() -> None:
 
 def test_what_make_installs_is_pinned_and_allowed() -> None:
     versions = pinned()
-    for each in required("dev", "compare", "watch", "vision", "tensorboard", "sockets", "bench"):
+    for each in required("dev", "compare", "watch", "vision", "tensorboard", "sockets", "hf", "bench"):
         assert each.specifier.contains(versions[canonicalize_name(each.name)]), each
 
 
@@ -85,11 +85,11 @@ def test_what_is_imported_is_required() -> None:
     everywhere = imported("actors", "protocols", "sim")
     assert "torch" in everywhere
     assert everywhere <= names_of(
-        "compare", "watch", "vision", "tensorboard", "wandb", "mlflow", "privacy", "huggingface", "ray"
+        "compare", "watch", "vision", "tensorboard", "wandb", "mlflow", "privacy", "huggingface", "hf", "ray"
     )
     # The commands ask for what theirs need.
     assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of(
-        "privacy", "huggingface"
+        "privacy", "huggingface", "hf"
     )
 
 
