@@ -81,6 +81,7 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
         validation_rows=own.validation,
         test_rows=own.test,
         label_maps=own.label_maps,
+        output_numbers=dataset.outputs * dataset.train_x.shape[1] if scenario.data.task == "language" else 0,
     )
     return Learning(dataset, data, names, partition.clusters, settings, plans)
 
