@@ -129,14 +129,10 @@ def save_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> No
     content = save(
         {name: values.contiguous() for name, values in weights.items()}, {_METADATA: notes.model_dump_json()}
     )
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as place:
+        whole = Path(place) / path.name
+        whole.write_bytes(content)
+        os.replace(whole, path)
 
 
 def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
