@@ -47,12 +47,9 @@ class PairWeights(Component):
         return self._pairs[peer].updates
 
     def known(self) -> dict[str, float | Scalar]:
-        """All weights by peer; on the simplex only those of present peers, as shares of exactly 1 in all."""
-        if not self.simplex:
-            return {peer: pair.weight for peer, pair in self._pairs.items()}
-        row = {peer: float(pair.weight) for peer, pair in self._pairs.items()}
-        total = sum(row.values()) or 1.0
-        return {peer: row[peer] / total for peer in self.client.peers if peer in row}
+        """All weights by peer; on the simplex only those of present peers."""
+        names = self.client.peers if self.simplex else self._pairs
+        return {peer: self._pairs[peer].weight for peer in names if peer in self._pairs}
 
     def increment(self, ours: Vector, theirs: Vector) -> Scalar:
         """gamma <g_i(z), g_k(z)>: how far a weight moves by the two gradients at the midpoint z (eq. 4)."""

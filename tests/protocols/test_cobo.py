@@ -323,7 +323,7 @@ def test_simplex_rows_sum_to_one_and_gather_in_the_cluster() -> None:
         times = ["run.duration=5 min", "run.evaluate_every=5 min"]
         with ran(text, "protocol.name=cobo", *settings, *times) as simulation:
             weights = weight_matrix(simulation)
-            assert np.allclose(weights.sum(axis=1), 1, atol=1e-6)
+            assert np.allclose(weights.sum(axis=1), 1, rtol=0, atol=1e-12)  # told without rounding
             assert weights[across(simulation)].max() < 1e-3
 
 
@@ -364,7 +364,7 @@ def test_simplex_weights_are_shares_of_those_that_are_there(membership: str) -> 
             assert isinstance(client.actor, CoBoAsynchronous)
             shares = client.actor.weights()
             assert set(shares) <= set(client.actor.peers)
-            assert sum([float(share) for share in shares.values()]) < 1 + 1e-9
+            assert sum([float(share) for share in shares.values()]) < 1 + 1e-6  # they are float32
             client.actor.forget_strangers()  # as before each use of the weights
             assert sum([float(share) for share in client.actor.weights().values()]) == pytest.approx(1)
 
