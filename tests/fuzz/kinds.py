@@ -10,6 +10,7 @@ import tomli_w
 from tests.fuzz import grammar, spoil, worlds
 from tests.fuzz.case import Commands, Kind
 from tests.fuzz.files import images, own_data, saved_folders, traces
+from tests.fuzz.language import language_models
 from tests.fuzz.requests import requests
 from tests.fuzz.results import checkpoints, results, sweeps
 from tests.fuzz.values import TEXTS, near, odd_key, odd_value
@@ -174,6 +175,7 @@ KINDS: Mapping[str, Kind] = {
     "trace": traces,
     "data": own_data,
     "saved": saved_folders,
+    "language": language_models,
     "result": results,
     "sweep": sweeps,
     "checkpoint": checkpoints,
