@@ -18,7 +18,7 @@ from tests.fuzz.values import TEXTS, near, odd_key, odd_value
 _CHECK_AND_RUN: Commands = [["check", "scenario.toml"], ["run", "scenario.toml", "--quiet"]]
 
 
-_REAL = ("l2c_adult", "lm_languages")  # of whose data none are made
+_REAL = ("l2c_adult", "lm_languages", "lm_scarce")  # of whose data none are made
 
 
 def _any_scenario(rng: Random) -> dict[str, Any]:

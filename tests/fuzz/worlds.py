@@ -63,6 +63,7 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
     "l2c_fashion_mnist": _SECONDS | _L2C | {"data.test_samples": 10},
     "l2c_synthetic": _SECONDS | _L2C | {"data.samples": 40, "data.test_samples": 10},
     "lm_languages": _LM,
+    "lm_scarce": _LM,
     "mapl": _MAPL,
     "mapl_churn": _SECONDS
     | {"churn.0.at": "500 ms", "churn.1.at": "1 s", "protocol.warm_up": 2}

@@ -31,6 +31,7 @@ _LM = [
 ]
 SHORT = {
     "lm_languages": _LM,
+    "lm_scarce": _LM,
     "quickstart": ["run.duration=10 s", "churn.0.at=2 s", "churn.1.at=6 s"],
     "cobo_quadratics": ["run.iterations=10", 'run.evaluate_every="5 iterations"'],
     "cobo_cross_silo": ["run.iterations=2", 'run.evaluate_every="2 iterations"', "data.test_samples=20"],
@@ -161,6 +162,7 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
     "mapl_full": (12, 12, 0, 0),
     "personalized": (80, 70, 0, 0),
     "lm_languages": (60, 54, 0, 0),
+    "lm_scarce": (280, 273, 0, 0),
 }
 # Where a protocol decides by learned numbers, who talks to whom hangs on rounding, so on the processor. So
 # large a share of the messages by which clients share what they know is left: at least, and at most.
@@ -193,6 +195,7 @@ SETTLED: dict[str, int] = {
 }
 NEEDS_DATA = {
     "lm_languages": "text-4lang",
+    "lm_scarce": "text-4lang",
     "personalized": "fashion-mnist",
     "federico": "fashion-mnist",
     "federico_full": "cifar-10",
