@@ -1,6 +1,7 @@
 """Runs of adapters on a base that all share: who is called what, what travels, and who is the better off."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sim.run.setup.builder import build
 from sim.scenario.protocol_lookup import list_protocols
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
+from tests.learning.test_language import GPT2
 from tests.simulation.worlds import write
 
 SHAPE = TransformerShape(vocabulary=256, context=8, width=16, depth=1, heads=2, inner=32)
@@ -134,6 +136,17 @@ def test_results_are_named_by_the_content_of_base_and_texts(tmp_path: Path) -> N
     world(tmp_path)
     write(tmp_path, "other words", "cd.txt")
     assert digest(load_scenario(tmp_path / "world.toml")) != first
+
+
+def test_a_checkpoint_of_hugging_face_runs_and_names_its_results(tmp_path: Path) -> None:
+    shutil.copytree(GPT2, tmp_path / "gpt2")
+    overrides = ["model.base=gpt2", "data.tokenizer=characters", "data.context=7", "engine.micro_batch=2"]
+    result = run(tmp_path, *overrides)
+    assert np.isfinite(result.summary["perplexity"]["mean"])
+    named = digest(load_scenario(tmp_path / "world.toml", overrides))
+    config = tmp_path / "gpt2" / "config.json"
+    config.write_text(config.read_text() + " ")
+    assert digest(load_scenario(tmp_path / "world.toml", overrides)) != named
 
 
 NEEDS = {"dfedavgm": ["training.momentum=0.5"]}

@@ -107,10 +107,10 @@ class Run(Settings):
     last one measures all. It changes nothing that clients do."""
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] | None = None
     """What is measured of each client's model on its own test samples, by scikit-learn but for the losses;
-    models are judged by the first. By default the accuracy and the loss of classes, or the loss of a
-    regression, the squared error, and of a method with an objective of its own that, too. "precision",
-    "recall", "f1" and "auc" are means over the classes that are there; targets of a regression that are 0 or
-    1 each count as tags, of which a sample has those with an output above 0."""
+    models are judged by the first. By default the accuracy and the loss of classes, the perplexity and the
+    loss of texts, or the loss of a regression, the squared error, and of a method with an objective of its
+    own that, too. "precision", "recall", "f1" and "auc" are means over the classes that are there; targets of
+    a regression that are 0 or 1 each count as tags, of which a sample has those with an output above 0."""
     compare_alone: bool = False
     """Also train each client alone, for as many steps as it took, to know who is better off than alone; see
     `protocol.alone` for what a run of its own tells."""
