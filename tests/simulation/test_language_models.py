@@ -197,3 +197,4 @@ def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", str(file)])
     assert result.exit_code == 2
     assert 'model.base = "base.safetensors": there is no such file here' in result.output
+    assert "`coterie pretrain` makes english.safetensors" in result.output

@@ -74,7 +74,11 @@ class Lora(ModelSection):
         """The base, which must suit the data. UserError."""
         from sim.learning.language.base import load_base
 
-        base = load_base(folder.file("model.base", self.base))
+        try:
+            file = folder.file("model.base", self.base)
+        except UserError as error:
+            raise UserError(f"{error.problem}; `coterie pretrain` makes english.safetensors") from None
+        base = load_base(file)
         shape, about = base.shape, f'model.base = "{self.base}"'
         if base.tokenizer not in (None, dataset.tokenizer):
             raise UserError(
