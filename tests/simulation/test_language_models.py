@@ -106,6 +106,17 @@ def test_clients_are_called_after_their_languages_and_judged_by_perplexity(tmp_p
     assert "ab-1" in report and "client-0" not in report
 
 
+def test_a_target_is_reached_from_above(tmp_path: Path) -> None:
+    result = run(tmp_path, "run.target=200", "run.evaluate_every=500 ms", "protocol={name='local'}")
+    assert result.directory is not None
+    metrics = pl.read_parquet(result.directory / "metrics.parquet").filter(pl.col("name") == "perplexity")
+    mean = metrics.group_by("time").agg(pl.col("value").mean()).sort("time")
+    below = mean.filter(pl.col("value") <= 200)["time"]
+    assert 0 < len(below) < len(mean)
+    found = result.summary["target"]
+    assert (found["perplexity"], found["seconds"]) == (200, below[0])
+
+
 def test_a_message_carries_the_adapter_alone(tmp_path: Path) -> None:
     simulation = build(load_scenario(world(tmp_path)))
     try:

@@ -5,8 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, PositiveInt, WithJsonSchema, model_validator
 
-from actors.settings.base import SettingError, Settings, exactly_one
-from actors.settings.quantities import PositiveDuration, ShareAboveZero, Size, Span, Weight, Within, span
+from actors.settings.base import SettingError, Settings, at_most_one, exactly_one
+from actors.settings.quantities import (
+    PositiveDuration,
+    PositiveWeight,
+    ShareAboveZero,
+    Size,
+    Span,
+    Weight,
+    Within,
+    span,
+)
 from actors.settings.units import DURATION, SIZE
 
 Metric = Literal[
@@ -120,12 +129,15 @@ class Run(Settings):
     """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     """Mean accuracy for which the time and the bytes needed are reported."""
+    target: PositiveWeight | None = None
+    """The same of what clients are judged by, if that is something else: at most so much of a perplexity."""
     settled_iterations: PositiveInt | None = None
     """Iterations in its present life from which on a client counts as settled, where clients come during the
     run; by default a tenth of the median of those that were there all along."""
 
     @model_validator(mode="after")
     def _ends(self) -> "Run":
+        at_most_one(self, "target_accuracy", "target")
         if self.duration is None and self.iterations is None:
             if self.budget is None:
                 problem = "state 'duration', 'iterations', 'budget' or several (the first one ends the run)"
