@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+import torch
+from torch import Tensor
+
 from protocols.cobo.settings import CoBoSettings
 from protocols.framework.client import Client
 from protocols.framework.component import Component
-from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Scalar, Vector
 
@@ -62,7 +64,7 @@ class PairWeights(Component):
         if not self.simplex:
             pair.weight = moved.clip(0.0, 1.0)
         elif self.client.is_peer(peer):
-            self._project(self._row() | {peer: float(moved)})
+            self._project(self._row() | {peer: moved})
 
     def catch_up(self, peer: str, weight: float | Scalar, updates: int | None = None) -> None:
         """Take over a peer's value of the pair's weight if it has more updates; not on the simplex."""
@@ -82,16 +84,27 @@ class PairWeights(Component):
         """
         if self.simplex:
             strangers = [pair for name, pair in self._pairs.items() if not self.client.is_peer(name)]
-            if any(pair.weight != 0 for pair in strangers):
+            # What is a number is 0, and what is none is not looked at: that would have all computed.
+            if any(not isinstance(pair.weight, float) or pair.weight != 0 for pair in strangers):
                 for pair in strangers:
                     pair.weight = 0.0
                 self._project(self._row())
 
-    def _row(self) -> dict[str, float]:
-        return {name: float(self.weight(name)) for name in self.client.peers}
+    def _row(self) -> dict[str, float | Scalar]:
+        return {name: self.weight(name) for name in self.client.peers}
 
-    def _project(self, row: Mapping[str, float]) -> None:
-        """Give the peers the shares of 1 that are nearest to the numbers in `row`."""
+    def _project(self, row: Mapping[str, float | Scalar]) -> None:
+        """Give the peers the shares of 1 that are nearest to the numbers in `row`, still deferred."""
         if row:
-            for name, share in zip(row, project_on_simplex(list(row.values())), strict=True):
-                self._pairs[name].weight = float(share)
+            for name, share in zip(row, self.client.apply(projected, *row.values()), strict=True):
+                self._pairs[name].weight = share
+
+
+def projected(*row: Tensor) -> tuple[Tensor, ...]:
+    """The projection of numbers on the simplex, as `mathematics.project_on_simplex`; for `apply`."""
+    values = torch.stack(row)
+    values = values - values.max()
+    descending = values.sort(descending=True).values
+    thresholds = (descending.cumsum(0) - 1) / torch.arange(1, len(row) + 1, device=values.device)
+    kept = (descending > thresholds).sum() - 1
+    return (values - thresholds.gather(0, kept[None])).clamp(min=0).unbind()

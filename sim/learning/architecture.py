@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -64,14 +65,22 @@ class Architecture:
     name in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
     """
 
-    constants: Mapping[str, Tensor] = {}  # of a model of ours there are none
-    """Buffers and frozen parameters, which no call changes and all clients share, by name, on the CPU."""
     examples: Tensor | None = None
     """Samples whose operations are counted; without, some of zeros, which not every model takes."""
 
-    def __init__(self, module: nn.Module, key: str, input_shape: tuple[int, ...]) -> None:
-        """Raises TypeError for state other than parameters, and for parameters of no known initialisation."""
-        stateful = [name for name, _ in module.named_buffers() if name not in self.constants]
+    def __init__(
+        self,
+        module: nn.Module,
+        key: str,
+        input_shape: tuple[int, ...],
+        constants: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> None:
+        """constants: buffers and frozen parameters, which no call changes and all clients share, on the CPU.
+
+        Raises TypeError for other state than parameters, and for parameters of no known initialisation.
+        """
+        self.constants = constants
+        stateful = [name for name, _ in module.named_buffers() if name not in constants]
         if stateful:
             raise TypeError(
                 f"{key}: a model may have parameters only, but it has the buffers {', '.join(stateful)} "
@@ -87,11 +96,11 @@ class Architecture:
         self.training_module = copy.deepcopy(module).train()
         self.key = key
         self.input_shape = input_shape
-        self._constants_on: dict[torch.device, Mapping[str, Tensor]] = {torch.device("cpu"): self.constants}
+        self._constants_on: dict[torch.device, Mapping[str, Tensor]] = {torch.device("cpu"): constants}
         shapes = {
             name: tuple(parameter.shape)
             for name, parameter in module.named_parameters()
-            if name not in self.constants
+            if name not in constants
         }
         self._sizes = [math.prod(shape) for shape in shapes.values()]
         *offsets, self.numel = accumulate(self._sizes, initial=0)
@@ -243,6 +252,7 @@ class Architecture:
             own = {
                 name: parameters[f"{path}.{name}".removeprefix(".")]
                 for name, _ in modules[path].named_parameters(recurse=False)
+                if f"{path}.{name}".removeprefix(".") in parameters
             }
             reset = _reset_of(modules[path])
             assert reset is not None  # the constructor looked
@@ -299,8 +309,8 @@ class OwnArchitecture(Architecture):
         module = drawn(seed)
         self._drawn = drawn
         frozen = [(name, each) for name, each in module.named_parameters() if not each.requires_grad]
-        self.constants = {name: each.detach().clone() for name, each in (*frozen, *module.named_buffers())}
-        super().__init__(_shapes_of(module), key, input_shape)
+        constants = {name: each.detach().clone() for name, each in (*frozen, *module.named_buffers())}
+        super().__init__(_shapes_of(module), key, input_shape, constants)
 
     def _is_unknown(self, part: nn.Module) -> bool:
         return False

@@ -79,10 +79,11 @@ class _Look:
         """Look at samples x [N, B, ...], or [1, B, ...], and y [N, B] or [N, B, T]."""
         kernel, models, shares = self._kernel, self._models, self._shares
         outputs = kernel.outputs(models, x) if shares is None else self._mean(kernel, models, x, shares)
-        scores = outputs.transpose(1, 2)  # [N, classes, B]
+        scores = outputs.movedim(-1, 1)  # [N, classes, B], of texts [N, classes, B, T]
         for metric in metrics:
             if metric.on == "samples":
-                total = metric.of(scores, y).sum(dim=1)
+                values = metric.of(scores, y)
+                total = (values if values.dim() == 2 else values.float().mean(dim=2)).sum(dim=1)
             elif metric.on == "objective":
                 total = self._minimised(x.expand(len(models), *x.shape[1:]), y) * y.shape[1]
             else:
@@ -96,6 +97,9 @@ class _Look:
         """The metrics, [N] each, of all that was looked at: `count` samples of each client."""
         found = {name: total / count for name, total in self._sums.items()}
         for metric in metrics:
+            if metric.then is not None:
+                with np.errstate(over="ignore"):  # a model that has diverged is told by its loss
+                    found[metric.name] = metric.then(found[metric.name])
             if metric.on == "outputs":
                 outputs, targets = (np.concatenate(each, axis=1) for each in (self._outputs, self._targets))
                 found[metric.name] = np.array(
@@ -126,10 +130,14 @@ def _at_once(kernel: Kernel, device: torch.device, clients: int, sample_bytes: i
 
 
 def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
-    """Logarithms [N, B, classes] of the mean probabilities of models [N, K, P] in shares [N, K]."""
+    """Logarithms [N, B, classes] of the mean probabilities of models [N, K, P] in shares [N, K].
+
+    Of texts [N, B, T, classes].
+    """
     total: Tensor | None = None
     for place in range(models.shape[1]):
-        logs = kernel.outputs(models[:, place], x).log_softmax(dim=2) + shares[:, place, None, None].log()
+        logs = kernel.outputs(models[:, place], x).log_softmax(dim=-1)
+        logs = logs + shares[:, place].log().view(-1, *[1] * (logs.dim() - 1))
         total = logs if total is None else torch.logaddexp(total, logs)
     assert total is not None
     return total

@@ -20,19 +20,21 @@ class Metric:
     """A metric, by the function `of`; `on` says what that is given, and what of it the metric is.
 
     "samples": class scores [N, K, B] and true classes [N, B], or in a regression outputs [N, T, B] and
-    targets [N, B, T], of N clients; it returns a number per sample [N, B], whose mean over a client's samples
-    counts. "outputs": all outputs of a client [B, K] and its true classes [B], or targets [B, T]; it returns
-    the number, by scikit-learn. "models": the parameters [N, P] of N clients, the subset with their samples,
+    targets [N, B, T], or of texts scores [N, K, B, T] and tokens [N, B, T], of N clients; it returns a number
+    per sample [N, B], or per token [N, B, T], whose mean over a client's samples counts. "outputs": all
+    outputs of a client [B, K] and its true classes [B], or targets [B, T]; it returns the number, by
+    scikit-learn. "models": the parameters [N, P] of N clients, the subset with their samples,
     and the clients; it returns a number per client [N]. "objective": nothing; the metric is the mean of what
     the clients minimise.
 
-    of_tags: whether targets of a regression must be 0 or 1 each: tags, of which a sample may have several,
-    and has those with an output above 0.
+    then: what is made of the mean, for "samples". of_tags: whether targets of a regression must be 0 or 1
+    each: tags, of which a sample may have several, and has those with an output above 0.
     """
 
     name: str
     on: Literal["samples", "outputs", "models", "objective"]
     of: Any = None
+    then: Callable[[np.ndarray], np.ndarray] | None = None
     of_tags: bool = False
 
 
@@ -121,11 +123,22 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
         Metric("mae", "outputs", absolute_error),
         Metric("r2", "outputs", determination),
     ),
+    "language": (
+        Metric("perplexity", "samples", cross_entropy, np.exp),
+        Metric("loss", "samples", cross_entropy),
+        Metric("accuracy", "samples", accuracy),
+        Metric("objective", "objective"),
+    ),
     "quadratic": (Metric("distance", "models", distance_to_optimum),),
 }
 """Task of the data -> its metrics."""
 
-_DEFAULTS = {"classification": ("accuracy", "loss"), "regression": ("loss",), "quadratic": ("distance",)}
+_DEFAULTS = {
+    "classification": ("accuracy", "loss"),
+    "regression": ("loss",),
+    "language": ("perplexity", "loss"),
+    "quadratic": ("distance",),
+}
 
 
 def metrics_of(

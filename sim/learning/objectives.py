@@ -30,6 +30,19 @@ class CrossEntropyLoss:
 
 
 @dataclass(frozen=True)
+class NextTokenLoss:
+    """Cross-entropy, in nats, of the logits [B, T, V] for tokens x [B, T] against the next ones, y [B, T]."""
+
+    def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        return self.each(model, parameters, x, y).mean()
+
+    def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of each sample, the mean over its tokens, [B]."""
+        logits = model.forward(parameters, x).float().flatten(0, 1)
+        return functional.cross_entropy(logits, y.flatten(), reduction="none").view(y.shape).mean(dim=1)
+
+
+@dataclass(frozen=True)
 class SquaredErrorLoss:
     """Squared error, the mean over T, of the outputs for x [B, ...] against targets y [B, T] (float32)."""
 
@@ -59,11 +72,13 @@ class QuadraticLoss:
 
 
 cross_entropy = CrossEntropyLoss()
+next_token = NextTokenLoss()
 squared_error = SquaredErrorLoss()
 quadratic = QuadraticLoss()
 OBJECTIVES: Mapping[str, Objective] = {
     "classification": cross_entropy,
     "regression": squared_error,
+    "language": next_token,
     "quadratic": quadratic,
 }
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sim.results import text
 
 _LABELLED = ("classification", "regression")
+_ALL_BUT_QUADRATIC = (*_LABELLED, "language")
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,11 @@ class Measure:
 
 
 MEASURES = (
-    Measure("accuracy", "test accuracy", higher_is_better=True, is_share=True),
+    Measure("accuracy", "test accuracy", higher_is_better=True, is_share=True, tasks=_ALL_BUT_QUADRATIC),
+    Measure("perplexity", "test perplexity", higher_is_better=False, tasks=("language",)),
     Measure("distance", "distance to the own optimum", higher_is_better=False, tasks=("quadratic",)),
-    Measure("loss", "test loss", higher_is_better=False),
-    Measure("objective", "own objective on test data", higher_is_better=False),
+    Measure("loss", "test loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
+    Measure("objective", "own objective on test data", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
     Measure("f1", "F1 score", higher_is_better=True),
     Measure("auc", "area under the ROC curve", higher_is_better=True),
     Measure("precision", "precision", higher_is_better=True),

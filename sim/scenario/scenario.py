@@ -61,7 +61,16 @@ _FILES = (
     "network.class.*.latency.file",
 )
 """Files that lie beside the scenario, or in the current folder."""
-_SAMPLES = ("data.file", "data.test_file", "data.source", "data.partition.path")
+_SAMPLES = (
+    "data.file",
+    "data.test_file",
+    "data.texts.*.file",
+    "data.texts.*.test_file",
+    "data.tokenizer",
+    "data.source",
+    "data.partition.path",
+    "model.base",
+)
 """Files and folders that may also lie in the data folder."""
 _Model = TypeVar("_Model", bound=Settings)
 

@@ -100,7 +100,7 @@ def plan(
     of_all = replace(stated, overrides=(*axes.set, *stated.overrides))
     made = [_cell(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
     threads = [scenario.engine.threads for _, scenario in made]
-    target = sweep.compare.target or base.run.target_accuracy
+    target = sweep.compare.target or base.run.target_accuracy or base.run.target
     return Plan(
         file=stated.file,
         name=base.name if alone is None else default_name(path),

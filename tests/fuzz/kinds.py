@@ -11,6 +11,7 @@ from tests.fuzz import grammar, spoil, worlds
 from tests.fuzz.case import Commands, Kind
 from tests.fuzz.files import images, own_data, saved_folders, traces
 from tests.fuzz.hosts import hosts
+from tests.fuzz.language import language_models
 from tests.fuzz.requests import requests
 from tests.fuzz.results import checkpoints, results, sweeps
 from tests.fuzz.values import TEXTS, near, odd_key, odd_value
@@ -18,8 +19,11 @@ from tests.fuzz.values import TEXTS, near, odd_key, odd_value
 _CHECK_AND_RUN: Commands = [["check", "scenario.toml"], ["run", "scenario.toml", "--quiet"]]
 
 
+_REAL = ("l2c_adult", "lm_languages", "lm_scarce")  # of whose data none are made
+
+
 def _any_scenario(rng: Random) -> dict[str, Any]:
-    made = [name for name in worlds.SHORT if name != "l2c_adult"]  # of whose data none are made
+    made = [name for name in worlds.SHORT if name not in _REAL]
     return worlds.short(rng.choice(made))
 
 
@@ -172,6 +176,7 @@ KINDS: Mapping[str, Kind] = {
     "trace": traces,
     "data": own_data,
     "saved": saved_folders,
+    "language": language_models,
     "result": results,
     "sweep": sweeps,
     "checkpoint": checkpoints,

@@ -25,6 +25,11 @@ _SCOOL = {"run.budget.steps": 6, "run.evaluate_every": "2 iterations"} | {
     "protocol.keep_after": 1,
 }
 _L2C = {"protocol.rounds": 2, "protocol.search_steps": 1, "protocol.hidden": [4]}
+_LM = _STEPS | {
+    "model": {"name": "transformer", "width": 8, "depth": 1},
+    "data.test_windows": 4,
+    "training.batch_size": 2,
+}
 SHORT: Mapping[str, Mapping[str, Any]] = {
     "cobo_cross_device": _STEPS
     | {
@@ -57,6 +62,8 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
     | {"training.batch_size": 10},
     "l2c_fashion_mnist": _SECONDS | _L2C | {"data.test_samples": 10},
     "l2c_synthetic": _SECONDS | _L2C | {"data.samples": 40, "data.test_samples": 10},
+    "lm_languages": _LM,
+    "lm_scarce": _LM,
     "mapl": _MAPL,
     "mapl_churn": _SECONDS
     | {"churn.0.at": "500 ms", "churn.1.at": "1 s", "protocol.warm_up": 2}

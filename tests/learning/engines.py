@@ -13,10 +13,9 @@ from sim.learning.engine.graph.batch_operations import Gradient, Loss
 from sim.learning.engine.graph.batches import draw_batches
 from sim.learning.engine.graph.operations import Train
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
-from sim.learning.models import MODELS
 from sim.learning.objectives import Objective, cross_entropy, quadratic
 from tests.device import DEVICE
-from tests.learning.sections import architecture
+from tests.learning.sections import OF_NUMBERS, architecture
 from tests.learning.sections import module as module_of
 
 CLASSES = 3
@@ -38,7 +37,7 @@ DENSE = ("logistic-regression", "mlp")  # chains of linear layers
 
 MODELS_AND_WAYS = [
     (name, backend)
-    for name in MODELS
+    for name in OF_NUMBERS
     for backend in ("vmap", "loop", "dense")
     if backend != "dense" or name in DENSE
 ]

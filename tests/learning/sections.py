@@ -14,6 +14,9 @@ from sim.learning.models import MODELS, Decoupled, ModelSection
 from sim.learning.partitions import PARTITIONS, Partition
 from sim.learning.partitions.dealing import Labels
 
+OF_NUMBERS = tuple(name for name, kind in MODELS.items() if "language" not in kind.tasks)
+"""Models of anything but texts, for which is tests/learning/test_language.py."""
+
 
 def partition(kind: str) -> Callable[..., Partition]:
     """The function (labels, clients, seed, **keys) -> partition of a kind."""

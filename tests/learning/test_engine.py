@@ -16,8 +16,7 @@ from sim.learning.engine import Engine, Optimizer, Vector, checksums
 from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.sampler import TrainJob, clients_at_once
-from sim.learning.models import MODELS
-from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy, squared_error
+from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy, next_token, squared_error
 from tests.learning.engines import (
     MODELS_AND_WAYS,
     SHAPES,
@@ -33,6 +32,7 @@ from tests.learning.engines import (
     small,
     torch_optimizer,
 )
+from tests.learning.sections import OF_NUMBERS
 
 COUNTS = [9, 6, 3, 11, 1]  # clients 2 and 4 have fewer samples than a batch
 LABEL_MAPS = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2]]
@@ -134,7 +134,7 @@ def assert_close(got: dict[int, np.ndarray], expected: dict[int, np.ndarray]) ->
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", OF_NUMBERS)
 def test_batched_per_client_and_plain_training_agree(model: str, optimizer: Optimizer) -> None:
     engine = engine_for(model)
     plain = run_plain(engine, model, optimizer)
@@ -370,7 +370,7 @@ def test_calls_on_a_larger_gpu_are_larger(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_way_is_chosen_by_model_and_device() -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    on_cpu = {model: choose_backend("auto", small(model), objective_of(model), cpu) for model in MODELS}
+    on_cpu = {model: choose_backend("auto", small(model), objective_of(model), cpu) for model in OF_NUMBERS}
     assert on_cpu == {
         "logistic-regression": "dense",
         "mlp": "dense",
@@ -425,6 +425,7 @@ def test_wrong_inputs_are_refused_when_they_are_given() -> None:
 
 def test_objectives_fit_their_models() -> None:
     """Every model is trained on its objective above; none is left out of the comparison."""
-    assert set(SHAPES) == set(MODELS)
-    own_tests = {squared_error}  # any of these models learns numbers, too: tests/learning/test_objectives.py
-    assert {objective_of(model) for model in MODELS} == set(OBJECTIVES.values()) - own_tests
+    assert set(SHAPES) == set(OF_NUMBERS)
+    # Any of these models learns numbers, too: tests/learning/test_objectives.py. Texts: test_language.py.
+    own_tests = {squared_error, next_token}
+    assert {objective_of(model) for model in OF_NUMBERS} == set(OBJECTIVES.values()) - own_tests

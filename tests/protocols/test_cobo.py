@@ -5,11 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocols.cobo.asynchronous import OWED_MAX, CoBoAsynchronous
 from protocols.cobo.messages import LatestModel, PairAnswer, PairRequest, PairResult
+from protocols.cobo.pairs import projected
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
-from protocols.framework.mathematics import shared_uniform
+from protocols.framework.mathematics import project_on_simplex, shared_uniform
 from protocols.shared.pair_ledger import Account
 from sim.run.live.simulation import Simulation
 from sim.run.setup.builder import build
@@ -319,8 +323,26 @@ def test_simplex_rows_sum_to_one_and_gather_in_the_cluster() -> None:
         times = ["run.duration=5 min", "run.evaluate_every=5 min"]
         with ran(text, "protocol.name=cobo", *settings, *times) as simulation:
             weights = weight_matrix(simulation)
-            assert np.allclose(weights.sum(axis=1), 1, atol=1e-6)
+            assert np.allclose(weights.sum(axis=1), 1, rtol=0, atol=1e-12)  # told without rounding
             assert weights[across(simulation)].max() < 1e-3
+
+
+def test_a_step_of_simplex_weights_reads_no_number() -> None:
+    """So that gradients of many iterations are computed together."""
+    settings = ["protocol.domain=simplex", "protocol.sampling=none", "protocol.mode=synchronous"]
+    times = ["run.duration=20 s", "run.evaluate_every=20 s"]
+    with ran(QUADRATIC, "protocol.name=cobo", *settings, *times) as simulation:
+        (once,) = {client.actor.iterations for client in simulation.clients if client.actor is not None}
+        assert once > 5
+        assert simulation.engine.flushes <= 2 + 1  # the evaluations, and the first trial of a function
+        assert simulation.engine.statistics.mean_batch >= 4
+
+
+@given(st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=8))
+def test_projections_on_the_simplex_agree(row: list[float]) -> None:
+    found = torch.stack(projected(*torch.tensor(row)))
+    np.testing.assert_allclose(found, project_on_simplex(row), atol=2e-6)
+    assert float(found.sum()) == pytest.approx(1, abs=2e-6) and bool((found >= 0).all())
 
 
 @pytest.mark.parametrize(
@@ -342,7 +364,7 @@ def test_simplex_weights_are_shares_of_those_that_are_there(membership: str) -> 
             assert isinstance(client.actor, CoBoAsynchronous)
             shares = client.actor.weights()
             assert set(shares) <= set(client.actor.peers)
-            assert sum([float(share) for share in shares.values()]) < 1 + 1e-9
+            assert sum([float(share) for share in shares.values()]) < 1 + 1e-6  # they are float32
             client.actor.forget_strangers()  # as before each use of the weights
             assert sum([float(share) for share in client.actor.weights().values()]) == pytest.approx(1)
 

@@ -21,6 +21,7 @@ WALL_CLOCK = {
     "sim/run/watchdog.py": {"Watchdog._look"},  # it only talks
     "sim/run/save/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/studies/sweep.py": {"run_sweep", "run_sweep.look"},
+    "sim/cli/pretrain.py": {""},  # how long it took, for people
     "sim/learning/engine/engine.py": {"Engine.flush"},
     # Live runs are on the wall clock; the simulator uses nothing of them.
     "sim/live/worker.py": {""},

@@ -76,7 +76,7 @@ def test_requirements_have_lower_bounds_only() -> None:
 
 def test_what_make_installs_is_pinned_and_allowed() -> None:
     versions = pinned()
-    for each in required("dev", "compare", "watch", "vision", "tensorboard", "sockets", "bench"):
+    for each in required("dev", "compare", "watch", "vision", "tensorboard", "sockets", "hf", "bench"):
         assert each.specifier.contains(versions[canonicalize_name(each.name)]), each
 
 
@@ -93,12 +93,13 @@ def test_what_is_imported_is_required() -> None:
         "mlflow",
         "privacy",
         "huggingface",
+        "hf",
         "ray",
         "sockets",
     )
     # The commands ask for what theirs need.
     assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of(
-        "privacy", "huggingface"
+        "privacy", "huggingface", "hf"
     )
 
 

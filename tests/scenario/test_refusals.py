@@ -111,7 +111,8 @@ BAD = {
     "unknown data": (
         edited('name = "digits"', 'name = "digit"'),
         'data.name = "digit": must be one of digits, fashion-mnist, mnist, cifar-10, cifar-100, adult, '
-        "synthetic-regression, quadratic, arrays, table, huggingface; did you mean 'digits'?",
+        "synthetic-regression, quadratic, arrays, table, huggingface, text-4lang, text; "
+        "did you mean 'digits'?",
     ),
     "model that does not fit the data": (
         edited('name = "mlp"\nhidden = [8]', 'name = "point"'),

@@ -22,7 +22,16 @@ from sim.world.network import Counts
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 _L2C = ["protocol.rounds=5", "protocol.search_steps=3", "protocol.hidden=[8]", "run.evaluate_every=4 s"]
+_LM = [
+    "run.iterations=2",
+    'run.evaluate_every="2 iterations"',
+    "model={name='transformer', width=8, depth=1}",
+    "data.test_windows=4",
+    "training.batch_size=2",
+]
 SHORT = {
+    "lm_languages": _LM,
+    "lm_scarce": _LM,
     "quickstart": ["run.duration=10 s", "churn.0.at=2 s", "churn.1.at=6 s"],
     "cobo_quadratics": ["run.iterations=10", 'run.evaluate_every="5 iterations"'],
     "cobo_cross_silo": ["run.iterations=2", 'run.evaluate_every="2 iterations"', "data.test_samples=20"],
@@ -152,6 +161,8 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
     "world_planet": (7518, 7452, 0, 0),
     "mapl_full": (12, 12, 0, 0),
     "personalized": (80, 70, 0, 0),
+    "lm_languages": (60, 54, 0, 0),
+    "lm_scarce": (280, 273, 0, 0),
 }
 # Where a protocol decides by learned numbers, who talks to whom hangs on rounding, so on the processor. So
 # large a share of the messages by which clients share what they know is left: at least, and at most.
@@ -183,6 +194,8 @@ SETTLED: dict[str, int] = {
     "l2c_churn": 5,
 }
 NEEDS_DATA = {
+    "lm_languages": "text-4lang",
+    "lm_scarce": "text-4lang",
     "personalized": "fashion-mnist",
     "federico": "fashion-mnist",
     "federico_full": "cifar-10",

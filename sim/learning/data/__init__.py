@@ -20,6 +20,7 @@ from sim.learning.data.images import ImageData
 from sim.learning.data.mnist import FashionMnist, Mnist
 from sim.learning.data.synthetic import QuadraticData, SyntheticRegression
 from sim.learning.data.table import TableData
+from sim.learning.data.text import FourLanguages, OwnTexts
 
 Data = Annotated[
     Digits
@@ -32,7 +33,9 @@ Data = Annotated[
     | QuadraticData
     | ArrayData
     | TableData
-    | HuggingFaceData,
+    | HuggingFaceData
+    | FourLanguages
+    | OwnTexts,
     Field(discriminator="name"),
 ]
 

@@ -38,7 +38,8 @@ class Dataset:
     pixels in [0, 1]; None for other data. held_back: how many of the training samples, the last ones, are a
     validation part of the data's own. owners: whose the samples are, where the data say so. inputs: the
     shapes of several inputs, whose numbers lie side by side in a sample; None for one. features: what the
-    user's own samples were read as, in words.
+    user's own samples were read as, in words. tokenizer: the identity of what made the tokens of texts, whose
+    samples x and targets y are int64 [n, T].
     """
 
     train_x: Tensor
@@ -51,6 +52,7 @@ class Dataset:
     owners: Owners | None = None
     inputs: tuple[tuple[int, ...], ...] | None = None
     features: str = ""
+    tokenizer: str = ""
 
     @property
     def input_shape(self) -> tuple[int, ...]:

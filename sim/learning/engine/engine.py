@@ -49,7 +49,7 @@ class Engine:
     Jobs become pending nodes. The first read (or `pending_limit_bytes` of nodes and promised output) computes
     all pending nodes that somebody still holds, level by level, one call per group. `backend` is "auto" or
     one of `backends.kernels.BACKENDS`; with `deferred=False` each job is computed as soon as it is submitted.
-    `precision`: see `Kernel`.
+    `precision` and `micro_batch`: see `Kernel`.
 
     Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise.
     Calls that need more memory than there is are cut into smaller ones; UserError if even one job does not
@@ -65,6 +65,7 @@ class Engine:
         device: torch.device | str = "cpu",
         backend: str = "auto",
         precision: str = "float32",
+        micro_batch: int | None = None,
         deferred: bool = True,
         pending_limit_bytes: float = 512e6,
     ) -> None:
@@ -73,6 +74,7 @@ class Engine:
         self.device = torch.device(device)
         self.backend = backend
         self.precision = precision
+        self.micro_batch = micro_batch
         self.deferred = deferred
         self.pending_limit_bytes = pending_limit_bytes
         self.statistics = EngineStatistics()
@@ -154,7 +156,9 @@ class Engine:
         identity = ("kernel", architecture.key, objective)
         if identity not in self._interned:
             backend = choose_backend(self.backend, architecture, objective, self.device)
-            self._interned[identity] = Kernel(architecture, objective, backend, self.precision)
+            self._interned[identity] = Kernel(
+                architecture, objective, backend, self.precision, self.micro_batch
+            )
         kernel = self._interned[identity]
         assert isinstance(kernel, Kernel)
         return kernel

@@ -17,8 +17,12 @@ from sim.learning.models.mlp import LogisticRegression, Mlp
 from sim.learning.models.model import ModelSection
 from sim.learning.models.point import Point
 from sim.learning.models.resnet9 import ResNet9
+from sim.learning.models.transformer import Lora, Transformer
 
-Model = Annotated[LogisticRegression | Mlp | Cnn | ResNet9 | Decoupled | Point, Field(discriminator="name")]
+Model = Annotated[
+    LogisticRegression | Mlp | Cnn | ResNet9 | Decoupled | Transformer | Lora | Point,
+    Field(discriminator="name"),
+]
 
 MODELS: Mapping[str, type[ModelSection]] = tagged(Model)
 """The class of each model, by name."""
@@ -34,4 +38,4 @@ def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingErr
     yield SettingError("model.name", model.name, f"is not for {meant}; must be one of {fitting}")
 
 
-__all__ = ["MODELS", "Decoupled", "Model", "ModelSection", "model_misfits"]
+__all__ = ["MODELS", "Decoupled", "Lora", "Model", "ModelSection", "model_misfits"]

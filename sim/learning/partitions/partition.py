@@ -25,7 +25,7 @@ class Partition:
     train, test: indices int64 into the data set's parts. clusters: each client's true cluster; None if none
     is defined. label_maps: client i sees the label y as label_maps[i][y] (int64 [K]); None if labels are not
     changed. validation: indices into the training part, and behind it into the data's own validation part;
-    None if nothing is held back.
+    None if nothing is held back. names: what the clients are called; None for client-0, client-1, ...
     """
 
     train: tuple[np.ndarray, ...]
@@ -33,6 +33,7 @@ class Partition:
     clusters: tuple[int, ...] | None = None
     label_maps: tuple[np.ndarray, ...] | None = None
     validation: tuple[np.ndarray, ...] | None = None
+    names: tuple[str, ...] | None = None
 
     def cap_test(self, limit: int, seed: int) -> Partition:
         """The same with at most `limit` test samples per client, drawn at random."""

@@ -17,7 +17,14 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     step are left out.
     """
     ran = simulation.engine
-    engine = Engine(ran.data, seed=ran.seed, device=ran.device, backend=ran.backend, precision=ran.precision)
+    engine = Engine(
+        ran.data,
+        seed=ran.seed,
+        device=ran.device,
+        backend=ran.backend,
+        precision=ran.precision,
+        micro_batch=ran.micro_batch,
+    )
     attempts = ((client.name, client.compute.train_alone(engine)) for client in simulation.clients)
     trained = {name: params for name, params in attempts if params is not None}
     reached: dict[str, float] = {}

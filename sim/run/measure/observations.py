@@ -13,6 +13,8 @@ from sim.run.live.lives import ClientLife
 
 T = TypeVar("T")
 
+_ROUNDING = 1e-5  # of a sum of shares that were computed as float32
+
 
 def observed(name: str, value: object) -> float | Scalar:
     """A value that an actor reported: a number, perhaps one that is not computed yet. TypeError otherwise."""
@@ -57,6 +59,14 @@ def weights_of(
 ) -> Mapping[str, float | Scalar]:
     """A client's collaboration weights, by the names of `clients`."""
     return asked(client, "weights", lambda weights: _require_weights(weights, clients), supervisor) or {}
+
+
+def exact_shares(weights: Mapping[str, float]) -> Mapping[str, float]:
+    """Shares that add up to 1 but for the rounding of float32, without it; any other weights as they are."""
+    total = sum(weights.values())
+    if not abs(total - 1) < _ROUNDING:
+        return weights
+    return {peer: weight / total for peer, weight in weights.items()}
 
 
 def coalition_of(client: ClientLife, clients: Container[str], supervisor: Supervisor) -> Coalition | None:

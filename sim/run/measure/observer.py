@@ -23,7 +23,7 @@ from sim.results.trace import Trace
 from sim.run.live.lives import ClientLife, with_same_model
 from sim.run.measure.convergence import Plateau
 from sim.run.measure.divergence import Divergence
-from sim.run.measure.observations import coalition_of, defines, observed, weights_of
+from sim.run.measure.observations import coalition_of, defines, exact_shares, observed, weights_of
 from sim.run.measure.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
 from sim.scenario.protocol_errors import objective_of
 from sim.scenario.scenario import Scenario
@@ -291,8 +291,12 @@ class Observer:
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up if defines(up, "weights") else ():
-            for peer, weight in weights_of(client, self.by_name, self._supervisor).items():
-                self.metrics.graph(now, client.index, self.by_name[peer].index, float(weight))
+            told = weights_of(client, self.by_name, self._supervisor)
+            weights: Mapping[str, float] = {peer: float(weight) for peer, weight in told.items()}
+            if client.actor is not None and getattr(client.actor, "weights_are_shares", False):
+                weights = exact_shares(weights)
+            for peer, weight in weights.items():
+                self.metrics.graph(now, client.index, self.by_name[peer].index, weight)
 
     def _record_coalitions(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up if defines(up, "coalition") else ():

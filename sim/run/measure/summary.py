@@ -12,9 +12,11 @@ from actors.status import ActorStatus
 from actors.supervisor import Failure, in_short
 from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
+from sim.results.measures import Measure, measure_called
 from sim.results.metrics import (
     ALL,
     EDGE_THRESHOLD,
+    Series,
     accuracy_summary,
     beside_largest,
     bytes_to_target,
@@ -61,8 +63,11 @@ def summarise(
     }
     if simulation.scenario.run.evaluate_share < 1:
         summary["evaluate_share"] = simulation.scenario.run.evaluate_share
-    if simulation.scenario.run.target_accuracy is not None:
-        summary["target"] = _target(simulation, simulation.scenario.run.target_accuracy)
+    run, judged_by = simulation.scenario.run, simulation.observer.measure
+    if run.target_accuracy is not None:
+        summary["target"] = _target(simulation, measure_called("accuracy"), run.target_accuracy)
+    elif run.target is not None:
+        summary["target"] = _target(simulation, judged_by, run.target)
     return summary
 
 
@@ -176,14 +181,15 @@ def _of_what_went_wrong(simulation: Simulation, up: Sequence[str]) -> dict[str, 
     }
 
 
-def _target(simulation: Simulation, target: float) -> dict[str, float | None]:
-    """When the mean accuracy was first at the target, and how many bytes were sent by then."""
-    metrics = simulation.observer.metrics
-    accuracy = metrics.mean("accuracy")
+def _target(simulation: Simulation, measure: Measure, target: float) -> dict[str, float | None]:
+    """When the mean of a measure was first at the target, and how many bytes were sent by then."""
+    metrics, sign = simulation.observer.metrics, 1 if measure.higher_is_better else -1
+    times, values = metrics.mean(measure.name)
+    reached = Series(times, sign * values)
     return {
-        "accuracy": target,
-        "seconds": time_to_target(accuracy, target),
-        "bytes": bytes_to_target(accuracy, metrics.series(ALL, "bytes_sent"), target),
+        measure.name: target,
+        "seconds": time_to_target(reached, sign * target),
+        "bytes": bytes_to_target(reached, metrics.series(ALL, "bytes_sent"), sign * target),
     }
 
 

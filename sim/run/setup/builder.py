@@ -44,7 +44,7 @@ from sim.world.devices.device import Device
 from sim.world.membership.kinds import Bootstrap, MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
-from sim.world.participants import Participants, client_name
+from sim.world.participants import Participants
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class _Builder:
             self.engine = make_engine(scenario, learning)
             self.initial = self._initial_parameters()
         self.devices = scenario.devices.build(self.seed, folder, scenario.clients.count)
-        self.names = [client_name(index) for index in range(scenario.clients.count)]
+        self.names = list(learning.names)
         clients = Participants(self.seed, self.names, (), learning.clusters, folder)
         self.churn = churn_schedule(
             scenario.churn, scenario.churn_process, scenario.change, clients, scenario.run.duration

@@ -33,6 +33,18 @@ def require_precision(scenario: Scenario, device: torch.device) -> None:
         )
 
 
+def require_parts(scenario: Scenario, learning: Learning) -> None:
+    """Refuse with a UserError parts of batches where a batch counts as a whole."""
+    for own in learning.kinds.values() if scenario.engine.micro_batch is not None else ():
+        needs_all = own.views > 1 or not hasattr(own.objective, "each")
+        if needs_all or own.architecture.untrained:
+            why = "the method's loss" if needs_all else "its batch norms and dropouts"
+            raise UserError(
+                f"engine.micro_batch = {scenario.engine.micro_batch}: {own.architecture.key} takes batches "
+                f"whole, because of {why}; leave the key out"
+            )
+
+
 def decided(scenario: Scenario, learning: Learning) -> Scenario:
     """The scenario with the backend and the threads that are taken, measured for "fastest".
 
@@ -41,6 +53,7 @@ def decided(scenario: Scenario, learning: Learning) -> Scenario:
     and for a precision that the device has not.
     """
     require_precision(scenario, learning.device)
+    require_parts(scenario, learning)
     way, threads = scenario.engine.way, scenario.engine.threads
     trials = [_trial(scenario, learning, settings) for settings in learning.kinds.values()]
     if way == "fastest":
@@ -58,8 +71,9 @@ def decided(scenario: Scenario, learning: Learning) -> Scenario:
 def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Trial:
     """A training step of the clients with these settings."""
     sampler = BatchSampler(learning.data.train, own.batch_size, own.sampling, own.augmentation, own.views)
-    precision = scenario.engine.precision
-    return Trial(own.architecture, own.objective, own.optimizer, sampler, scenario.clients.count, precision)
+    engine, clients = scenario.engine, scenario.clients.count
+    what = (own.architecture, own.objective, own.optimizer)
+    return Trial(*what, sampler, clients, engine.precision, engine.micro_batch)
 
 
 def make_engine(scenario: Scenario, learning: Learning) -> Engine:
@@ -70,6 +84,7 @@ def make_engine(scenario: Scenario, learning: Learning) -> Engine:
         device=learning.device,
         backend=scenario.engine.way,
         precision=scenario.engine.precision,
+        micro_batch=scenario.engine.micro_batch,
         deferred=scenario.engine.deferred,
         pending_limit_bytes=scenario.engine.pending_limit,
     )

@@ -16,7 +16,7 @@ from sim.learning.data import Dataset
 from sim.learning.engine import ClientData, Optimizer
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.metrics import unfit
-from sim.learning.models import Decoupled
+from sim.learning.models import Decoupled, Lora
 from sim.learning.models.backbones import client_backbones
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
@@ -34,11 +34,12 @@ from sim.world.participants import client_name
 class Learning:
     """The learning side of a run: data on the device, each client's model and how it trains, the servers.
 
-    `data` holds the clients', and then what each server owns, if it owns any.
+    `data` holds the clients', whose `names` these are, and then what each server owns, if it owns any.
     """
 
     dataset: Dataset
     data: ClientData
+    names: tuple[str, ...]
     clusters: tuple[int, ...] | None
     settings: tuple[LearningSettings, ...]
     servers: tuple[ServerPlan, ...] = ()
@@ -66,9 +67,10 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
     partition, validation = scenario.data.share_out(dataset, count, seed)
     if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: some client has no training sample")
+    names = partition.names or tuple([client_name(index) for index in range(count)])
     plans: tuple[ServerPlan, ...] = ()
     if not scenario.protocol.alone:
-        names, protocol = [client_name(index) for index in range(count)], scenario.protocol
+        protocol = scenario.protocol
         plans = servers_of(protocol.method, protocol.settings, names, partition.clusters)
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
     _try_single_samples(scenario, dataset, settings, own.train)
@@ -79,8 +81,9 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
         validation_rows=own.validation,
         test_rows=own.test,
         label_maps=own.label_maps,
+        output_numbers=dataset.outputs * dataset.train_x.shape[1] if scenario.data.task == "language" else 0,
     )
-    return Learning(dataset, data, partition.clusters, settings, plans)
+    return Learning(dataset, data, names, partition.clusters, settings, plans)
 
 
 def _try_single_samples(
@@ -127,6 +130,8 @@ def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple
             f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
             'models, for which it must be "decoupled"'
         )
+    elif isinstance(model, Lora):
+        options["common"]["base"] = model.load(dataset, folder)
     elif isinstance(model, OwnModel):
         options["common"]["seed"] = scenario.run.seed
         if dataset.inputs is not None:

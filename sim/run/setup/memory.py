@@ -26,12 +26,13 @@ def require_room(scenario: Scenario, each: Sequence[LearningSettings], device: t
         raise UserError(
             f'model.name = "{scenario.model.name}", training.batch_size = {scenario.training.batch_size}: a '
             f"training step takes {_gb(_step_bytes(largest))} at least, for a model of "
-            f"{largest.architecture.numel:,} numbers, its gradient, its optimizer and a batch, and {device} "
-            f"has {_gb(there)}; use a smaller model or a smaller batch"
+            f"{largest.architecture.numel:,} numbers, its gradient, its optimizer{_frozen(largest)} and a "
+            f"batch, and {device} has {_gb(there)}; use a smaller model or a smaller batch"
         )
     # With a server, only a share of the clients has a model of its own at a time.
     share = getattr(scenario.protocol.settings, "fraction", 1.0)
-    held, own = share * models_bytes(each), own_bytes(scenario, each)
+    constants = {learning.architecture.key: learning.architecture.constant_bytes for learning in each}
+    held, own = share * models_bytes(each) + sum(constants.values()), own_bytes(scenario, each)
     if own > there:
         raise UserError(
             f'protocol.name = "{scenario.protocol.name}": besides its clients\' models the method keeps '
@@ -59,8 +60,8 @@ def require_room_on_device(devices: DevicesOfClients, client: int, learning: Lea
         raise UserError(
             f"devices.memory: the device of client {client}{of_kind} has {limit:,.0f} bytes, but "
             f"to train the model takes {_step_bytes(learning):,} at least: {vectors} times "
-            f"{model.numel:,} numbers (parameters, gradient, optimizer state) and a batch of inputs, "
-            "activations not counted; use a smaller model or more memory"
+            f"{model.numel:,} numbers (parameters, gradient, optimizer state){_frozen(learning)} and a batch "
+            "of inputs, activations not counted; use a smaller model or more memory"
         )
 
 
@@ -91,7 +92,14 @@ def _held_bytes(learning: LearningSettings) -> int:
 def _step_bytes(learning: LearningSettings) -> int:
     """Bytes that a client needs in a training step, without activations."""
     batch = learning.views * learning.batch_size * math.prod(learning.architecture.input_shape)
-    return _held_bytes(learning) + NUMBER_BYTES * (learning.architecture.numel + batch)
+    trained = _held_bytes(learning) + NUMBER_BYTES * (learning.architecture.numel + batch)
+    return trained + learning.architecture.constant_bytes
+
+
+def _frozen(learning: LearningSettings) -> str:
+    """What of a model nothing trains, in words."""
+    constants = learning.architecture.constant_bytes
+    return f", {constants:,} bytes that nothing trains" if constants else ""
 
 
 def _gb(size_bytes: float) -> str:

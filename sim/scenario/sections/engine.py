@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, WithJsonSchema
 
 from actors.settings.base import Settings, default
-from actors.settings.quantities import Size
+from actors.settings.quantities import Count, Size
 
 _THREADS_MAX = 1_024
 
@@ -40,6 +40,9 @@ class EngineSection(Settings):
     """How models and their gradients are computed. "tf32" (CUDA only) and "bfloat16" round the factors of
     matrix products and convolutions, to 11 and 8 significant bits: faster on devices made for it, and the
     numbers of the run change. Parameters, sums of them and the optimizer's state stay float32."""
+    micro_batch: Count | None = None
+    """The samples of a batch that are computed at once, where all of them take too much memory: gradients are
+    added up over the parts. By default all. For models without batch norms and dropouts."""
     deferred: bool = True
     """Compute only when something reads a number, in large batches."""
     pending_limit: Size = default("512 MB")

@@ -5,11 +5,22 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, PositiveInt, WithJsonSchema, model_validator
 
-from actors.settings.base import SettingError, Settings, exactly_one
-from actors.settings.quantities import PositiveDuration, ShareAboveZero, Size, Span, Weight, Within, span
+from actors.settings.base import SettingError, Settings, at_most_one, exactly_one
+from actors.settings.quantities import (
+    PositiveDuration,
+    PositiveWeight,
+    ShareAboveZero,
+    Size,
+    Span,
+    Weight,
+    Within,
+    span,
+)
 from actors.settings.units import DURATION, SIZE
 
-Metric = Literal["accuracy", "loss", "objective", "f1", "auc", "precision", "recall", "mae", "r2", "distance"]
+Metric = Literal[
+    "accuracy", "loss", "perplexity", "objective", "f1", "auc", "precision", "recall", "mae", "r2", "distance"
+]
 Kind = Literal["steps", "samples", "time", "bytes"]
 
 
@@ -105,10 +116,10 @@ class Run(Settings):
     last one measures all. It changes nothing that clients do."""
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] | None = None
     """What is measured of each client's model on its own test samples, by scikit-learn but for the losses;
-    models are judged by the first. By default the accuracy and the loss of classes, or the loss of a
-    regression, the squared error, and of a method with an objective of its own that, too. "precision",
-    "recall", "f1" and "auc" are means over the classes that are there; targets of a regression that are 0 or
-    1 each count as tags, of which a sample has those with an output above 0."""
+    models are judged by the first. By default the accuracy and the loss of classes, the perplexity and the
+    loss of texts, or the loss of a regression, the squared error, and of a method with an objective of its
+    own that, too. "precision", "recall", "f1" and "auc" are means over the classes that are there; targets of
+    a regression that are 0 or 1 each count as tags, of which a sample has those with an output above 0."""
     compare_alone: bool = False
     """Also train each client alone, for as many steps as it took, to know who is better off than alone; see
     `protocol.alone` for what a run of its own tells."""
@@ -118,12 +129,15 @@ class Run(Settings):
     """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     """Mean accuracy for which the time and the bytes needed are reported."""
+    target: PositiveWeight | None = None
+    """The same of what clients are judged by, if that is something else: at most so much of a perplexity."""
     settled_iterations: PositiveInt | None = None
     """Iterations in its present life from which on a client counts as settled, where clients come during the
     run; by default a tenth of the median of those that were there all along."""
 
     @model_validator(mode="after")
     def _ends(self) -> "Run":
+        at_most_one(self, "target_accuracy", "target")
         if self.duration is None and self.iterations is None:
             if self.budget is None:
                 problem = "state 'duration', 'iterations', 'budget' or several (the first one ends the run)"

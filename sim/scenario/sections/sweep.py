@@ -121,7 +121,7 @@ class Comparing(Settings):
     metrics: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """What is compared: measured metrics by name, and numbers of the summary by their path."""
     target: PositiveFloat | None = None
-    """The target whose time, bytes, steps and FLOPs are told; by default run.target_accuracy."""
+    """The target whose time, bytes, steps and FLOPs are told; by default that of the run."""
     clients: ClientList | None = None
     """The clients whose means are compared; by default all."""
 

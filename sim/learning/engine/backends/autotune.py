@@ -39,6 +39,7 @@ class Trial:
     sampler: BatchSampler
     clients: int
     precision: str = "float32"
+    micro_batch: int | None = None
 
     @property
     def clients_measured(self) -> int:
@@ -59,7 +60,12 @@ class Trial:
         sampler, clients = self.sampler, self.clients_measured
         identity = (
             (self.architecture.key, self.objective, self.optimizer.is_plain, self.precision),
-            (clients, sampler.views * sampler.batch_size, tuple(sampler.subset.x.shape[1:])),
+            (
+                self.micro_batch,
+                clients,
+                sampler.views * sampler.batch_size,
+                tuple(sampler.subset.x.shape[1:]),
+            ),
             (self.device, torch.get_num_threads()),
         )
         if identity not in _remembered:
@@ -74,7 +80,7 @@ class Trial:
 
     def step(self, backend: str) -> Callable[[], object]:
         """A function that does the step by one backend, with as many clients as are measured."""
-        kernel = Kernel(self.architecture, self.objective, backend, self.precision)
+        kernel = Kernel(self.architecture, self.objective, backend, self.precision, self.micro_batch)
         sampler, subset, numbers = self.sampler, self.sampler.subset, np.arange(self.clients_measured)
         # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
         positions = np.tile(np.arange(sampler.batch_size), sampler.views) % subset.counts[numbers][:, None]

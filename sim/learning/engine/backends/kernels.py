@@ -3,7 +3,7 @@
 All backends compute the same numbers up to rounding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -54,15 +54,23 @@ class Kernel:
 
     All numbers that go in and come out are float32; `precision` is one of `PRECISIONS` and says how products
     are computed between. ("tf32" is float32 here; what allows it is process-wide, `tensor_cores`.)
+    micro_batch: how many samples of a batch are computed at once, for models without untrained parameters;
+    None for all.
     """
 
     def __init__(
-        self, architecture: Architecture, objective: Objective, backend: str, precision: str = "float32"
+        self,
+        architecture: Architecture,
+        objective: Objective,
+        backend: str,
+        precision: str = "float32",
+        micro_batch: int | None = None,
     ) -> None:
         self.architecture = architecture
         self.objective = objective
         self.backend = backend
         self.precision = precision
+        self.micro_batch = micro_batch
         self._backend = BACKENDS[backend](architecture, objective)
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -74,29 +82,54 @@ class Kernel:
     ) -> tuple[Tensor, Tensor | None]:
         """The gradients, and what the untrained parameters are after the step, see `Backend.gradients`."""
         with cast(self.precision, flat.device):
-            return self._backend.gradients(flat, x, y, weights)
+            if (pieces := self._pieces(x)) is None:
+                return self._backend.gradients(flat, x, y, weights)
+            total = torch.zeros_like(flat)
+            for piece in pieces:
+                of_piece = None if weights is None else weights[:, piece]
+                gradient, _ = self._backend.gradients(flat, x[:, piece], y[:, piece], of_piece)
+                total.add_(gradient, alpha=y[:, piece].shape[1] / y.shape[1])
+            return total, None
 
     def descend(
         self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor, weights: Tensor | None = None
     ) -> None:
         """One step of plain SGD, in place; rate: one for all, or [N, 1]."""
-        with cast(self.precision, flat.device):
-            self._backend.descend(flat, x, y, rate, weights)
+        if self._pieces(x) is None:
+            with cast(self.precision, flat.device):
+                self._backend.descend(flat, x, y, rate, weights)
+        else:
+            flat.sub_(self.gradients(flat, x, y, weights).mul_(rate))
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of each client over its batch, [N]."""
+        if self._pieces(x) is not None:
+            return self.losses_of_each(flat, x, y).mean(dim=1)
         with cast(self.precision, flat.device):
             return self._backend.losses(flat, x, y).float()
 
     def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Loss of each sample, [N, B]."""
         with cast(self.precision, flat.device):
-            return self._backend.losses_of_each(flat, x, y).float()
+            return self._of_each(self._backend.losses_of_each, flat, x, y).float()
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """Model outputs, e.g. class scores [N, B, K]; x [N, B, ...], or [1, B, ...] where all share it."""
         with cast(self.precision, flat.device):
-            return self._backend.outputs(flat, x).float()
+            return self._of_each(self._backend.outputs, flat, x).float()
+
+    def _of_each(self, compute: Callable[..., Tensor], flat: Tensor, *samples: Tensor) -> Tensor:
+        """What is computed of each sample, [N, B, ...], part by part."""
+        if (pieces := self._pieces(samples[0])) is None:
+            return compute(flat, *samples)
+        return torch.cat([compute(flat, *[each[:, piece] for each in samples]) for piece in pieces], dim=1)
+
+    def _pieces(self, x: Tensor) -> list[slice] | None:
+        """The parts in which the samples [N, B, ...] are computed; None for all at once."""
+        size, count = self.micro_batch, x.shape[1]
+        if size is None or count <= size:
+            return None
+        return [slice(first, first + size) for first in range(0, count, size)]
 
     def features(self, params: Tensor, x: Tensor) -> Tensor:
         """Features z [B, d_z] of one client's decoupled model [P], in evaluation."""

@@ -15,10 +15,18 @@ _STACKED_BYTES = 64 * 2**20  # of a second copy of the samples
 class Subset:
     """Which rows of the common tensors each client owns in one role (training, validation, test)."""
 
-    def __init__(self, x: Tensor, y: Tensor, rows: Sequence[np.ndarray], label_maps: Tensor | None) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        rows: Sequence[np.ndarray],
+        label_maps: Tensor | None,
+        output_numbers: int = 0,
+    ) -> None:
         self.x = x
         self.y = y
-        self.sample_bytes = 4 * x[:1].numel()
+        self.sample_bytes = 4 * max(x[:1].numel(), output_numbers)
+        """Of a sample, or of what a model makes of it if that is more."""
         self.counts = np.array([len(owned) for owned in rows], dtype=np.int64)
         self._offsets = np.concatenate(([0], np.cumsum(self.counts)[:-1])).astype(np.int64)
         flat = np.concatenate([np.asarray(owned, dtype=np.int64) for owned in rows])
@@ -77,9 +85,10 @@ class Subset:
 class ClientData:
     """Training, validation and test samples of every client, and the permutation of labels that it sees.
 
-    train: inputs [n, ...] float32 and targets (classes [n] int64, or numbers [n, T] float32) of training and
-    validation rows; test: likewise. train_rows, validation_rows, test_rows: the rows that each client owns.
-    label_maps: [clients, classes] or None.
+    train: inputs [n, ...] float32 and targets (classes [n] int64, or numbers [n, T] float32), of texts both
+    int64 [n, T], of training and validation rows; test: likewise. train_rows, validation_rows, test_rows: the
+    rows that each client owns. label_maps: [clients, classes] or None. output_numbers: how many a model makes
+    of a sample, where they may be more than it has, as of texts.
     """
 
     def __init__(
@@ -91,14 +100,15 @@ class ClientData:
         validation_rows: Sequence[np.ndarray],
         test_rows: Sequence[np.ndarray],
         label_maps: Sequence[np.ndarray] | None,
+        output_numbers: int = 0,
     ) -> None:
         device = train[0].device
         maps = None
         if label_maps is not None:
             maps = torch.from_numpy(np.stack(label_maps).astype(np.int64)).to(device)
-        self.train = Subset(*train, train_rows, maps)
-        self.validation = Subset(*train, validation_rows, maps)
-        self.test = Subset(*test, test_rows, maps)
+        self.train = Subset(*train, train_rows, maps, output_numbers)
+        self.validation = Subset(*train, validation_rows, maps, output_numbers)
+        self.test = Subset(*test, test_rows, maps, output_numbers)
 
     def subset(self, name: str) -> Subset:
         """The subset called "train", "validation" or "test"."""

@@ -1,0 +1,66 @@
+"""The command `coterie pretrain`, which makes the bases that adapters are put on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from typer import Argument, Option
+
+from actors.settings.base import SettingError
+from sim.cli import options
+from sim.cli.console import StatusLine, Terminal
+from sim.cli.exit_codes import code_of, exit_on_errors, stop
+from sim.errors import UserError, one_line
+from sim.results import text
+
+
+def pretrain(
+    file: Annotated[
+        Path | None,
+        Argument(metavar="SETTINGS", help="Settings of the base (TOML); without, one in English."),
+    ] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an earlier base.")] = False,
+    data_dir: options.DataDir = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train a small language model, in minutes, that scenarios with model.name = "lora" put adapters on."""
+    with exit_on_errors(file):
+        from sim.files.data_folder import DataFolder
+        from sim.learning.language import pretraining
+        from sim.run.interrupts import answering, raise_interrupted
+        from sim.scenario.reading import contents_of
+        from sim.scenario.refusals import problems, refused
+
+        contents = {} if file is None else contents_of(file)
+        try:
+            settings = pretraining.Pretraining.model_validate(contents)
+        except ValidationError as error:
+            found = problems(pretraining.Pretraining, refused(error), contents, ())
+            raise UserError("\n".join([_line(each) for each in found])) from None
+        out = Path(settings.out)
+        if out.exists() and not overwrite:
+            raise UserError(f'out = "{settings.out}": is there already; --overwrite replaces it')
+        began = time.perf_counter()
+        with answering(raise_interrupted), StatusLine(Terminal(stderr=True), quiet) as line:
+
+            def progress(step: int, loss: float) -> None:
+                said = f"{step:,} of {settings.steps:,} steps, loss {loss:.3f}"
+                line.update(said, step / settings.steps, time.perf_counter() - began)
+
+            try:
+                path, loss = pretraining.pretrain(settings, DataFolder(data_dir), progress)
+            except KeyboardInterrupt as error:
+                stop("interrupted; nothing was written", code_of(error))
+    typer.echo(f"{path}: loss {loss:.3f}, after {text.duration(round(time.perf_counter() - began))}")
+
+
+def _line(problem: SettingError) -> str:
+    """Key, value, what is allowed."""
+    from sim.scenario.refusals import show
+
+    said = "" if problem.value is None else f" = {show(problem.value)}"
+    return one_line(f"{problem.key}{said}: {problem.problem}")

@@ -1,0 +1,208 @@
+"""Bases: pretrained transformers of GPT-2's architecture, in files that hold numbers and no code.
+
+A file .safetensors that `coterie pretrain` wrote, or a folder that `save_pretrained` of the package
+transformers did: config.json and model.safetensors, and perhaps tokenizer.json.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from sim.files.input_file import InputFile, shown
+from sim.learning.language.tokenizers import identity_of_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sim.learning.models.modules.transformer import TransformerModule
+
+_METADATA = "coterie"
+_WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
+_MASKS = (".attn.bias", ".attn.masked_bias")  # which older checkpoints keep
+_LARGEST = 10_000_000  # of a size that a file states
+
+_Size = Annotated[PositiveInt, Field(le=_LARGEST)]
+
+
+@dataclass(frozen=True)
+class TransformerShape:
+    """The sizes of a transformer; `inner` is the width of its feed-forward layers."""
+
+    vocabulary: int
+    context: int
+    width: int
+    depth: int
+    heads: int
+    inner: int
+
+    def made(self) -> TransformerModule:
+        """The module, on the device that is torch's default."""
+        from sim.learning.models.modules.transformer import TransformerModule
+
+        return TransformerModule(**asdict(self))
+
+
+@dataclass(frozen=True)
+class Base:
+    """A pretrained transformer. tokenizer: the identity of the one it was trained with; None if unknown."""
+
+    shape: TransformerShape
+    tokenizer: str | None
+    weights: Mapping[str, Tensor]
+
+
+class BaseNotes(BaseModel):
+    """What `coterie pretrain` writes beside the weights, as text."""
+
+    model_config = ConfigDict(extra="ignore")
+    heads: _Size
+    tokenizer: str
+    corpus: str = ""
+    corpus_sha256: str = ""
+    settings: dict[str, Any] = {}
+
+
+class _Gpt2Config(BaseModel):
+    """What is read of a checkpoint's config.json, and what of it must be as in GPT-2."""
+
+    model_config = ConfigDict(extra="ignore")
+    model_type: Literal["gpt2"]
+    vocab_size: _Size
+    n_positions: _Size
+    n_embd: _Size
+    n_layer: _Size
+    n_head: _Size
+    n_inner: _Size | None = None
+    activation_function: Literal["gelu_new", "gelu_pytorch_tanh"] = "gelu_new"
+    layer_norm_epsilon: Annotated[float, Field(ge=1e-5, le=1e-5)] = 1e-5
+    scale_attn_weights: Literal[True] = True
+    scale_attn_by_inverse_layer_idx: Literal[False] = False
+    add_cross_attention: Literal[False] = False
+    tie_word_embeddings: Literal[True] = True
+
+
+def load_base(file: InputFile) -> Base:
+    """The base in a file or folder. UserError for what is none, or of another architecture."""
+    if not os.path.isdir(file.path):
+        stored, notes = _stored(file)
+        shape = _shape_of(stored, notes.heads, file)
+        return Base(shape, notes.tokenizer, _fitting(stored, shape, file))
+    parts = {name: InputFile(file.key, file.path / name) for name in (_WEIGHTS, _CONFIG, _TOKENIZER)}
+    config = parts[_CONFIG].parsed(_Gpt2Config.model_validate_json, "a configuration of GPT-2")
+    if not parts[_WEIGHTS].path.is_file():
+        raise file.refusal(f"has no {_WEIGHTS}: save_pretrained of the package transformers writes it")
+    stored = _tensors(parts[_WEIGHTS])[0]
+    names = {name: name.removeprefix("transformer.") for name in stored}
+    stored = {
+        names[name]: values
+        for name, values in stored.items()
+        if not names[name].endswith(_MASKS) and name != "lm_head.weight"
+    }
+    shape = _shape_of(stored, config.n_head, parts[_WEIGHTS])
+    inner = config.n_inner or 4 * config.n_embd
+    stated = TransformerShape(
+        config.vocab_size, config.n_positions, config.n_embd, config.n_layer, config.n_head, inner
+    )
+    if shape != stated:
+        raise parts[_WEIGHTS].refusal(f"holds {shape}, and {_CONFIG} says {stated}")
+    has_tokenizer = parts[_TOKENIZER].path.is_file()
+    tokenizer = identity_of_file(parts[_TOKENIZER].content()) if has_tokenizer else None
+    return Base(shape, tokenizer, _fitting(stored, shape, parts[_WEIGHTS]))
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """What of a folder's files a base is read from."""
+    return [path for name in (_CONFIG, _WEIGHTS, _TOKENIZER) if (path := folder / name).is_file()]
+
+
+def save_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> None:
+    """Write a base, whole or not at all. OSError."""
+    from safetensors.torch import save
+
+    content = save(
+        {name: values.contiguous() for name, values in weights.items()}, {_METADATA: notes.model_dump_json()}
+    )
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as place:
+        whole = Path(place) / path.name
+        whole.write_bytes(content)
+        os.replace(whole, path)
+
+
+def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
+    """The tensors of a file that `save_base` wrote, and the notes beside them."""
+    stored, metadata = _tensors(file)
+    if _METADATA not in metadata:
+        raise file.refusal(
+            "does not say how many heads the model has, as `coterie pretrain` does; must be a file of its, "
+            f"or a folder with {_CONFIG} and {_WEIGHTS}"
+        )
+    try:
+        return stored, BaseNotes.model_validate_json(metadata[_METADATA])
+    except ValueError as error:
+        raise file.refusal(f"its notes are damaged: {shown(str(error))}") from None
+
+
+def _tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+    """The tensors of a .safetensors file, float32, and the texts beside them."""
+    from safetensors import SafetensorError, safe_open
+
+    if not file.path.is_file():  # to open a pipe waits for who writes to it
+        raise file.refusal("no such file" if not os.path.lexists(file.path) else "must be a regular file")
+    try:
+        with safe_open(file.path, framework="pt") as opened:
+            stored = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
+            metadata = opened.metadata() or {}
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise file.refusal(f"is not a .safetensors file, or damaged: {shown(str(error))}") from None
+    for name, values in stored.items():
+        if not values.is_floating_point() and not name.endswith(_MASKS):
+            raise file.refusal(f"holds {values.dtype}; must be real numbers", name)
+    return {name: values.float() for name, values in stored.items()}, metadata
+
+
+def _shape_of(stored: Mapping[str, Tensor], heads: int, file: InputFile) -> TransformerShape:
+    """The sizes that the tensors have. UserError where there are none."""
+    sizes: dict[str, tuple[int, ...]] = {}
+    for name in ("wte.weight", "wpe.weight", "h.0.mlp.c_fc.weight"):
+        if name not in stored or stored[name].dim() != 2 or not stored[name].numel():
+            raise file.refusal(f"has no matrix {name}, which every model of GPT-2's architecture has")
+        sizes[name] = tuple(stored[name].shape)
+    depth = 1 + max(int(name.split(".")[1]) for name in stored if name.startswith("h.") and _is_block(name))
+    vocabulary, width = sizes["wte.weight"]
+    if width % heads:
+        raise file.refusal(f"has vectors of {width} numbers, which {heads} heads cannot share")
+    if depth > len(stored):
+        raise file.refusal(f"names a block {depth - 1}, but has {len(stored)} tensors")
+    return TransformerShape(
+        vocabulary, sizes["wpe.weight"][0], width, depth, heads, sizes["h.0.mlp.c_fc.weight"][1]
+    )
+
+
+def _is_block(name: str) -> bool:
+    return name.split(".")[1].isdecimal() and len(name) < 100
+
+
+def _fitting(stored: dict[str, Tensor], shape: TransformerShape, file: InputFile) -> dict[str, Tensor]:
+    """The tensors, all that a transformer of their shape has and no more."""
+    import torch
+
+    with torch.device("meta"):
+        wanted = dict(shape.made().named_parameters())
+    if unknown := [name for name in stored if name not in wanted]:
+        raise file.refusal(f"has {shown(unknown)}, which GPT-2's architecture has not")
+    for name, parameter in wanted.items():
+        if name not in stored:
+            raise file.refusal(f"has no {name}")
+        if stored[name].shape != parameter.shape:
+            shapes = f"{tuple(stored[name].shape)}; must be {tuple(parameter.shape)}"
+            raise file.refusal(f"has the shape {shapes}", name)
+        if not bool(stored[name].isfinite().all()):
+            raise file.refusal("holds numbers that are not finite", name)
+    return stored

@@ -1,0 +1,153 @@
+"""`coterie pretrain`: trains a base of GPT-2's architecture on a text, for adapters to be put on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, PositiveFloat, model_validator
+
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import Count, Within
+from sim.errors import UserError
+from sim.files.data_folder import DataFolder
+from sim.learning.language.base import BaseNotes, TransformerShape, save_base
+from sim.learning.language.tokenizers import tokenizer_called
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+PYTHON = "python-documentation"
+_WARM_UP, _LAST_RATE = 100, 0.1  # steps; share of the rate that is left at the end
+_BETAS, _DECAY, _NORM_MAX = (0.9, 0.99), 0.01, 1.0
+
+Progress = Callable[[int, float], None]
+"""Told of the steps done and the loss."""
+
+
+class Pretraining(Settings):
+    """What a base is trained on, how large it is, and how long it trains. By default English, in minutes."""
+
+    out: str = "english.safetensors"
+    """The file that is written."""
+    corpus: str | Annotated[tuple[str, ...], Field(min_length=1)] = PYTHON
+    """What it is trained on: text files, in UTF-8, or "python-documentation", in English, which comes with
+    Python."""
+    tokenizer: str = "bytes"
+    """How texts become numbers: "bytes", "characters", or a tokenizer.json of the package tokenizers."""
+    context: Count = 64
+    """Tokens that it looks back."""
+    width: Annotated[Count, Within(1, 16_384)] = 128
+    """Numbers in the vector of a token."""
+    depth: Annotated[Count, Within(1, 1_000)] = 3
+    """Blocks of attention and a feed-forward part."""
+    heads: Count = 4
+    """Heads of each attention."""
+    steps: Count = 1_500
+    """Training steps, by AdamW."""
+    batch_size: Count = 16
+    """Windows of `context` tokens in a step."""
+    learning_rate: Annotated[PositiveFloat, Within(1e-9, 10)] = 0.002
+    """The highest learning rate: it rises for 100 steps, and falls to a tenth as a cosine."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Of the first weights and of the windows."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Pretraining:
+        if not self.out.endswith(".safetensors"):
+            raise SettingError("out", self.out, "must end in .safetensors")
+        if self.width % self.heads:
+            problem = f"must divide the width, {self.width}"
+            raise SettingError("heads", self.heads, problem)
+        return self
+
+
+def pretrain(
+    settings: Pretraining, folder: DataFolder, progress: Progress | None = None
+) -> tuple[Path, float]:
+    """Train a base and write it: equal settings and texts give equal files. Where, and its loss.
+
+    Raises UserError.
+    """
+    import torch
+
+    text = _text(settings.corpus, folder)
+    tokenizer = tokenizer_called(settings.tokenizer, [text], "tokenizer", folder)
+    tokens = torch.from_numpy(tokenizer.numbers(text))
+    if len(tokens) <= settings.context:
+        problem = f"has {len(tokens):,} tokens; must have more than the context, {settings.context:,}"
+        raise UserError(f"corpus: {problem}")
+    path = Path(settings.out)
+    if not path.parent.is_dir():
+        raise UserError(f'out = "{settings.out}": there is no folder {path.parent}; must be one that exists')
+    shape = TransformerShape(
+        tokenizer.vocabulary,
+        settings.context,
+        settings.width,
+        settings.depth,
+        settings.heads,
+        4 * settings.width,
+    )
+    model = shape.made()
+    loss = _train(model, tokens, settings, progress)
+    notes = BaseNotes(
+        heads=settings.heads,
+        tokenizer=tokenizer.identity,
+        corpus=str(settings.corpus),
+        corpus_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        settings=settings.model_dump(mode="json", exclude={"out"}),
+    )
+    save_base(path, {name: each.detach() for name, each in model.named_parameters()}, notes)
+    return path, loss
+
+
+def _text(corpus: str | tuple[str, ...], folder: DataFolder) -> str:
+    """The text to train on. UserError."""
+    if corpus == PYTHON:
+        from pydoc_data.topics import topics
+
+        return "\n".join([topics[topic] for topic in sorted(topics)])
+    names = [corpus] if isinstance(corpus, str) else corpus
+    return "\n".join([folder.file("corpus", name).text() for name in names])
+
+
+def _train(model: nn.Module, tokens: Tensor, settings: Pretraining, progress: Progress | None) -> float:
+    """Train in place; the mean loss of the last tenth of the steps."""
+    import torch
+    from torch.nn import functional
+
+    generator = torch.Generator().manual_seed(settings.seed)
+    for part in model.modules():
+        reset = getattr(part, "reset", None)
+        if callable(reset):  # norms start as torch makes them
+            reset({name: each.data for name, each in part.named_parameters(recurse=False)}, generator)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=_BETAS, weight_decay=_DECAY)
+    losses = []
+    for step in range(settings.steps):
+        optimizer.param_groups[0]["lr"] = settings.learning_rate * _rate(step, settings.steps)
+        firsts = torch.empty((settings.batch_size, 1), dtype=torch.int64)
+        firsts.random_(len(tokens) - settings.context, generator=generator)
+        windows = tokens[firsts + torch.arange(settings.context + 1)]
+        logits = model(windows[:, :-1]).flatten(0, 1)
+        loss = functional.cross_entropy(logits, windows[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), _NORM_MAX)
+        optimizer.step()
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            problem = "the loss is not finite any more; must be smaller"
+            raise UserError(f"learning_rate = {settings.learning_rate}: in step {step + 1:,} {problem}")
+        if progress is not None:
+            progress(step + 1, losses[-1])
+    last = losses[-max(1, len(losses) // 10) :]
+    return sum(last) / len(last)
+
+
+def _rate(step: int, steps: int) -> float:
+    """The share of the highest learning rate in a step."""
+    falling = _LAST_RATE + (1 - _LAST_RATE) * (1 + math.cos(math.pi * step / steps)) / 2
+    return min(1.0, (step + 1) / _WARM_UP) * falling

@@ -1,0 +1,96 @@
+"""How texts become numbers: bytes, characters, or a tokenizer in a file of the package tokenizers."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sim.errors import require_packages
+from sim.files.input_file import InputFile
+
+if TYPE_CHECKING:
+    from sim.files.data_folder import DataFolder
+
+BYTES, CHARACTERS = "bytes", "characters"
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+
+
+class Tokenizer(ABC):
+    """Texts as numbers from 0 to `vocabulary` - 1.
+
+    `identity` is equal for those that do the same: it tells whether a model knows these numbers.
+    """
+
+    identity: str
+    vocabulary: int
+
+    @abstractmethod
+    def numbers(self, text: str) -> np.ndarray:
+        """The numbers of a text, int64 [tokens]."""
+
+
+class Bytes(Tokenizer):
+    """The bytes of UTF-8."""
+
+    identity = BYTES
+    vocabulary = 256
+
+    def numbers(self, text: str) -> np.ndarray:
+        return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+
+
+class Characters(Tokenizer):
+    """The characters of some texts, in order, behind one that stands for all others."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.alphabet = "".join(sorted(set().union(*texts) - {_UNKNOWN}))
+        self.vocabulary = 1 + len(self.alphabet)
+        self.identity = f"{CHARACTERS} {hashlib.blake2b(self.alphabet.encode(), digest_size=8).hexdigest()}"
+        self._codes = np.frombuffer(self.alphabet.encode("utf-32-le"), np.uint32)
+
+    def numbers(self, text: str) -> np.ndarray:
+        codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        places = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
+        return np.where(self._codes[places] == codes, places + 1, 0).astype(np.int64)
+
+
+class TokenizerFile(Tokenizer):
+    """A tokenizer.json, as the package tokenizers writes it. Raises UserError for another file."""
+
+    def __init__(self, file: InputFile) -> None:
+        require_packages("hf", f"{file.key}: {file.path}", "tokenizers")
+
+        def parse(content: bytes) -> Any:
+            from tokenizers import Tokenizer as Loaded
+
+            return Loaded.from_buffer(content)
+
+        content = file.content()
+        self._loaded = file.parsed(parse, "a tokenizer.json")
+        self._loaded.no_truncation()
+        self._loaded.no_padding()
+        self.vocabulary = self._loaded.get_vocab_size()
+        self.identity = identity_of_file(content)
+
+    def numbers(self, text: str) -> np.ndarray:
+        # Line by line: nothing is gained from words across lines, and the package is quadratic in some texts.
+        encoded = self._loaded.encode_batch(text.splitlines(keepends=True), add_special_tokens=False)
+        return np.array([number for line in encoded for number in line.ids], np.int64)
+
+
+def identity_of_file(content: bytes) -> str:
+    """The identity of the tokenizer in a file."""
+    return f"tokenizers {hashlib.blake2b(content, digest_size=8).hexdigest()}"
+
+
+def tokenizer_called(name: str, texts: Iterable[str], key: str, folder: DataFolder) -> Tokenizer:
+    """The tokenizer that a setting names, "characters" of these texts. UserError for a file that is none."""
+    if name == BYTES:
+        return Bytes()
+    if name == CHARACTERS:
+        return Characters(texts)
+    return TokenizerFile(folder.file(key, name))

@@ -1,0 +1,156 @@
+"""GPT-2's architecture, of any size, with the names that its checkpoints have; and low-rank adapters on it.
+
+Attention is written as products: torch's fused one would run for one client after the other under vmap.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+_INITIAL_STD = 0.02  # GPT-2's
+
+
+class Affine(nn.Module):
+    """x W + b, with a weight W [inputs, outputs]: transposed, as GPT-2 keeps it."""
+
+    def __init__(self, inputs: int, outputs: int, std: float = _INITIAL_STD) -> None:
+        super().__init__()
+        self.std = std
+        self.weight = nn.Parameter(torch.empty(inputs, outputs))
+        self.bias = nn.Parameter(torch.empty(outputs))
+
+    def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
+        """As GPT-2: a normal weight, no bias."""
+        parameters["weight"].normal_(0.0, self.std, generator=generator)
+        parameters["bias"].zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+class AdaptedAffine(Affine):
+    """x (W + alpha/rank A B) + b, of which A [inputs, rank] and B [rank, outputs] train (Hu et al. 2022).
+
+    A is drawn and B is 0 at the start, so that the model is then the base.
+    """
+
+    def __init__(self, inputs: int, outputs: int, rank: int, alpha: float) -> None:
+        super().__init__(inputs, outputs)
+        self.scale = alpha / rank
+        self.lora_a = nn.Parameter(torch.empty(inputs, rank))
+        self.lora_b = nn.Parameter(torch.empty(rank, outputs))
+
+    def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
+        """A as a linear layer, B as 0."""
+        bound = 1 / math.sqrt(len(parameters["lora_a"]))
+        parameters["lora_a"].uniform_(-bound, bound, generator=generator)
+        parameters["lora_b"].zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + (x @ self.lora_a) @ self.lora_b * self.scale
+
+
+class Embeddings(nn.Module):
+    """A vector for each number, [numbers, width]."""
+
+    def __init__(self, numbers: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(numbers, width))
+
+    def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
+        """Normal, as GPT-2."""
+        parameters["weight"].normal_(0.0, _INITIAL_STD, generator=generator)
+
+
+class Attention(nn.Module):
+    """Causal self-attention of several heads."""
+
+    def __init__(self, width: int, heads: int, depth: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.c_attn = Affine(width, 3 * width)
+        self.c_proj = Affine(width, width, _INITIAL_STD / math.sqrt(2 * depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Vectors [B, T, width] -> [B, T, width]."""
+        batch, length, width = x.shape
+        parts = self.c_attn(x).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)  # [B, heads, T, width / heads] each
+        scores = query @ key.transpose(-2, -1) / math.sqrt(width // self.heads)
+        later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+        attended = scores.masked_fill(later, -math.inf).softmax(dim=-1) @ value
+        return self.c_proj(attended.transpose(1, 2).reshape(batch, length, width))
+
+
+class FeedForward(nn.Module):
+    """Two layers, the inner one four times as wide."""
+
+    def __init__(self, width: int, inner: int, depth: int) -> None:
+        super().__init__()
+        self.c_fc = Affine(width, inner)
+        self.c_proj = Affine(inner, width, _INITIAL_STD / math.sqrt(2 * depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class TransformerBlock(nn.Module):
+    """Attention and a feed-forward part, each behind a norm and beside a shortcut."""
+
+    def __init__(self, width: int, heads: int, depth: int, inner: int) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads, depth)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = FeedForward(width, inner, depth)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class TransformerModule(nn.Module):
+    """A decoder: numbers of tokens [B, T] -> logits of each next token [B, T, vocabulary].
+
+    The embedding of tokens is tied: it also makes the logits.
+    """
+
+    def __init__(self, vocabulary: int, context: int, width: int, depth: int, heads: int, inner: int) -> None:
+        super().__init__()
+        self.wte = Embeddings(vocabulary, width)
+        self.wpe = Embeddings(context, width)
+        self.h = nn.ModuleList(
+            TransformerBlock(width, heads, depth, inner or 4 * width) for _ in range(depth)
+        )
+        self.ln_f = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.long()  # samples that come in a vector are float32
+        hidden = functional.embedding(tokens, self.wte.weight) + self.wpe.weight[: x.shape[-1]]
+        for block in self.h:
+            hidden = block(hidden)
+        return self.ln_f(hidden) @ self.wte.weight.T
+
+
+ADAPTABLE = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+"""The layers of a block that adapters can be put on."""
+
+
+def adapt(
+    transformer: TransformerModule, targets: Sequence[str], rank: int, alpha: float
+) -> TransformerModule:
+    """Put adapters on these layers of every block, in place, and freeze all else; returns the transformer."""
+    transformer.requires_grad_(False)
+    for block in transformer.h:
+        for target in targets:
+            holder, _, name = target.partition(".")
+            part = getattr(block, holder)
+            inputs, outputs = getattr(part, name).weight.shape
+            adapted = AdaptedAffine(inputs, outputs, rank, alpha)
+            adapted.weight.requires_grad_(False)
+            adapted.bias.requires_grad_(False)
+            setattr(part, name, adapted)
+    return transformer

@@ -1,0 +1,93 @@
+"""`coterie pretrain`: what it writes and says, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from sim.cli.studies import app
+from sim.files.input_file import InputFile
+from sim.learning.language import pretraining
+from sim.learning.language.base import load_base
+
+SMALL = 'corpus = "corpus.txt"\nwidth = 8\ndepth = 1\nheads = 2\ncontext = 8\nsteps = 4\nbatch_size = 2\n'
+
+
+def pretrain(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, *options: str) -> Result:
+    monkeypatch.chdir(folder)
+    (folder / "corpus.txt").write_text("the cat sat on the mat. " * 9)
+    if text is None:
+        return CliRunner().invoke(app, ["pretrain", *options])
+    (folder / "base.toml").write_text(text)
+    return CliRunner().invoke(app, ["pretrain", "base.toml", *options])
+
+
+def test_it_writes_a_base_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n', "--quiet")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("mine.safetensors: loss 5.")
+    path = tmp_path / "mine.safetensors"
+    assert load_base(InputFile("model.base", path)).shape.width == 8
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+    before = path.read_bytes()
+    again = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n')
+    assert again.exit_code == 2
+    assert 'base.toml: out = "mine.safetensors": is there already; --overwrite replaces it' in again.output
+    replaced = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\nseed = 2\n', "--overwrite")
+    assert replaced.exit_code == 0 and path.read_bytes() != before
+
+
+def test_without_settings_it_is_one_in_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[pretraining.Pretraining] = []
+
+    def noted(settings: pretraining.Pretraining, *others: object) -> tuple[Path, float]:
+        asked.append(settings)
+        return Path(settings.out), 1.5
+
+    monkeypatch.setattr(pretraining, "pretrain", noted)
+    result = pretrain(tmp_path, monkeypatch, None)
+    assert result.exit_code == 0, result.output
+    assert (asked[0].out, asked[0].corpus) == ("english.safetensors", "python-documentation")
+
+
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretraining, "_train", interrupted)
+    result = pretrain(tmp_path, monkeypatch, SMALL)
+    assert result.exit_code == 130 and "interrupted; nothing was written" in result.output
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["base.toml", "corpus.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "width = 8\nwide = 3\n",
+            "base.toml: wide = 3: unknown key; allowed: out, corpus, tokenizer",
+        ),
+        ("heads = 3\n", "base.toml: heads = 3: must divide the width, 128"),
+        ("steps = 0\n", "base.toml: steps = 0: must be "),
+        ('out = "base.pt"\n', 'base.toml: out = "base.pt": must end in .safetensors'),
+        ("steps = \n", "base.toml: not valid TOML"),
+        ('corpus = "nowhere.txt"\n', 'base.toml: corpus = "nowhere.txt": there is no such file here'),
+        ("corpus = []\n", "base.toml: corpus = "),
+    ],
+)
+def test_what_is_no_setting_is_refused(
+    text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = pretrain(tmp_path, monkeypatch, text)
+    assert result.exit_code == 2, result.output
+    assert problem in result.output
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
+def _umask() -> int:
+    import os
+
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
