@@ -20,6 +20,7 @@ from sim.results.trace import LIFECYCLE_EVENTS, MESSAGE_EVENTS, Trace
 from sim.run.live.lives import ClientLife, Life
 from sim.run.live.simulation import Simulation
 from sim.run.measure.divergence import NonFinite
+from sim.world.timeline import State
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,18 @@ def _fill(life: Life[Any], found: Sequence[Mapping[str, Any]]) -> None:
         if found:
             life.compute.recall(found[-1]["work"])
         busy_s, waiting_s = (sum(facts["device"][key] for facts in found) for key in ("busy_s", "waiting_s"))
-        intervals = [tuple(each) for facts in found for each in facts["device"]["intervals"]]
+        intervals = _one_after_the_other([each for facts in found for each in facts["device"]["intervals"]])
         life.compute.device.recall(busy_s, waiting_s, intervals)
+
+
+def _one_after_the_other(intervals: Sequence[Any]) -> list[tuple[float, float, State]]:
+    """Of a later process only what came after the one before: until then its device was down here."""
+    found: list[tuple[float, float, State]] = []
+    for start_s, end_s, state in intervals:
+        start_s = max(start_s, found[-1][1] if found else 0.0)
+        if start_s < end_s:
+            found.append((start_s, end_s, state))
+    return found
 
 
 def _add_counts(simulation: Simulation, facts: Mapping[str, Any]) -> None:

@@ -1,0 +1,77 @@
+"""A live run held against the simulation of the same; here a simulation takes its place."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from sim.live.against import against, ranking, simulated, verdicts
+from sim.live.calibrate import Calibration, calibrate, calibrated
+from sim.scenario.scenario import load_scenario
+
+SMALL = ("clients.count=6", "clients.topology.degree=2", "run.duration=20 s", "run.evaluate_every=5 s")
+LATE = {"raw": False, "delivered_late_s": {"median": 0.0005, "p95": 0.02}}
+
+
+def test_a_simulation_is_as_near_to_itself_as_can_be() -> None:
+    scenario = load_scenario("gossip", SMALL)
+    found = against(simulated(scenario, None), scenario, None)
+    assert (found["iterations"]["all"], found["iterations"]["most"]) == (0.0, 0.0)
+    assert found["furthest"] == 0.0 < found["chance_furthest"]
+    assert found["wrong_sizes"] == 0
+    ((predicted, measured),) = found["bytes_by_type"].values()
+    assert predicted == measured
+    assert found["step_time_s"][0] == found["step_time_s"][1]
+    held = {what: holds for what, _, holds in verdicts({"against": found, "live": LATE})}
+    assert held.pop("delivered within 15 ms at the 95th percentile") is False
+    assert all(held.values())
+
+
+def test_devices_that_are_slower_are_found_to_be() -> None:
+    scenario = load_scenario(
+        "dpsgd_asynchronous", ("run.duration=20 s", "churn=[]", "run.evaluate_every=10 s")
+    )
+    found = against(simulated(scenario, None, 1.1), scenario, None)
+    assert -0.12 < found["iterations"]["all"] < -0.06
+    predicted, measured = (sum(each.values()) for each in found["step_time_s"])
+    assert measured / predicted == pytest.approx(1.1, rel=0.01)
+    held = {what: holds for what, _, holds in verdicts({"against": found, "live": LATE})}
+    assert held["iterations of all within 1 %"] is False
+    raw = verdicts({"against": found, "live": LATE | {"raw": True}})
+    assert all(holds for _, _, holds in raw)
+
+
+def summary(method: str, predicted: float, measured: float) -> dict[str, object]:
+    curves = {"predicted": [[0.0], [predicted]], "measured": [[0.0], [measured]]}
+    return {"protocol": method, "against": {"curves": curves}}
+
+
+def test_the_ranking_of_methods_is_spearmans() -> None:
+    alike = ranking([summary("a", 0.1, 0.2), summary("b", 0.2, 0.3), summary("c", 0.3, 0.9)])
+    assert alike is not None and alike["rank_correlation"] == 1.0
+    other = ranking([summary("a", 0.1, 0.3), summary("b", 0.2, 0.2), summary("c", 0.3, 0.1)])
+    assert other is not None and other["rank_correlation"] == -1.0
+    assert ranking([summary("a", 0.1, 0.2), summary("b", 0.2, 0.3)]) is None
+
+
+def test_what_was_measured_takes_the_place_of_devices_and_network(tmp_path: Path) -> None:
+    scenario = load_scenario("dpsgd_asynchronous", ("network.membership.kind=swim",))
+    contents = calibrated(scenario, Calibration(0.0123, [0.0001, 0.0003, 0.0002], 2e9, 0.0005))
+    file = tmp_path / "calibrated.toml"
+    file.write_text(tomli_w.dumps(contents))
+    stated = tomllib.loads(file.read_text())
+    assert stated["devices"] == {"step_time": "12.3 ms"}
+    assert stated["network"]["latency"] == "0.7 ms"
+    assert stated["network"]["uplink"] == stated["network"]["downlink"] == "2e+03 Mbit/s"
+    again = load_scenario(file)
+    assert again.network.membership.kind == "swim"
+    assert again.protocol == scenario.protocol
+
+
+@pytest.mark.slow
+def test_a_machine_is_measured() -> None:
+    found = calibrate(load_scenario("gossip", SMALL), None, 2)
+    assert 0 < found.step_time_s < 1
+    assert all(0 < each < 1 for each in found.latency_s)
+    assert found.bandwidth_bps > 1e6
