@@ -18,7 +18,7 @@ def test_a_simulation_is_as_near_to_itself_as_can_be() -> None:
     scenario = load_scenario("gossip", SMALL)
     found = against(simulated(scenario, None), scenario, None)
     assert (found["iterations"]["all"], found["iterations"]["most"]) == (0.0, 0.0)
-    assert found["furthest"] == 0.0 < found["chance_furthest"]
+    assert found["furthest"] == 0.0 <= found["chance_furthest"]
     assert found["wrong_sizes"] == 0
     ((predicted, measured),) = found["bytes_by_type"].values()
     assert predicted == measured
