@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from benchmarks.gpu.parts import Effort, Part, cell, run
 from benchmarks.measuring import machine, table
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
+FOUND = Path(__file__).with_name("found.md")  # measured by hand, on the card that it names
 PARTS = {
     "agreement": Part(agreement.TITLE, agreement.TEXT, agreement.rows, 150),
     "engine": Part(speed.TITLE, speed.TEXT, speed.rows, 120),
@@ -34,7 +36,10 @@ those on the CPU wherever no method decides by numbers, and its numbers agree bu
 
 - *Precision.* `engine.precision = "float32"`, the default, is float32 there, too: convolutions do not become
   TF32, as they do in torch if nobody says otherwise. `"tf32"` and `"bfloat16"` are faster and change numbers.
-- *Way.* `engine.way = "fastest"` measures before the run which way is the fastest on the device.
+- *Way.* `engine.way = "fastest"` measures before the run which way is the fastest on the device. It pays for
+  large models with convolutions: "auto" knows neither batch nor precision, and they decide.
+- *Repeating.* Two runs of a model with convolutions may differ there in their last bits: cuDNN does not
+  always add in the same order.
 - *Memory.* All vectors that somebody holds, and the data, lie on the device. Calls grow with its memory; one
   that does not fit is cut in two and tried again. What does not fit alone ends the run, with what to change.
 - *Several runs on one card.* `coterie sweep ... --on ray --gpus 0.25` has four of them at once
@@ -69,8 +74,13 @@ def main() -> None:
         print(f"--- {name}", flush=True)
         found[name] = _measured(name, effort, chosen.out)
         file.write_text(json.dumps({"machine": about, "parts": found}, indent=1), encoding="utf-8")
-        page = "\n\n".join([HEAD.format(machine=about), *[_section(PARTS[n], f) for n, f in found.items()]])
-        (chosen.out / "gpu.md").write_text(page + "\n", encoding="utf-8")
+        (chosen.out / "gpu.md").write_text(page(about, found), encoding="utf-8")
+
+
+def page(about: str, found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The whole of docs/gpu.md. about: the machine. found: what the parts found, by their names."""
+    sections = [_section(PARTS[name], of_part) for name, of_part in found.items()]
+    return "\n\n".join([HEAD.format(machine=about), *sections, FOUND.read_text(encoding="utf-8")])
 
 
 def _measured(name: str, effort: Effort, out: Path) -> dict[str, Any]:
@@ -93,7 +103,7 @@ def _measured(name: str, effort: Effort, out: Path) -> dict[str, Any]:
     return found | {"failed": found["failed"] or ended}
 
 
-def _section(part: Part, found: dict[str, Any]) -> str:
+def _section(part: Part, found: Mapping[str, Any]) -> str:
     """A part of the page."""
     pieces = [f"## {part.title}", part.text]
     head = list(dict.fromkeys(name for row in found["rows"] for name in row))

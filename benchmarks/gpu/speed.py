@@ -107,7 +107,8 @@ def _one_of_them(
 ) -> None:
     model, device = next(each for each in MODELS_MEASURED if each.name == name), torch.device(device_name)
     train: Callable[[], int] = with_engine(model, clients, "auto", device)
-    train()
     wait: Callable[..., object] = barrier.wait  # type: ignore[attr-defined]
-    wait(60)
-    results.put(steps_per_second(train, seconds, device))
+    with tensor_cores("float32"):
+        train()
+        wait(60)
+        results.put(steps_per_second(train, seconds, device))

@@ -10,11 +10,15 @@ from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Barrier
 
 import pytest
 import torch
 
 from benchmarks import engine, event_loop, gossipy, growth, launches, profiling, utilisation, whole_run
+from benchmarks.gpu import speed
+from benchmarks.gpu.__main__ import DOCS, FOUND, PARTS
 from benchmarks.measuring import interleaved, median_ratio, peak_memory_bytes
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.task import sleep
@@ -178,3 +182,23 @@ def test_the_projection_counts_two_gradients_for_each_expected_update_of_a_pair(
     steps = 80 * 20_000 + utilisation.pair_gradients(80, 20_000)
     hours = steps * 128 * utilisation.flops_per_sample(utilisation.RESNET) / 1e15 / 3600
     assert f" {hours:,.1f} hours" in " ".join(text.split())
+
+
+def test_runs_that_share_a_card_compute_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the table beside them; torch alone would give convolutions TF32."""
+    found: list[bool] = []
+
+    def rate(train: Callable[[], int], seconds: float, device: torch.device) -> float:
+        found.append(torch.backends.cudnn.allow_tf32)
+        return 1.0
+
+    monkeypatch.setattr(speed, "steps_per_second", rate)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    speed._one_of_them(speed.MLP.name, 2, "cpu", 0.0, Barrier(1), SimpleQueue())  # type: ignore[arg-type]
+    assert found == [False]
+
+
+def test_the_page_on_gpus_has_every_part_and_what_was_found_by_hand() -> None:
+    text = (DOCS / "gpu.md").read_text(encoding="utf-8")
+    assert all(f"\n## {part.title}\n\n{part.text}\n" in text for part in PARTS.values())
+    assert text.endswith(FOUND.read_text(encoding="utf-8"))

@@ -35,13 +35,13 @@ def test_the_global_model_is_flowers() -> None:
     with ran(text, *settings) as world:
         data = world.engine.data.train
         assert data.counts.max() > 3 * data.counts.min()
-        flat = learner(world, 0).compute.initial().tensor().numpy()
+        flat = learner(world, 0).compute.initial().numpy()
         shared = [flat[:640].reshape(10, 64), flat[640:]]
         owned = [data.gather(np.array([i]), np.arange(n)[None]) for i, n in enumerate(data.counts)]
         for _ in range(ROUNDS):  # of 2 s each, in a run of 8 s
             results = [(trained_by_torch(shared, x[0], y[0]), len(y[0])) for x, y in owned]
             shared = flower.aggregate(results)
         expected = np.concatenate([part.ravel() for part in shared])
-        ours = world.supervisor.running["server"].params.tensor().numpy()  # type: ignore[attr-defined]
+        ours = world.supervisor.running["server"].params.numpy()  # type: ignore[attr-defined]
     assert abs(expected - flat).max() > 0.05, "it has learned something"
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)

@@ -32,19 +32,19 @@ def columns(world: Simulation, index: int, name: str) -> slice:
 
 def model(world: Simulation, index: int) -> np.ndarray:
     """A client's parameters [P]."""
-    return learner(world, index).params.tensor().numpy()
+    return learner(world, index).params.numpy()
 
 
 def initial(world: Simulation) -> list[np.ndarray]:
     """Everybody's initial parameters."""
-    return [learner(world, i).compute.initial().tensor().numpy() for i in range(len(world.clients))]
+    return [learner(world, i).compute.initial().numpy() for i in range(len(world.clients))]
 
 
 def own_data(world: Simulation, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A client's training samples."""
+    """A client's training samples, on the host."""
     data = world.engine.data.train
     x, y = data.gather(np.array([index]), np.arange(data.counts[index])[None])
-    return x[0], y[0]
+    return x[0].cpu(), y[0].cpu()
 
 
 def samples(world: Simulation) -> np.ndarray:

@@ -86,7 +86,7 @@ def test_news_reach_those_that_did_not_train(method: tuple[str, ...], shared: st
     settings = ('protocol.broadcast="all"', "protocol.fraction=0.5", "run.duration=11 s")
     with ran(DECOUPLED, *method, *settings) as world:
         server = world.supervisor.running["server"]
-        average = server.average.tensor().numpy()  # type: ignore[attr-defined]
+        average = server.average.numpy()  # type: ignore[attr-defined]
         for i in range(6):
             np.testing.assert_array_equal(model(world, i)[columns(world, i, shared)], average)
 

@@ -125,7 +125,7 @@ def test_what_the_computing_verbs_return_and_cost() -> None:
     ) as world:
         a, mu = optima(world)
         (log,) = logs(world)
-        values = [value.tensor().numpy() for value, _ in log]
+        values = [value.numpy() for value, _ in log]
         gradient = a * (x - mu)
         twice = x - 0.5 * gradient
         expected = [

@@ -41,7 +41,7 @@ def models(simulation: Simulation) -> np.ndarray:
 
 def optima(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
     """Curvatures a [n, 1] and optima mu [n, d] of the clients."""
-    rows = simulation.engine.data.test.x.numpy().astype(np.float64)
+    rows = simulation.engine.data.test.x.cpu().numpy().astype(np.float64)
     return rows[:, :1], rows[:, 1:]
 
 

@@ -103,8 +103,8 @@ def client(world: Simulation, index: int) -> Dada:
 
 def graph(world: Simulation) -> np.ndarray:
     """[n, n]."""
-    names = [client.name for client in world.clients]
-    return np.array([[client(world, i).edges[name].weight for name in names] for i in range(len(names))])
+    ends = [client(world, i) for i in range(len(world.clients))]
+    return np.array([[one.edges[other.name].weight for other in ends] for one in ends])
 
 
 def inside(world: Simulation) -> np.ndarray:

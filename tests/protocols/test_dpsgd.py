@@ -38,7 +38,7 @@ IRREGULAR = ("clients.count=8", 'clients.topology={ kind = "erdos-renyi", probab
 
 def mean(world: Simulation, indices: Sequence[int]) -> np.ndarray:
     """The mean of some clients' parameters."""
-    return np.mean([learner(world, index).params.tensor().numpy() for index in indices], axis=0)
+    return np.mean([learner(world, index).params.numpy() for index in indices], axis=0)
 
 
 def start(n: int) -> np.ndarray:

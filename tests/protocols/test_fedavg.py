@@ -15,6 +15,7 @@ from protocols.framework.context import ClientContext
 from protocols.shared.server_rounds import RoundServer
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
+from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import (
     DIGITS,
     QUADRATIC,
@@ -41,7 +42,7 @@ def server(world: Simulation, name: str = "server") -> RoundServer:
 
 
 def global_model(world: Simulation, name: str = "server") -> np.ndarray:
-    return server(world, name).params.tensor().numpy()
+    return server(world, name).params.numpy()
 
 
 def assigned(world: Simulation) -> dict[float, list[str]]:
@@ -73,17 +74,16 @@ def test_the_global_model_is_the_average_weighed_by_samples() -> None:
         '{ kind = "dirichlet", alpha = 0.3 }',
     )
     with ran(text, "protocol.name=fedavg", "protocol.local_steps=3", "training.batch_size=2000") as world:
-        data = world.engine.data.train
-        counts = data.counts
+        counts = world.engine.data.train.counts
         assert counts.max() > 3 * counts.min()
-        x = learner(world, 0).compute.initial().tensor().numpy().astype(np.float64)
-        owned = [data.gather(np.array([i]), np.arange(n)[None]) for i, n in enumerate(counts)]
+        x = learner(world, 0).compute.initial().numpy().astype(np.float64)
+        owned = [own_data(world, i) for i in range(6)]
         for _ in range(4):  # rounds of 0.25 + 3 x 0.5 + 0.25 s
             trained = []
             for images, labels in owned:
                 own = x
                 for _ in range(3):
-                    own = own - 0.1 * softmax_gradient(images[0].numpy(), labels[0].numpy(), own)
+                    own = own - 0.1 * softmax_gradient(images.numpy(), labels.numpy(), own)
                 trained.append(own)
             x = np.average(trained, axis=0, weights=counts)
         assert list(assigned(world)) == [0.0, 2.0, 4.0, 6.0, 8.0]
@@ -97,7 +97,7 @@ def test_clients_are_evaluated_by_the_last_global_model_that_they_received() -> 
         seen = at(world, 1.5, lambda: params(world))
         a, mu = optima(world)
         world.run()
-        start = learner(world, 0).compute.initial().tensor().numpy()  # not `x`: the server has its own
+        start = learner(world, 0).compute.initial().numpy()  # not `x`: the server has its own
         first = (start - 0.1 * a * (start - mu)).mean(axis=0)
         np.testing.assert_allclose(seen[0], np.broadcast_to(first, (4, 3)), atol=1e-6)
 

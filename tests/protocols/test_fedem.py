@@ -7,6 +7,7 @@ import torch
 
 from protocols.federated.fedem import responsibilities
 from sim.run.live.simulation import Simulation
+from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import DIGITS, at, learner, ran
 
 WORLD = (
@@ -66,9 +67,8 @@ def test_each_round_is_the_papers() -> None:
         found.append(at(simulation, 0.01, models))
 
     with ran(*WORLD, "run.iterations=4", "run.duration=2 min", prepare=looking) as world:
-        data = world.engine.data.train
-        owned = [data.gather(np.array([i]), np.arange(8)[None]) for i in range(6)]
-        samples = [(images[0].flatten(1).numpy(), labels[0].numpy()) for images, labels in owned]
+        owned = [own_data(world, i) for i in range(6)]
+        samples = [(images.flatten(1).numpy(), labels.numpy()) for images, labels in owned]
         models = [model.astype(np.float64) for model in found[0][0]]
         shares = np.full((6, 3), 1 / 3)
         for _ in range(4):

@@ -67,7 +67,7 @@ def test_news_reach_those_that_did_not_train(name: str) -> None:
     settings = ('protocol.broadcast="all"', "protocol.fraction=0.5", "run.duration=8.5 s")
     with ran(DECOUPLED, f"protocol.name={name}", *settings) as world:
         server = world.supervisor.running["server"]
-        average = server.average.tensor().numpy()  # type: ignore[attr-defined]
+        average = server.average.numpy()  # type: ignore[attr-defined]
         for i in range(6):
             for part in ("head", *learner(world, i).parts):
                 np.testing.assert_array_equal(model(world, i)[columns(world, i, part)], average)

@@ -10,6 +10,7 @@ from protocols.federated.ifca import IFCAServer
 from protocols.shared.several_models import with_signs
 from sim.learning.models.modules.batch_norm import BatchNorm
 from sim.run.live.simulation import Simulation
+from tests.protocols.decoupled import own_data
 from tests.protocols.test_fedavg import softmax_gradient
 from tests.protocols.worlds import DIGITS, at, churn, learner, params, ran
 
@@ -41,9 +42,8 @@ def test_each_round_is_the_papers() -> None:
         found.append(at(simulation, 0.01, lambda: [model.numpy() for model in server(simulation).models]))  # type: ignore[arg-type]
 
     with ran(*WORLD, "run.iterations=5", "run.duration=1 min", prepare=looking) as world:
-        data = world.engine.data.train
-        owned = [data.gather(np.array([i]), np.arange(8)[None]) for i in range(6)]
-        samples = [(images[0].flatten(1).numpy(), labels[0].numpy()) for images, labels in owned]
+        owned = [own_data(world, i) for i in range(6)]
+        samples = [(images.flatten(1).numpy(), labels.numpy()) for images, labels in owned]
         models = [model.astype(np.float64) for model in found[0][0]]
         assert max(np.abs(models[0] - other).max() for other in models[1:]) > 0.01
         for _ in range(5):
@@ -79,8 +79,8 @@ def test_who_was_never_sampled_is_judged_by_the_model_that_fits_it_best() -> Non
         models = [model.numpy().astype(np.float64) for model in server(world).models]
         assert len(others) >= 2
         for one in others:
-            images, labels = world.engine.data.train.gather(np.array([int(one.name[-1])]), np.arange(8)[None])
-            losses = [loss(images[0].flatten(1).numpy(), labels[0].numpy(), model) for model in models]
+            images, labels = own_data(world, int(one.name[-1]))
+            losses = [loss(images.flatten(1).numpy(), labels.numpy(), model) for model in models]
             assert one.cluster == int(np.argmin(losses))
         assert {one.cluster for one in others} != {0}
 

@@ -36,7 +36,7 @@ def client(simulation: Simulation, number: int) -> CollaboratingClient:
 
 def numbers(vector: Vector | None) -> np.ndarray:
     assert vector is not None
-    return vector.tensor().numpy()
+    return vector.numpy()
 
 
 def test_a_head_takes_a_step_of_its_share_of_the_rate_and_only_the_backbone_is_answered_for(

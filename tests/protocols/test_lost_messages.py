@@ -144,7 +144,7 @@ def models_at_the_end(*scenario: str, lost: Collection[int] = ()) -> tuple[np.nd
 
         def finished() -> None:
             if made.iterations == ITERATIONS - 1:
-                last[made.name] = made.params.tensor().numpy()
+                last[made.name] = made.params.numpy()
             finish()
 
         made._finish_iteration = finished  # type: ignore[method-assign]

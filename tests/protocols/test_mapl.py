@@ -104,7 +104,7 @@ def two_clusters(world: Simulation) -> None:
 
 
 def initial_of(world: Simulation) -> list[np.ndarray]:
-    return [client.compute.initial().tensor().numpy() for client in world.clients]
+    return [client.compute.initial().numpy() for client in world.clients]
 
 
 def to_tensor(row: np.ndarray):  # type: ignore[no-untyped-def]

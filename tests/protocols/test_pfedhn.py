@@ -41,7 +41,8 @@ def test_rounds_are_those_of_the_papers_algorithm_1() -> None:
         def task(self: PFedHNServer, client: str, number: int) -> object:
             made = kind(self, client, number)
             if len(self.embeddings) == 4 and not starts:
-                starts.append((self.phi.tensor(), {k: v.tensor() for k, v in self.embeddings.items()}))
+                embeddings = {name: each.tensor().cpu() for name, each in self.embeddings.items()}
+                starts.append((self.phi.tensor().cpu(), embeddings))
             return made
 
         monkey.setattr(PFedHNServer, "task", task)

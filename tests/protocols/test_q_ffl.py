@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.protocols.decoupled import own_data
 from tests.protocols.test_fedavg import softmax_gradient
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, optima, ran
 
@@ -42,11 +43,11 @@ def test_clients_count_as_they_have_samples(weights: str) -> None:
     options = ("protocol.name=q-ffl", "protocol.q=2", f"protocol.weights={weights}", "run.iterations=2")
     with ran(text, *options, "protocol.local_steps=1", "run.duration=100 s") as world:
         data = world.engine.data.train
-        x = learner(world, 0).compute.initial().tensor().numpy().astype(np.float64)
+        x = learner(world, 0).compute.initial().numpy().astype(np.float64)
         models, f = [], []
         for i, n in enumerate(data.counts):
-            images, labels = data.gather(np.array([i]), np.arange(n)[None])
-            features, y = images[0].numpy(), labels[0].numpy()
+            images, labels = own_data(world, i)
+            features, y = images.numpy(), labels.numpy()
             logits = features @ x[: 10 * features.shape[1]].reshape(10, -1).T + x[-10:]
             logits = logits - logits.max(axis=1, keepdims=True)
             log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))

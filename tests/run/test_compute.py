@@ -152,7 +152,7 @@ def test_draws_go_on_from_job_to_job() -> None:
         at = initial(compute)
         gradients = [(await gradient(compute, at)).numpy() for _ in range(3)]
         losses = [float(await compute.loss(at, "batch")) for _ in range(3)]
-        assert len({tuple(gradient) for gradient in gradients}) == len(set(losses)) == 3
+        assert len({tuple(each) for each in gradients}) == len(set(losses)) == 3
 
     run_virtual(main())
 

@@ -103,7 +103,7 @@ def test_a_crash_in_the_middle_of_a_transfer(tmp_path: Path, victim: str) -> Non
 def parameters(built: Simulation, client: int) -> np.ndarray:
     learner = built.clients[client].actor
     assert learner is not None
-    return learner.params.tensor().numpy()
+    return learner.params.numpy()
 
 
 def test_who_comes_back_with_its_state_goes_on_where_it_was(tmp_path: Path) -> None:

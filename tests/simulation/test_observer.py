@@ -40,7 +40,7 @@ def messages(built: Simulation) -> list[dict[str, object]]:
 
 
 def parameters(built: Simulation) -> np.ndarray:
-    return np.stack([client.actor.params.tensor().numpy() for client in built.clients if client.actor])
+    return np.stack([client.actor.params.numpy() for client in built.clients if client.actor])
 
 
 @pytest.mark.parametrize(
