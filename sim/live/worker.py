@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -238,6 +239,7 @@ class _Worker(Events):
         data_dir = None if own.data_dir is None else Path(own.data_dir)
         world = live_world(self.clock.elapsed, raw=own.raw)
         with built(scenario, data_dir, "cpu", world) as simulation:
+            gc.enable()  # when garbage is found decides nothing here
             assert isinstance(simulation, LiveSimulation)
             self._live(simulation, scenario)
         self.wire.close()
