@@ -129,6 +129,8 @@ def _state(raw: dict[str, Any], override: str) -> str:
             begins = key[depth + 1] == "0" and key[0] != "protocol"
             child = table.setdefault(part, [{}] if begins else {})
         else:
+            if isinstance(table, list) and _index([*table, {}], part, option, parents[:depth]) == len(table):
+                table.append({})  # the number after the last begins an item
             child = _existing(table, part, option, parents[:depth])
         if not isinstance(child, dict | list):  # "iid" stands for the table { kind = "iid" }
             child = _written_out(child, parents[: depth + 1])

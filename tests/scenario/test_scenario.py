@@ -157,6 +157,15 @@ def test_number_0_begins_a_list(small: Path) -> None:
     assert (list(override.clients), override.slowdown) == ([0, 1], 10.0)
 
 
+def test_the_number_after_the_last_begins_another_item(small: Path) -> None:
+    stated = ["churn.0.at=10 s", "churn.0.event=crash", "churn.0.clients=[3]"]
+    stated += ["churn.1.at=30 s", "churn.1.event=rejoin", "churn.1.clients=[3]"]
+    found = load_scenario(small, stated).churn
+    assert [(entry.at, entry.event) for entry in found] == [(10.0, "crash"), (30.0, "rejoin")]
+    with pytest.raises(UserError, match=r"churn is a list; after it comes a number from 0 to 2"):
+        load_scenario(small, [*stated, "churn.3.at=40 s"])
+
+
 def test_another_protocol_drops_what_it_does_not_know(small: Path) -> None:
     scenario = load_scenario(small, ["protocol.name=local", "protocol.local_steps=3"])
     assert scenario.protocol.name == "local"
