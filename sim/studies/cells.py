@@ -7,6 +7,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -148,20 +149,30 @@ def _base(stated: Stated, lists: Mapping[str, list[Any]]) -> Scenario:
     except UserError:
         if not lists:
             raise
-    first = [f"{key}={as_toml(values[0])}" for key, values in lists.items()]
-    return replace(stated, overrides=[*stated.overrides, *first]).scenario()
+    first = _row({key: values[0] for key, values in lists.items()})
+    with _told_of(first.values):
+        return replace(stated, overrides=[*stated.overrides, *first.overrides]).scenario()
+
+
+@contextmanager
+def _told_of(values: Mapping[str, Value]) -> Iterator[None]:
+    """Have a UserError of this block say which runs it is about."""
+    try:
+        yield
+    except UserError as error:
+        if values:
+            error.add_note(f"in the runs with {in_words(values)}")
+            if ": unknown key; " in error.problem:
+                error.add_note("a key that not all of the runs have goes into the set of a [[sweep.case]]")
+        raise
 
 
 def _cell(of_all: Stated, choices: Sequence[_Choice], seed: int) -> tuple[SweepCell, Scenario]:
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
-    try:
+    with _told_of(values):
         scenario = replace(of_all, overrides=overrides, unset=unset).scenario(seed)
-    except UserError as error:
-        if values:
-            error.add_note(f"in the runs with {in_words(values)}")
-        raise
     excluding = [choice for choice in choices if choice.excluded]
     excluded = tuple(sorted({client for choice in excluding for client in choice.excluded}))
     count = scenario.clients.count

@@ -9,6 +9,7 @@ from sim.errors import UserError
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from sim.studies.cells import as_toml, plan
+from tests.scenario.texts import SMALL
 from tests.studies.worlds import STUDY, study
 
 
@@ -90,6 +91,16 @@ def test_whoever_is_wrong_in_one_case_only_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         plan(study(tmp_path), ["network.loss=0,7"])
     assert caught.value.__notes__ == ["in the runs with method = alone, network.loss = 7"]
+
+
+@pytest.mark.parametrize("methods", ["gossip,dpsgd", "dpsgd,gossip"])
+def test_a_key_that_one_method_lacks_is_told_with_the_method(tmp_path: Path, methods: str) -> None:
+    with pytest.raises(UserError, match=r"protocol\.merge = .*unknown key; allowed: ") as caught:
+        plan(study(tmp_path, SMALL), [f"protocol.name={methods}", "protocol.merge=age"])
+    assert caught.value.__notes__ == [
+        "in the runs with protocol.name = dpsgd",
+        "a key that not all of the runs have goes into the set of a [[sweep.case]]",
+    ]
 
 
 @pytest.mark.parametrize("value", [True, 3, 0.5, "20 ms", "true", "a,b", " x", "", [1, "a"], {"k": [True]}])
