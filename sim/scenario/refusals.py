@@ -33,7 +33,7 @@ def problems(
     """What was refused in `raw`, as errors whose keys are written as in the file, below `prefix`."""
     found: dict[str, SettingError] = {}
     for details in refused:
-        problem = _explain(details, _locate(root, details))
+        problem = _explain(details, _locate(root, details), prefix)
         if details["type"] != "missing":
             problem = as_written(raw, problem)
         key, rule = ".".join((*prefix, problem.key)), problem.problem
@@ -149,7 +149,7 @@ def _as_written(raw: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
     return path, raw
 
 
-def _explain(details: ErrorDetails, place: _Place) -> SettingError:
+def _explain(details: ErrorDetails, place: _Place, prefix: Sequence[str]) -> SettingError:
     key, value, context = ".".join(map(str, place.path)), details["input"], details.get("ctx", {})
     match details["type"]:
         case "value_error" if isinstance(inner := context["error"], SettingError):
@@ -175,10 +175,18 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
         case "literal_error":
             name = next(part for part in reversed(place.path) if isinstance(part, str))  # or the list
             words = _words(keys_of(place.around)[name].annotation)
-            return SettingError(key, value, f"must be one of {', '.join(words)}{did_you_mean(value, words)}")
+            hint = _in_quotes(value, words, ".".join((*prefix, key))) or did_you_mean(value, words)
+            return SettingError(key, value, f"must be one of {', '.join(words)}{hint}")
         case "model_type" | "model_attributes_type":
             return SettingError(key, value, f"must be a table with the keys {', '.join(keys_of(place.here))}")
     return SettingError(key, value, _rule(details))
+
+
+def _in_quotes(value: Any, words: Iterable[str], key: str) -> str:
+    """How to state a word that TOML reads as a number or as true or false; nothing for other values."""
+    word = str(value).lower()
+    is_word = not isinstance(value, str) and word in words
+    return f'; the word is written "{word}": --set \'{key}="{word}"\'' if is_word else ""
 
 
 _RULES = {

@@ -279,3 +279,23 @@ def test_a_neighbour_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path / 'loader_locked.py'} cannot be read: Permission denied" in refusal(
         "own.py:Mine", tmp_path
     )
+
+
+@pytest.mark.parametrize(("given", "word"), [("nan", "nan"), ("true", "true"), ("sing", None)])
+def test_a_word_that_is_no_text_without_quotes(tmp_path: Path, given: str, word: str | None) -> None:
+    lines = ["from typing import Literal", "from protocols.framework.client import Client", "", ""]
+    lines += ["class Attacker(Client):", "    class Settings(Client.Settings):"]
+    lines += ["        attack: Literal['sign', 'nan', 'true'] = 'sign'", ""]
+    lines += ["    async def step(self):", "        await self.sleep(1)", ""]
+    (tmp_path / "attacker.py").write_text("\n".join(lines), encoding="utf-8")
+    path = write(
+        tmp_path, changed(SMALL, 'name = "gossip"\nperiod = "500 ms"', 'name = "attacker.py:Attacker"')
+    )
+    with pytest.raises(UserError) as error:
+        load_scenario(path, [f"protocol.attack={given}"])
+    told = str(error.value).partition("(from --set): must be one of sign, nan, true; ")[2]
+    if word is None:
+        assert told == "did you mean 'sign'?"
+        return
+    assert told == f'the word is written "{word}": --set \'protocol.attack="{word}"\''
+    assert load_scenario(path, [f'protocol.attack="{word}"']).protocol.settings.attack == word  # type: ignore[attr-defined]
