@@ -41,7 +41,8 @@ class Sweep:
     def runs(self) -> pl.DataFrame:
         """A row for each run: its value on each axis, `seed`, `state`, and `directory` if it has results.
 
-        The state is done, failed or waiting. A run that failed by its method, or diverged, has results, too.
+        The state is done, failed or waiting. A run that failed by its method, or diverged, has results, too:
+        those of each are in `sweep.directory.parent / name`, the name being its `directory`.
         """
         rows: list[dict[str, Any]] = [
             {axis: str(value) for axis, value in cell.values.items()}
@@ -107,7 +108,10 @@ class Compared:
 
     @property
     def runs(self) -> pl.DataFrame:
-        """A row for each run: what it reached, and what it spent."""
+        """A row for each run: what it reached, what it spent, and the name of its folder, as `directory`.
+
+        That folder is beside the sweep's own, or is the one that was given.
+        """
         return self._frames["runs"]
 
     @property

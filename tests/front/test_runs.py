@@ -263,6 +263,8 @@ def test_what_cannot_be_run_is_refused(here: Path, scenario: Any, more: dict[str
 def test_a_folder_without_results_is_refused(here: Path) -> None:
     with pytest.raises(UserError, match=r"no summary\.json"):
         coterie.load(here)
+    with pytest.raises(UserError, match=r"^nowhere: no such folder$"):
+        coterie.load("nowhere")
 
 
 def test_a_run_that_fails_says_so_and_keeps_what_it_has(here: Path) -> None:

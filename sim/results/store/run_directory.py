@@ -89,6 +89,8 @@ class RunDirectory:
         """The directory of a finished run; UserError if `path` is none."""
         path = Path(path)
         if not os.path.isfile(path / "summary.json"):  # unlike Path.is_file, no error for impossible names
+            if not os.path.lexists(path):
+                raise UserError(f"{path}: no such folder")
             raise UserError(f"{path} is not a result directory: it has no summary.json")
         return cls(path, manifest=Manifest.read(path))
 
