@@ -41,6 +41,8 @@ class Rounds(Component, RoundMessages):
     in the client's `collected`. It may be called several times in a step. neighbours: names of those to take
     part (default: all peers). missed(peer): called when a partner stayed silent (default: `suspect`).
     refuses(peer): whether a peer that waits for this client is not answered.
+
+    Only of `RoundModel`s is `staleness` recorded: with a message class of your own, `observe` it yourself.
     """
 
     def __init__(
