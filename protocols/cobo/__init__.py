@@ -8,7 +8,8 @@ Client i learns its model x_i, and with each peer j a common weight w_ij: whethe
 
 from w_ij = 1 and equal x_i, if `model.initialisation` does not say otherwise; g are stochastic gradients on
 fresh batches. `domain = "simplex"` projects each client's row of weights on the simplex instead (remark 1,
-for language models), after the step of each pair: it starts at 1/(n-1) and is not symmetric.
+for language models): it starts at 1/(n-1) and is not symmetric. In rounds that is once in an iteration, as in
+eq. 1; without them after each pair's update, since those of one row come at different times.
 
 Synchronous: rounds in which a client waits for the models of its neighbours and for the gradients of its
 sampled peers; both ends of a pair draw the same coin from the seed that all clients share.

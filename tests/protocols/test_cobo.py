@@ -9,7 +9,7 @@ import pytest
 from protocols.cobo.asynchronous import OWED_MAX, CoBoAsynchronous
 from protocols.cobo.messages import LatestModel, PairAnswer, PairRequest, PairResult
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
-from protocols.framework.mathematics import shared_uniform
+from protocols.framework.mathematics import project_on_simplex, shared_uniform
 from protocols.shared.pair_ledger import Account
 from sim.run.live.simulation import Simulation
 from sim.run.setup.builder import build
@@ -310,6 +310,20 @@ def test_only_the_two_ends_of_a_pair_exchange_messages_about_it() -> None:
             following = [e for e in sent if e["time"] >= start and e["actor"] == request["peer"]
                          and e["peer"] == request["actor"]]  # fmt: skip
             assert not following or {following[0]["actor"], following[0]["peer"]} == pair
+
+
+def test_on_the_simplex_a_row_is_projected_once_in_an_iteration() -> None:
+    """After each peer it would be another row, which depends on the order of the peers."""
+    text = QUADRATIC.replace("count = 4", "count = 5").replace("clusters = 1", "clusters = 2")
+    settings = ["protocol.mode=synchronous", "protocol.sampling=none", "protocol.domain=simplex"]
+    with ran(text, "protocol.name=cobo", *settings, "protocol.gamma=0.5", "run.iterations=1",
+             "run.duration=10 min", "run.evaluate_every=10 min") as simulation:  # fmt: skip
+        a, mu = optima(simulation)
+        gradients = -a * mu  # at the midpoint of two models at the origin
+        moved = 0.25 + 0.5 * gradients @ gradients.T
+        for i, row in enumerate(weight_matrix(simulation)):
+            others = np.arange(5) != i
+            np.testing.assert_allclose(row[others], project_on_simplex(moved[i, others]), atol=1e-6)
 
 
 def test_simplex_rows_sum_to_one_and_gather_in_the_cluster() -> None:
