@@ -20,9 +20,10 @@ algorithm 1 among all, as far as optimal collaborator sets are unique.
 
 Differences to the paper:
 - Which d counts: `rule = "threshold"` (paper, which does not say its epsilon) or "relative" (the authors'
-  code: 0.7 of the target's own). The code's hypernetwork is affine for the synthetic data
-  (`activation = "none"`), with its usual initialisation (`spread = 1`); here the last layer's biases begin
-  with the model that all begin with, and its matrix is smaller.
+  code: 0.7 of the target's own). The paper's hypernetwork has ReLU (`activation = "relu"`); the code has
+  LeakyReLU, and none for the synthetic data (`activation = "none"`), with the usual initialisation
+  (`spread = 1`). Here the last layer's biases begin with the model that all begin with, and its matrix is
+  smaller.
 - Whose the heads are: for images the paper takes the networks of pFedHN, and in the authors' code each client
   has a classifier of its own (`heads = "own"`): the hypernetwork makes the rest of the network, d_i grad l_i
   trains client i's head beside it, and the search leaves it as it is. By default models are whole, as in the
