@@ -40,6 +40,8 @@ Differences to the paper:
 - The authors' code updates the models before the weights; that equals this order without the very first
   update of the weights. Their momentum is an average, m <- 0.9 m + 0.1 g from
   m = g at the first step: `training.momentum = 0.9` with `training.dampening = 0.9`.
+- The paper returns the iterates of one round, drawn at random, for its proof. Here the last ones count, as in
+  its experiments.
 - Proximal terms keep their anchors fixed in an iteration of more than one local step.
 - A peer from which nothing came for `patience` is suspected: it has no proximal term until it is heard from
   again, its weight is kept (on the simplex its share goes to the others, as does that of a peer that left the

@@ -31,9 +31,12 @@ Differences to the paper:
 - Clipping and dividing by the sum is no descent to the minimum: it comes to rest where the gradient is
   proportional to d, so that shares tell how much a client helps, also where the best d is at a corner. With
   `projection = "simplex"` it is projected gradient descent, whose d is the best.
-- A client's model in its coalition: trained by gossip among its members (`inside = "gossip"`), from its model
-  on the front; or the best model of the coalition's Pareto front (`inside = "pareto"`), which is what the
-  paper's tables call SPO where all are in one coalition. A client alone trains alone in both.
+- A client's model in its coalition. The paper learns again with the members (`inside = "pareto"`): the best
+  model of the coalition's Pareto front, which is what its tables call SPO where all are in one coalition. By
+  default, which is ours, members train by gossip (`inside = "gossip"`) from their models on the front: a
+  coalition then needs no coordinator any more. A client alone trains alone in both.
+- Clients whose weight, drawn for a round of the hypernetwork's training, is below 0.001 are not asked for a
+  gradient there: it would hardly count, and costs a model each way.
 - Training among the remaining clients (algorithm 1) searches the same front with no weight for those that are
   gone, by proposition 1; nothing is trained anew.
 """
