@@ -8,7 +8,8 @@ Client i learns its model x_i, and with each peer j a common weight w_ij: whethe
 
 from w_ij = 1 and equal x_i, if `model.initialisation` does not say otherwise; g are stochastic gradients on
 fresh batches. `domain = "simplex"` projects each client's row of weights on the simplex instead (remark 1,
-for language models), after the step of each pair: it starts at 1/(n-1) and is not symmetric.
+for language models): it starts at 1/(n-1) and is not symmetric. In rounds that is once in an iteration, as in
+eq. 1; without them after each pair's update, since those of one row come at different times.
 
 Synchronous: rounds in which a client waits for the models of its neighbours and for the gradients of its
 sampled peers; both ends of a pair draw the same coin from the seed that all clients share.
@@ -39,6 +40,8 @@ Differences to the paper:
 - The authors' code updates the models before the weights; that equals this order without the very first
   update of the weights. Their momentum is an average, m <- 0.9 m + 0.1 g from
   m = g at the first step: `training.momentum = 0.9` with `training.dampening = 0.9`.
+- The paper returns the iterates of one round, drawn at random, for its proof. Here the last ones count, as in
+  its experiments.
 - Proximal terms keep their anchors fixed in an iteration of more than one local step.
 - A peer from which nothing came for `patience` is suspected: it has no proximal term until it is heard from
   again, its weight is kept (on the simplex its share goes to the others, as does that of a peer that left the

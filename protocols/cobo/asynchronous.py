@@ -162,7 +162,7 @@ class CoBoAsynchronous(Client):
             gradient = await self.gradient((sent + answer.params) / 2)
             step = self.pairs.increment(gradient, answer.gradient)
             for _ in range(max(1, pair.owed + answer.owed)):
-                self.pairs.ascend(peer, step)
+                self.pairs.ascend({peer: step})
                 pair.ledger.note(step)
             pair.owed = 0
             pair.meetings += 1
@@ -235,7 +235,7 @@ class CoBoAsynchronous(Client):
             self.pairs.catch_up(peer, missed.value)
         else:
             for step in missed.steps:
-                self.pairs.ascend(peer, step)
+                self.pairs.ascend({peer: step})
 
     def weights(self) -> Mapping[str, float | Scalar]:
         known = self.pairs.known()

@@ -35,10 +35,12 @@ class CoBo(Client):
             gradient = await self.gradient((self.params + models[peer].params) / 2)
             ours[peer] = RoundGradient(gradient, self.pairs.updates(peer), self.pairs.weight(peer))
             self.rounds.tell(peer, ours[peer])
+        steps: dict[str, Scalar] = {}
         for peer, theirs in (await self.rounds.replies(RoundGradient, ours)).items():
             # After a round whose reply was lost here, the peer has made an update that this client has not.
             self.pairs.catch_up(peer, theirs.weight, theirs.updates)
-            self.pairs.ascend(peer, self.pairs.increment(ours[peer].gradient, theirs.gradient))  # eq. 4
+            steps[peer] = self.pairs.increment(ours[peer].gradient, theirs.gradient)
+        self.pairs.ascend(steps)  # eq. 4
         # Line 4, with the new weights: a proximal term (c, a) adds c (x - a) to the gradient.
         rho = self.settings.rho
         proximal = [(rho * self.pairs.weight(peer), model.params) for peer, model in models.items()]

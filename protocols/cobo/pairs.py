@@ -55,16 +55,24 @@ class PairWeights(Component):
         """gamma <g_i(z), g_k(z)>: how far a weight moves by the two gradients at the midpoint z (eq. 4)."""
         return cast(CoBoSettings, self.client.settings).gamma * self.client.dot(ours, theirs)
 
-    def ascend(self, peer: str, step: Scalar) -> None:
-        """One projected gradient step on the weight of `peer` (eq. 4); on the simplex strangers have none."""
-        pair = self._pairs[peer]
-        pair.updates += 1
+    def ascend(self, steps: Mapping[str, Scalar]) -> None:
+        """One projected gradient step on the weights of these peers (eq. 4).
+
+        On the simplex the whole row is projected, once (eq. 1): after each peer it would depend on their
+        order. Strangers have no share there.
+        """
         self.take_back_shares()
-        moved = pair.weight + step
-        if not self.simplex:
-            pair.weight = moved.clip(0.0, 1.0)
-        elif self.client.is_peer(peer):
-            self._project(self._row() | {peer: moved})
+        row: dict[str, Scalar] = {}
+        for peer, step in steps.items():
+            pair = self._pairs[peer]
+            pair.updates += 1
+            moved = pair.weight + step
+            if not self.simplex:
+                pair.weight = moved.clip(0.0, 1.0)
+            elif self.client.is_peer(peer):
+                row[peer] = moved
+        if row:
+            self._project(self._row() | row)
 
     def catch_up(self, peer: str, weight: float | Scalar, updates: int | None = None) -> None:
         """Take over a peer's value of the pair's weight if it has more updates; not on the simplex."""

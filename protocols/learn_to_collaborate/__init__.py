@@ -20,9 +20,10 @@ algorithm 1 among all, as far as optimal collaborator sets are unique.
 
 Differences to the paper:
 - Which d counts: `rule = "threshold"` (paper, which does not say its epsilon) or "relative" (the authors'
-  code: 0.7 of the target's own). The code's hypernetwork is affine for the synthetic data
-  (`activation = "none"`), with its usual initialisation (`spread = 1`); here the last layer's biases begin
-  with the model that all begin with, and its matrix is smaller.
+  code: 0.7 of the target's own). The paper's hypernetwork has ReLU (`activation = "relu"`); the code has
+  LeakyReLU, and none for the synthetic data (`activation = "none"`), with the usual initialisation
+  (`spread = 1`). Here the last layer's biases begin with the model that all begin with, and its matrix is
+  smaller.
 - Whose the heads are: for images the paper takes the networks of pFedHN, and in the authors' code each client
   has a classifier of its own (`heads = "own"`): the hypernetwork makes the rest of the network, d_i grad l_i
   trains client i's head beside it, and the search leaves it as it is. By default models are whole, as in the
@@ -30,9 +31,12 @@ Differences to the paper:
 - Clipping and dividing by the sum is no descent to the minimum: it comes to rest where the gradient is
   proportional to d, so that shares tell how much a client helps, also where the best d is at a corner. With
   `projection = "simplex"` it is projected gradient descent, whose d is the best.
-- A client's model in its coalition: trained by gossip among its members (`inside = "gossip"`), from its model
-  on the front; or the best model of the coalition's Pareto front (`inside = "pareto"`), which is what the
-  paper's tables call SPO where all are in one coalition. A client alone trains alone in both.
+- A client's model in its coalition. The paper learns again with the members (`inside = "pareto"`): the best
+  model of the coalition's Pareto front, which is what its tables call SPO where all are in one coalition. By
+  default, which is ours, members train by gossip (`inside = "gossip"`) from their models on the front: a
+  coalition then needs no coordinator any more. A client alone trains alone in both.
+- Clients whose weight, drawn for a round of the hypernetwork's training, is below 0.001 are not asked for a
+  gradient there: it would hardly count, and costs a model each way.
 - Training among the remaining clients (algorithm 1) searches the same front with no weight for those that are
   gone, by proposition 1; nothing is trained anew.
 """

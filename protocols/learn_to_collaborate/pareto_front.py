@@ -19,8 +19,8 @@ from protocols.shared.hypernetwork import Floats, begun, generated, initial, pul
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
-LEAK = 0.01
-"""Slope of LeakyReLU below 0."""
+LEAKS = {"none": None, "relu": 0.0, "leaky-relu": 0.01}
+"""Slopes of the activations below 0, by name; "none" has none."""
 
 
 class ParetoFront:
@@ -43,7 +43,7 @@ class ParetoFront:
 
     @property
     def _form(self) -> dict[str, Any]:
-        return {"widths": self._widths, "leak": LEAK if self._settings.activation == "leaky-relu" else None}
+        return {"widths": self._widths, "leak": LEAKS[self._settings.activation]}
 
     @property
     def _flops(self) -> float:

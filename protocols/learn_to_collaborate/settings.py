@@ -32,8 +32,9 @@ class LearnToCollaborateSettings(ProtocolSettings):
 
     hidden: Annotated[tuple[Count, ...], Field(max_length=4)] = (100,)
     """Widths of the hypernetwork's hidden layers."""
-    activation: Literal["none", "leaky-relu"] = "leaky-relu"
-    """Between its layers; with "none" models are an affine function of the weights."""
+    activation: Literal["none", "relu", "leaky-relu"] = "leaky-relu"
+    """Between its layers: "relu" is the paper's, "leaky-relu" the authors' code's; with "none" models are an
+    affine function of the weights."""
     spread: Weight = 0.1
     """How far models for different weights lie apart at the start: the usual scale of the last layer times
     this."""

@@ -24,6 +24,8 @@ another that gives it no weight.) Neighbours without a known head keep their wei
 leaves, go by them.
 Heads and prototypes travel in one message, before CGL; in algorithm 3 prototypes follow once there are new
 weights. So a neighbour that has just lost its weight was still sent some.
+The head is linear on relu(z), as in the authors' code: the paper's phi(z) does not say; what heads are
+compared by is the matrix behind it.
 The choices of the authors' code are settings: `loss_variant`, `similarity`, `degree_gradient`, `graph_step`.
 """
 

@@ -37,9 +37,10 @@ nothing new is asked more and more rarely. Who is gone has no weight, and is met
 
 Differences to the paper:
 - **What is judged.** With the first-order cross gradients of eq. 33, E judges the model after the local steps
-  of M, as the authors' code does; then the peers' updates are added to it. These contain the weight decay of
-  their own models, so that lambda counts for each of them, too. With exact ones E comes first, as in
-  algorithm 1.
+  of M, as the authors' code does: what a peer is asked about is what it is sent anyway. Then the peers'
+  updates are added, once after all local steps, not in each of them: one message an iteration. These contain
+  the weight decay of their own models, so that lambda counts for each of them, too: an update is all that a
+  peer tells. With exact ones E comes first, as in algorithm 1.
 - **What a likelihood is compared with.** In eq. 3 an edge that is not there counts 1, and log P(D_j |
   theta_i) is below 0 for any model. So no edge at all is the most likely graph: with B learned by eqs. 18
   and 24, B and all weights go to 0 (a test shows it), and the authors' code leaves B as it begins. Here j's
@@ -47,7 +48,8 @@ Differences to the paper:
   all log likelihoods; "none" is eq. 3, to be used with `learn_prior = false`.
 - log P(D_j | theta_i) is per sample: minus the mean loss on a batch of j's (code), or all its samples.
 - Eq. 23 has a sum over all psi(alpha_g) where the bound's derivative has one; the step size is for the mean
-  over clients.
+  over clients, so that it does not grow with them. The step is plain ascent, halved until the bound does not
+  fall, not Adam's: it has no state that clients would have to agree on.
 - B and alpha are learned from iteration `learn_after` on: from blocks that have yet to form, all get alike.
 - Omega_i goes on from what it was; the authors' code draws it anew in each round, and does two sweeps. A
   client moves it in half of its iterations, at random (`moving`): eq. 20 raises the bound while the others
@@ -57,7 +59,8 @@ Differences to the paper:
 - Sums over pairs leave out a client's pair with itself. For attention it is a candidate of its own row (eq.
   29 and code; not in eq. 58).
 - The encoder sees a sketch of the update instead of all its coordinates, and phi of one client is trained on
-  its own row. The gradient of log p_ij in theta_i (the last term of eq. 30) is left out.
+  its own row. The gradient of log p_ij in theta_i (the last term of eq. 30) is left out, as in the authors'
+  code: it would pull models towards updates that look alike, and need the encoder in each training step.
 - `aggregation = "shares"` is the authors' code: rows of 1, the client itself included. For the block models
   its own gradient weighs 1 beside w_ij, as in eq. 22; the code gives it a weight like the others.
 - With `cross_gradients = "exact"` each local step adds the gradient that the peers computed of this client's

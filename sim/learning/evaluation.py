@@ -25,12 +25,14 @@ def measure_models(
     clients: Sequence[int],
     shares: Tensor | None = None,
     names: Sequence[str] = (),
+    train: Subset | None = None,
 ) -> dict[str, np.ndarray]:
     """The `metrics_of` these names, [N] each, of each client's model `rows[n]`, on its samples in `subset`.
 
     With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
     classes, or their outputs in a regression, are averaged in these shares, and so is
-    what they minimise. ValueError for ensembles in a task that predicts nothing.
+    what they minimise. ValueError for ensembles in a task that predicts nothing. train: the training samples,
+    which "train_loss" is of, as they are, without augmentation.
 
     A client without samples gets nan. So does one whose loss is not finite, of all else: which class is the
     largest of numbers that are none says nothing of what was learned.
@@ -42,7 +44,8 @@ def measure_models(
     if shares is not None and others:
         raise ValueError(f"an ensemble averages probabilities of classes, which the task {task} has not")
     loss = [metric for metric in METRICS[task] if metric.name == "loss"]  # which says whether all else counts
-    on_samples = {metric.name: metric for metric in (*loss, *metrics) if metric not in others}
+    of_test = [metric for metric in metrics if metric.on != "training"]
+    on_samples = {metric.name: metric for metric in (*loss, *of_test) if metric not in others}
     found = {name: np.full(len(clients), np.nan) for name in on_samples}
     numbers = np.asarray(clients, dtype=np.int64)
     counts = subset.counts[numbers] if found else np.empty(0, np.int64)
@@ -62,6 +65,9 @@ def measure_models(
         if name not in ("loss", "objective"):
             values[~np.isfinite(found["loss"])] = np.nan
     found |= {metric.name: metric.of(rows, subset, clients) for metric in others}
+    if len(of_test) < len(metrics):
+        assert train is not None
+        found["train_loss"] = measure_models(task, kernel, rows, train, clients, shares, ("loss",))["loss"]
     return {metric.name: found[metric.name] for metric in metrics}
 
 

@@ -25,14 +25,14 @@ class Metric:
     outputs of a client [B, K] and its true classes [B], or targets [B, T]; it returns the number, by
     scikit-learn. "models": the parameters [N, P] of N clients, the subset with their samples,
     and the clients; it returns a number per client [N]. "objective": nothing; the metric is the mean of what
-    the clients minimise.
+    the clients minimise. "training": nothing; it is the "loss" of the training samples.
 
     then: what is made of the mean, for "samples". of_tags: whether targets of a regression must be 0 or 1
     each: tags, of which a sample may have several, and has those with an output above 0.
     """
 
     name: str
-    on: Literal["samples", "outputs", "models", "objective"]
+    on: Literal["samples", "outputs", "models", "objective", "training"]
     of: Any = None
     then: Callable[[np.ndarray], np.ndarray] | None = None
     of_tags: bool = False
@@ -109,6 +109,7 @@ _SCORES = (
     Metric("recall", "outputs", _score("recall_score"), of_tags=True),
     Metric("auc", "outputs", area_under_curve, of_tags=True),
     Metric("objective", "objective"),
+    Metric("train_loss", "training"),
 )
 METRICS: Mapping[str, tuple[Metric, ...]] = {
     "classification": (

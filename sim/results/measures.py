@@ -44,6 +44,7 @@ MEASURES = (
     Measure("recall", "recall", higher_is_better=True),
     Measure("mae", "mean absolute error", higher_is_better=False, tasks=("regression",)),
     Measure("r2", "coefficient of determination", higher_is_better=True, tasks=("regression",)),
+    Measure("train_loss", "training loss", higher_is_better=False),
 )
 
 

@@ -29,7 +29,7 @@ from sim.run.foreign_draws import foreign_draws
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
-from sim.run.measure.summary import summarise
+from sim.run.measure.summary import summarise, undefined
 from sim.run.process import safe_path
 from sim.run.resume.checkpoint import Checkpointer
 from sim.run.resume.resuming import ResumableRun, fork_of, other_future
@@ -227,6 +227,7 @@ def _run(
         client.work.steps for client in simulation.clients
     ):
         summary["warnings"].append(_NOTHING_LEARNED)
+    summary["warnings"] += undefined(simulation)
     if error is not None:
         summary["ended_by"] = _why(error, telling)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None

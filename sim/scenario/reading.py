@@ -40,7 +40,7 @@ def scenario_files() -> list[Path]:
     """Scenarios and studies in ./scenarios, and those of coterie's own whose names are not there."""
     found: dict[str, Path] = {}
     places = (Path("scenarios"), (PRODUCT / "coterie" / "scenarios").resolve())
-    for folder in (each for place in places for each in (place, place / "studies")):
+    for folder in (place / part for place in places for part in ("", "studies", "studies/papers")):
         for path in sorted(folder.glob("*.toml")):
             found.setdefault(path.stem, path)
     return list(found.values())

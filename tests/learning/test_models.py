@@ -12,7 +12,7 @@ from torch.func import grad, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
 from sim.errors import UserError
-from sim.learning.architecture import Architecture
+from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.flops import flops_counted
 from sim.learning.models.modules.residual_network import ResidualNetwork
 from tests.learning.sections import OF_NUMBERS, architecture, module
@@ -95,6 +95,36 @@ def test_initial_parameters_are_those_of_pytorch(
 
 def test_a_point_starts_at_the_origin() -> None:
     assert torch.equal(architecture("point", {}, (4,), 0).initial(generator()), torch.zeros(3))
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_a_cnn_normalises_before_its_activations_as_torch_does(norm: str) -> None:
+    options = {"channels": (4, 6), "kernel": 3, "hidden": (), "norm": norm}
+    options |= {"groups": 2} if norm == "group" else {}
+    norms = (
+        [nn.GroupNorm(2, 4), nn.GroupNorm(2, 6)]
+        if norm == "group"
+        else [nn.BatchNorm2d(4), nn.BatchNorm2d(6)]
+    )
+    reference = nn.Sequential(
+        *[nn.Conv2d(3, 4, 3, padding=1), norms[0], nn.ReLU(), nn.MaxPool2d(2)],
+        *[nn.Conv2d(4, 6, 3, padding=1), norms[1], nn.ReLU(), nn.MaxPool2d(2)],
+        *[nn.Flatten(), nn.Linear(24, 5)],
+    )
+    with torch.no_grad():
+        for name, values in reference.state_dict().items():
+            if values.is_floating_point():  # a variance is above 0
+                values.copy_(torch.rand(values.shape, generator=generator()) + ("var" in name))
+    model = architecture("cnn", options, (3, 8, 8), 5)
+    state = reference.state_dict()
+    flat = torch.cat([state[part.name].flatten() for part in model.slices])
+    x = torch.randn(3, 3, 8, 8, generator=generator())
+    torch.testing.assert_close(model.forward(flat, x), reference.eval()(x))
+    named = {part.name: model.tensor(flat, part.name) for part in model.untrained}
+    trained = TrainingPass(model, named)
+    torch.testing.assert_close(trained.forward(flat, x), reference.train()(x))
+    for name, values in trained.untrained.items():
+        torch.testing.assert_close(values, reference.state_dict()[name])
 
 
 def test_initialisation_leaves_the_global_generator_alone() -> None:

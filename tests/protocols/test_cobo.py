@@ -316,6 +316,20 @@ def test_only_the_two_ends_of_a_pair_exchange_messages_about_it() -> None:
             assert not following or {following[0]["actor"], following[0]["peer"]} == pair
 
 
+def test_on_the_simplex_a_row_is_projected_once_in_an_iteration() -> None:
+    """After each peer it would be another row, which depends on the order of the peers."""
+    text = QUADRATIC.replace("count = 4", "count = 5").replace("clusters = 1", "clusters = 2")
+    settings = ["protocol.mode=synchronous", "protocol.sampling=none", "protocol.domain=simplex"]
+    with ran(text, "protocol.name=cobo", *settings, "protocol.gamma=0.5", "run.iterations=1",
+             "run.duration=10 min", "run.evaluate_every=10 min") as simulation:  # fmt: skip
+        a, mu = optima(simulation)
+        gradients = -a * mu  # at the midpoint of two models at the origin
+        moved = 0.25 + 0.5 * gradients @ gradients.T
+        for i, row in enumerate(weight_matrix(simulation)):
+            others = np.arange(5) != i
+            np.testing.assert_allclose(row[others], project_on_simplex(moved[i, others]), atol=1e-6)
+
+
 def test_simplex_rows_sum_to_one_and_gather_in_the_cluster() -> None:
     text = QUADRATIC.replace("count = 4", "count = 6").replace("clusters = 1", "clusters = 2")
     for mode in ("synchronous", "asynchronous"):

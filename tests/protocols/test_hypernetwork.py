@@ -1,6 +1,7 @@
 """The hypernetwork's mathematics against autograd, brute force and closed forms."""
 
 import itertools
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from protocols.learn_to_collaborate.benefit_weights import moved, necessary
+from protocols.learn_to_collaborate.pareto_front import LEAKS
+from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings as Settings
 from protocols.shared.hypernetwork import begun, generated, initial, pulled_back, size, slope, widened
 
 FORMS = [((4, 5, 14), None), ((4, 5, 14), 0.01), ((3, 6, 5, 14), 0.01), ((3, 6, 5, 14), 0.0), ((4, 14), None)]
@@ -41,6 +44,22 @@ def test_forward(widths: tuple[int, ...], leak: float | None) -> None:
     weights, d, _ = numbers(widths)
     assert weights.shape == (size(widths),)
     torch.testing.assert_close(generated(weights, d, widths, leak), by_torch(weights, d, widths, leak))
+
+
+def test_the_activations_are_those_of_their_names() -> None:
+    """One hidden layer, whose outputs are the model: identity beside torch's."""
+    functions = {"none": lambda x: x, "relu": functional.relu, "leaky-relu": functional.leaky_relu}
+    assert set(LEAKS) == set(functions) == set(get_args(Settings.model_fields["activation"].annotation))
+    for name, function in functions.items():
+        weights, d, _ = numbers((4, 3, 3))
+        first, last = (
+            weights[:15].clone(),
+            torch.cat([torch.eye(3).double().flatten(), torch.zeros(3).double()]),
+        )
+        hidden = functional.linear(d, first[:12].reshape(3, 4), first[12:])
+        assert (hidden < 0).any()
+        found = generated(torch.cat([first, last]), d, (4, 3, 3), LEAKS[name])
+        torch.testing.assert_close(found, function(hidden))
 
 
 @pytest.mark.parametrize(("widths", "leak"), FORMS)

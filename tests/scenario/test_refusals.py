@@ -131,6 +131,13 @@ BAD = {
         edited('name = "mlp"\nhidden = [8]', 'name = "resnet9"\nwidth = 8\ngroups = 3'),
         "model.groups = 3: must divide width (8)",
     ),
+    "groups that do not divide all channels": (
+        edited(
+            f'name = "digits"\npartition = {IID}\n\n[model]\nname = "mlp"\nhidden = [8]',
+            f'name = "mnist"\npartition = {IID}\n\n[model]\nname = "cnn"\nnorm = "group"\nchannels = [8, 12]',
+        ),
+        "model.groups = 8: must divide all channels (8, 12)",
+    ),
     "learning rate that is no number": (
         edited("learning_rate = 0.1", "learning_rate = nan"),
         "training.learning_rate = NaN: must be a finite number",

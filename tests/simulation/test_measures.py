@@ -1,6 +1,7 @@
 """What models are measured by: what is named, by scikit-learn, and a method's own objective."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
+from sim.run.measure.summary import undefined
 from sim.run.running import run_scenario
 from sim.run.setup.builder import build
 from tests.own.data_worlds import built, load, owned
@@ -72,10 +74,10 @@ def ended(folder: Path, data: str, *overrides: str, code: str) -> Simulation:
     return simulation
 
 
-def outputs(simulation: Simulation) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The final models' outputs, and the targets, of each client's test samples."""
+def outputs(simulation: Simulation, role: str = "test") -> list[tuple[np.ndarray, np.ndarray]]:
+    """The final models' outputs, and the targets, of each client's samples in this role."""
     found = []
-    for client, (x, y) in zip(simulation.clients, owned(simulation, "test"), strict=True):
+    for client, (x, y) in zip(simulation.clients, owned(simulation, role), strict=True):
         compute = client.compute
         flat = compute.engine.rows([client.params])[0]
         found.append((compute.kernel.architecture.forward(flat, torch.from_numpy(x)).double().numpy(), y))
@@ -124,6 +126,22 @@ def test_measures_of_numbers(tmp_path: Path) -> None:
     assert not simulation.observer.metrics.latest("loss")
 
 
+@pytest.mark.parametrize("task", ["classes", "numbers"])
+def test_the_training_loss_is_that_of_the_training_samples(tmp_path: Path, task: str) -> None:
+    data, code = (IID, CLASSES) if task == "classes" else (REGRESSION, NUMBERS)
+    simulation = ended(tmp_path, data, 'run.metrics=["loss", "train_loss"]', code=code)
+    expected = []
+    for scores, y in outputs(simulation, "train"):
+        if task == "classes":
+            chances = torch.from_numpy(scores).softmax(dim=1).numpy()
+            expected.append(metrics.log_loss(y, chances, labels=[0, 1, 2]))
+        else:
+            expected.append(metrics.mean_squared_error(y, scores))
+    np.testing.assert_allclose(measured(simulation, "train_loss"), expected, rtol=1e-5)
+    assert not np.allclose(measured(simulation, "loss"), expected)
+    assert simulation.observer.measure.name == "loss"
+
+
 @pytest.mark.parametrize("kind", LOSSES)
 def test_an_objective_of_ones_own_is_tested_by_itself(tmp_path: Path, kind: str) -> None:
     code, loss = LOSSES[kind]
@@ -151,6 +169,35 @@ def test_classes_that_a_client_lacks_leave_its_curve_undefined_and_its_model_sou
     simulation = ended(tmp_path, data, 'run.metrics=["auc", "f1"]', code=code)
     assert np.isnan(measured(simulation, "auc")).all() and np.isfinite(measured(simulation, "f1")).all()
     assert simulation.observer.divergence.first is None
+
+
+def test_an_absent_class_is_left_out_of_the_area_and_a_client_of_one_class_is_said(tmp_path: Path) -> None:
+    """Hospitals, of which one has no case: as scikit-learn says of the classes that are there."""
+    code = """
+def load(rng):
+    owner = np.arange(120) // 40
+    y = np.where(owner == 0, rng.integers(0, 3, 120), np.where(owner == 1, rng.integers(0, 2, 120), 2))
+    return rng.normal(size=(120, 4)) + y[:, None], y, owner
+"""
+    scenario = load(
+        tmp_path, 'name = "mine.py:load"\npartition = "natural"', 'run.metrics=["auc"]', code=code
+    )
+    with closing(build(scenario, device="cpu")) as simulation:
+        simulation.run()
+        found = measured(simulation, "auc")
+        for value, (scores, y) in zip(found[:2], outputs(simulation)[:2], strict=True):
+            chances = torch.from_numpy(scores).softmax(dim=1).numpy()
+            areas = [metrics.roc_auc_score(y == each, chances[:, each]) for each in np.unique(y)]
+            assert value == pytest.approx(np.mean(areas)) and (len(areas) == 3) == (value == found[0])
+        assert np.isnan(found[2])
+        [said] = undefined(simulation)
+    assert said == (
+        "auc is undefined for 1 of 3 clients (client-2), whose test samples are all of one class; "
+        "its mean is over the others"
+    )
+    result = run_scenario(scenario, out=tmp_path / "out", device="cpu")
+    assert result.summary["auc"] == {"mean": pytest.approx(np.mean(found[:2])), "clients": 2}
+    assert said in result.summary["warnings"]
 
 
 @pytest.mark.report

@@ -12,7 +12,7 @@ from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from sim.scenario.schema import scenario_schema
 from sim.studies.cells import plan
 
-STUDIES = sorted((Path(sim.__path__[0]).parent / "scenarios/studies").glob("*.toml"))
+STUDIES = sorted((Path(sim.__path__[0]).parent / "scenarios/studies").rglob("*.toml"))
 
 
 def valid(path: Path, *, full: bool) -> None:
@@ -40,7 +40,7 @@ def test_the_full_form_is_valid(path: Path) -> None:
 def test_editors_find_nothing_wrong_with_them() -> None:
     protocols = {name: load_protocol(name).found.Settings for name in list_protocols()}
     validator = jsonschema.Draft202012Validator(for_editors(scenario_schema(protocols)))
-    assert len(STUDIES) == 25
+    assert len(STUDIES) == 28
     for path in STUDIES:
         contents = tomllib.loads(path.read_text(encoding="utf-8"))
         assert [f"{path}: {error.message}" for error in validator.iter_errors(contents)] == []

@@ -32,10 +32,20 @@ class Cnn(ModelSection):
     """Height and width of the convolutions, an odd number; they keep the size of images."""
     hidden: Annotated[tuple[Count, ...], Field(max_length=100)] = (512,)
     """Width of each linear layer before the last one."""
+    norm: Literal["group", "batch", "none"] = "none"
+    """Normalisation between each convolution and its activation."""
+    groups: Count = 8
+    """Groups of each GroupNorm; divides all `channels`."""
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
         if self.kernel % 2 == 0:
             yield SettingError("model.kernel", self.kernel, "must be odd")
+        if self.norm == "group" and any(channels % self.groups for channels in self.channels):
+            problem = f"must divide all channels ({', '.join(map(str, self.channels))})"
+            yield SettingError("model.groups", self.groups, problem)
+        if self.norm != "group" and "groups" in self.model_fields_set:
+            problem = f'does nothing: it is of "group", and model.norm is "{self.norm}"'
+            yield SettingError("model.groups", self.groups, problem)
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         """By default that of McMahan et al. (2017), section 3: 1,663,370 parameters on 28x28 grey images."""
@@ -45,10 +55,19 @@ class Cnn(ModelSection):
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise((channels, *self.channels)):
             layers += [nn.Conv2d(before, after, self.kernel, padding=self.kernel // 2)]
-            layers += [nn.ReLU(), nn.MaxPool2d(2)]
+            layers += [*self._norm(after), nn.ReLU(), nn.MaxPool2d(2)]
             height, width = height // 2, width // 2
         widths = [self.channels[-1] * height * width, *self.hidden]
         layers.append(nn.Flatten())
         for before, after in itertools.pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+
+    def _norm(self, channels: int) -> list[nn.Module]:
+        from torch import nn
+
+        from sim.learning.models.modules.batch_norm import BatchNorm
+
+        if self.norm == "none":
+            return []
+        return [nn.GroupNorm(self.groups, channels) if self.norm == "group" else BatchNorm(channels)]

@@ -15,7 +15,12 @@ class NonFinite:
     found: str
 
 
-_FOLLOW = ("loss", "distance", "objective")  # finite if a model is; other measures may be undefined
+_FOLLOW = (
+    "loss",
+    "train_loss",
+    "distance",
+    "objective",
+)  # finite if a model is; other measures may be undefined
 
 
 class Divergence:

@@ -32,7 +32,9 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
         rows = engine.rows([trained[client.name] for client in clients])
         kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
         task, measure = simulation.scenario.data.task, simulation.observer.measure.name
-        found = measure_models(task, kernel, rows, ran.data.test, numbers, names=[measure])
+        found = measure_models(
+            task, kernel, rows, ran.data.test, numbers, names=[measure], train=ran.data.train
+        )
         values = found[measure].tolist()
         reached |= zip([client.name for client in clients], values, strict=True)
     return {client.name: reached[client.name] for client in simulation.clients if client.name in reached}

@@ -284,9 +284,9 @@ class Observer:
         """What is measured of one model, or ensemble, of each client; all have the same architecture."""
         numbers = [client.index for client in clients]
         task, kernel = self._scenario.data.task, clients[0].compute.kernel
-        test, names = self._engine.data.test, self.evaluated
+        data, names = self._engine.data, self.evaluated
         return self._engine.read_measurement(
-            lambda: measure_models(task, kernel, rows, test, numbers, shares, names)
+            lambda: measure_models(task, kernel, rows, data.test, numbers, shares, names, data.train)
         )
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:

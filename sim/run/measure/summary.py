@@ -32,6 +32,8 @@ from sim.run.measure.personalized_models import metric_of
 from sim.world.network import Counts
 
 _COUNTS_MAX = 100_000  # of samples of a class at a client, in a summary
+_UNDEFINED = {"auc": "are all of one class", "r2": "are fewer than two"}
+"""Measures that some samples leave undefined, and why they do."""
 
 
 def summarise(
@@ -256,6 +258,29 @@ def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
             "place": first.place,
         },
     }
+
+
+def undefined(simulation: Simulation) -> list[str]:
+    """A line for each measure that is undefined for the test samples of some clients, though not for others.
+
+    An area under the curve needs samples of two classes, and R^2 two samples.
+    """
+    observer, lines = simulation.observer, []
+    for name, why in _UNDEFINED.items():
+        if name in observer.evaluated:
+            values = {
+                client: value
+                for client, value in observer.metrics.latest(name).items()
+                if client not in observer.divergence.present
+            }
+            without = sorted(client for client, value in values.items() if math.isnan(value))
+            if without:
+                who = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
+                lines.append(
+                    f"{name} is undefined for {len(without)} of {len(values)} clients ({who}), whose test "
+                    f"samples {why}; its mean is over the others"
+                )
+    return lines
 
 
 def _non_finite(simulation: Simulation, up: Sequence[str]) -> dict[str, Any] | None:

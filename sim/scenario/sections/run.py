@@ -19,7 +19,18 @@ from actors.settings.quantities import (
 from actors.settings.units import DURATION, SIZE
 
 Metric = Literal[
-    "accuracy", "loss", "perplexity", "objective", "f1", "auc", "precision", "recall", "mae", "r2", "distance"
+    "accuracy",
+    "loss",
+    "train_loss",
+    "perplexity",
+    "objective",
+    "f1",
+    "auc",
+    "precision",
+    "recall",
+    "mae",
+    "r2",
+    "distance",
 ]
 Kind = Literal["steps", "samples", "time", "bytes"]
 
@@ -119,7 +130,9 @@ class Run(Settings):
     models are judged by the first. By default the accuracy and the loss of classes, the perplexity and the
     loss of texts, or the loss of a regression, the squared error, and of a method with an objective of its
     own that, too. "precision", "recall", "f1" and "auc" are means over the classes that are there; targets of
-    a regression that are 0 or 1 each count as tags, of which a sample has those with an output above 0."""
+    a regression that are 0 or 1 each count as tags, of which a sample has those with an output above 0. A
+    client of one class has no "auc", which the run's warnings say. "train_loss" is the loss of its training
+    samples."""
     compare_alone: bool = False
     """Also train each client alone, for as many steps as it took, to know who is better off than alone; see
     `protocol.alone` for what a run of its own tells."""
