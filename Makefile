@@ -18,7 +18,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference docs size gpu wheel clean
+.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference papers docs size gpu wheel clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -99,6 +99,12 @@ reference: $(INSTALLED)
 	$(BIN)/python -m docs.build.notebooks
 	$(BIN)/python -m docs.build.api > docs/api.md.new
 	mv docs/api.md.new docs/api.md
+
+# docs/papers.md, from docs/papers.toml and the results in RUNS of the studies in scenarios/studies/papers.
+RUNS ?= runs
+
+papers: $(INSTALLED)
+	$(BIN)/python -m docs.build.papers $(RUNS)
 
 # The documentation as a site, site/index.html, which needs no network. Warnings are errors: a link that leads nowhere.
 docs: $(DOCS_INSTALLED) $(GALLERY)

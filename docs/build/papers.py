@@ -1,0 +1,187 @@
+"""docs/papers.md: every table, figure and algorithm of the five papers, with ours beside it.
+
+`docs/papers.toml` says what there is. What studies give is kept in docs/papers/STUDY-DIGEST.csv, a number a
+row; the digest is that of the study and its scenario. Where it has changed since, the page says so.
+"""
+
+import csv
+import hashlib
+import json
+import math
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from docs.build.scenarios import markdown_table
+from sim.studies.cells import plan
+from sim.studies.comparison import Comparison
+from sim.studies.statistics import estimate
+from sim.studies.study import is_share, load_study
+
+ROOT = Path(__file__).parents[2]
+DOCS, KEPT, STUDIES = ROOT / "docs", ROOT / "docs/papers", ROOT / "scenarios/studies/papers"
+INTRODUCTION = """\
+# The papers, row by row
+
+Every algorithm, table and figure of the five papers: the paper's result, ours, and the command that gives it.
+`make papers` writes this page from `docs/papers.toml` and what studies gave. Accuracy in %, with half of the
+95 % interval over seeds. Sizes are smaller than the papers', so compare the order of the methods.
+*Untuned*: a baseline below training alone, whose settings nobody has looked for. *Old*: the study has changed
+since it ran. The pages behind the links say what was measured, and how.
+"""
+
+
+class Kept(NamedTuple):
+    """What the runs of a case gave: a number by seed, and whether the study is still the one that ran."""
+
+    values: dict[int, float]
+    is_current: bool
+
+
+def digest(study: str) -> str:
+    """Eight hexadecimal digits that change with what a study or its scenario says, comments apart."""
+    path = STUDIES / f"{study}.toml"
+    contents = tomllib.loads(path.read_text(encoding="utf-8"))
+    base = (path.parent / contents["sweep"]["scenario"]).read_text(encoding="utf-8")
+    both = json.dumps([contents, tomllib.loads(base)], sort_keys=True)
+    return hashlib.blake2b(both.encode(), digest_size=4).hexdigest()
+
+
+def keep(runs: Path) -> None:
+    """Take what the studies gave from their results in the folder `runs`, if these are of the present study.
+
+    A case goes by its value on the study's first axis.
+    """
+    KEPT.mkdir(exist_ok=True)
+    for path in sorted(STUDIES.glob("*.toml")):
+        planned = plan(path)
+        results = runs / f"{planned.name}-sweep-{planned.key}"
+        if not results.is_dir():
+            continue
+        comparison = Comparison(load_study([results]))
+        rows = [
+            [next(iter(group.texts.values())), run.seed, metric, run.number(metric)]
+            for metric in comparison.metrics
+            for group in comparison.groups
+            for run in group.runs
+            if math.isfinite(run.number(metric))
+        ]
+        for earlier in KEPT.glob(f"{path.stem}-????????.csv"):
+            earlier.unlink()
+        with (KEPT / f"{path.stem}-{digest(path.stem)}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([["case", "seed", "metric", "value"], *rows])
+
+
+@cache
+def _table(study: str) -> tuple[tuple[dict[str, str], ...], bool]:
+    """The rows that are kept of a study, none before it has run, and whether they are of the present one."""
+    found = sorted(KEPT.glob(f"{study}-????????.csv"))
+    if not found:
+        return (), True
+    with found[-1].open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file)), found[-1].stem.endswith(digest(study))
+
+
+def kept(study: str, case: str, metric: str) -> Kept:
+    """What a case of a study gave, without values before the study has run."""
+    rows, is_current = _table(study)
+    own = [row for row in rows if (row["case"], row["metric"]) == (case, metric)]
+    return Kept({int(row["seed"]): float(row["value"]) for row in own}, is_current)
+
+
+def papers() -> dict[str, Any]:
+    """The contents of docs/papers.toml."""
+    return tomllib.loads((DOCS / "papers.toml").read_text(encoding="utf-8"))
+
+
+def is_met(row: dict[str, Any]) -> bool:
+    """Whether there is something of ours: a row that a study has not run yet has none."""
+    if "needs" in row:
+        return False
+    return "study" not in row or bool(kept(row["study"], row["case"], row.get("metric", "accuracy")).values)
+
+
+def _ours(row: dict[str, Any]) -> str:
+    if "study" not in row:
+        return str(row.get("ours", ""))
+    metric = row.get("metric", "accuracy")
+    values = [*kept(row["study"], row["case"], metric).values.values()]
+    if not values:
+        return ""
+    found, scale = estimate(values), 100 if is_share(metric) or metric == "better_than_alone" else 1
+    digits = 1 if scale == 100 else 2
+    half = (found.high - found.mean) * scale
+    return f"{found.mean * scale:.{digits}f} ± {half:.{digits}f} ({len(values)} seeds)"
+
+
+def _verdict(row: dict[str, Any], alone: str | None) -> str:
+    if "needs" in row:
+        return f"- ({row['needs']})"
+    if not is_met(row):
+        return "- (the study has yet to run)"
+    said = [row["agrees"]]
+    if "study" in row:
+        metric = row.get("metric", "accuracy")
+        found = kept(row["study"], row["case"], metric)
+        local = kept(row["study"], alone or "", metric).values
+        if metric == "accuracy" and local and _mean(found.values) < _mean(local):
+            said.append("untuned")
+        if not found.is_current:
+            said.append("old")
+    return "; ".join(said)
+
+
+def _mean(values: dict[int, float]) -> float:
+    return sum(values.values()) / len(values)
+
+
+def command(row: dict[str, Any]) -> str:
+    """What runs a row; "" where nothing does."""
+    if "study" in row:
+        return f"coterie sweep scenarios/studies/papers/{row['study']}.toml"
+    return str(row.get("command", ""))
+
+
+def page() -> str:
+    """The text of docs/papers.md."""
+    return "\n".join([INTRODUCTION, *_parts()])
+
+
+def _parts() -> Iterator[str]:
+    found = papers()
+    counts = [
+        [f"[{name}](fidelity/{paper['page']})", f"{len(paper['rows'])}", f"{sum(map(is_met, paper['rows']))}"]
+        for name, paper in found.items()
+    ]
+    total = [str(sum(int(row[place]) for row in counts)) for place in (1, 2)]
+    yield markdown_table(["", "rows", "with a result here"], [*counts, ["all", *total]])
+    for name, paper in found.items():
+        rows = [
+            [
+                row["what"],
+                row.get("theirs", ""),
+                _ours(row),
+                _verdict(row, paper.get("local")),
+                _code(command(row)),
+            ]
+            for row in paper["rows"]
+        ]
+        yield f"## {name}\n"
+        yield markdown_table(["what", "paper", "ours", "agrees", "command"], rows)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the page; `arguments`: the folder of results, runs by default."""
+    keep(Path(*arguments or ["runs"]))
+    (DOCS / "papers.md").write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,73 @@
+"""docs/papers.md: current, complete, and with commands that coterie takes."""
+
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.build import papers
+from docs.build.papers import DOCS, STUDIES, command, digest, is_met, page
+from sim.scenario.reading import find_scenario
+from sim.studies.cells import plan
+
+ROWS = {"CoBo": 27, "MAPL": 27, "SCooL": 29, "Learning to Collaborate": 20, "FedeRiCo": 14}
+
+
+def rows() -> list[dict[str, Any]]:
+    return [row for paper in papers.papers().values() for row in paper["rows"]]
+
+
+def test_the_page_is_current_and_has_every_row() -> None:
+    text = (DOCS / "papers.md").read_text(encoding="utf-8")
+    assert text == page(), "run `make papers`"
+    found = {name: len(paper["rows"]) for name, paper in papers.papers().items()}
+    assert found == ROWS | {"Methods of their tables": 11} and sum(found.values()) == 128
+    for name, paper in papers.papers().items():
+        assert f"## {name}\n" in text and (DOCS / "fidelity" / paper["page"]).is_file()
+
+
+def test_a_row_has_a_result_or_says_what_it_would_take() -> None:
+    for row in rows():
+        assert ("agrees" in row) != ("needs" in row), row["what"]
+        assert "agrees" not in row or (command(row) and ("study" in row or row["ours"])), row["what"]
+        if "study" in row:
+            contents = tomllib.loads((STUDIES / f"{row['study']}.toml").read_text(encoding="utf-8"))
+            assert row["case"] in [case["name"] for case in contents["sweep"]["case"]], row["what"]
+
+
+@pytest.mark.parametrize("words", sorted({command(row) for row in rows()} - {""}))
+def test_commands_are_ones_that_coterie_takes(words: str) -> None:
+    program, verb, scenario, *options = shlex.split(words)
+    assert program == "coterie" and verb in ("run", "sweep", "check") and find_scenario(scenario).is_file()
+    full = "--full" in options
+    options = [option for option in options if option != "--full"]
+    given: dict[str, list[str]] = {"--set": [], "--unset": [], "--only": []}
+    for flag, value in zip(options[::2], options[1::2], strict=True):
+        given[flag].append(value)
+    assert plan(scenario, given["--set"], unset=given["--unset"], only=given["--only"], full=full).cells
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(papers, "KEPT", tmp_path)
+    papers._table.cache_clear()
+    yield tmp_path
+    papers._table.cache_clear()
+
+
+def test_what_is_below_local_is_untuned_and_what_ran_before_a_change_is_old(results: Path) -> None:
+    text = "case,seed,metric,value\nlocal,1,accuracy,0.7\nlocal,2,accuracy,0.8\nDitto,1,accuracy,0.6\n"
+    ditto = {"what": "x", "study": "cobo_table2", "case": "Ditto", "agrees": "no"}
+    assert not is_met(ditto) and "yet to run" in papers._verdict(ditto, "local")
+    papers._table.cache_clear()
+    current = results / f"cobo_table2-{digest('cobo_table2')}.csv"
+    current.write_text(text, encoding="utf-8")
+    assert papers._verdict(ditto, "local") == "no; untuned" and is_met(ditto)
+    local = ditto | {"case": "local"}
+    assert papers._ours(local) == "75.0 ± 63.5 (2 seeds)" and papers._verdict(local, "local") == "no"
+    papers._table.cache_clear()
+    current.rename(results / "cobo_table2-00000000.csv")
+    assert papers._verdict(local, "local") == "no; old"
