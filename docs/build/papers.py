@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from docs.build.scenarios import markdown_table
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
+from sim.studies.index import INDEX, SweepIndex
 from sim.studies.statistics import estimate
 from sim.studies.study import is_share, load_study
 
@@ -51,16 +52,18 @@ def digest(study: str) -> str:
 
 
 def keep(runs: Path) -> None:
-    """Take what the studies gave from their results in the folder `runs`, if these are of the present study.
+    """Take what the studies gave from their latest results in the folder `runs`, if these have their axes.
 
     A case goes by its value on the study's first axis.
     """
     KEPT.mkdir(exist_ok=True)
     for path in sorted(STUDIES.glob("*.toml")):
         planned = plan(path)
-        results = runs / f"{planned.name}-sweep-{planned.key}"
-        if not results.is_dir():
+        found = [index.parent for index in runs.glob(f"{planned.name}-sweep-*/{INDEX}")]
+        found = [folder for folder in found if SweepIndex.read(folder).axes == planned.axes]
+        if not found:
             continue
+        results = max(found, key=lambda folder: (folder / INDEX).stat().st_mtime)
         comparison = Comparison(load_study([results]))
         rows = [
             [next(iter(group.texts.values())), run.seed, metric, run.number(metric)]
