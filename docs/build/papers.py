@@ -116,8 +116,10 @@ def _ours(row: dict[str, Any]) -> str:
         return ""
     found, scale = estimate(values), 100 if is_share(metric) or metric == "better_than_alone" else 1
     digits = 1 if scale == 100 else 2
-    half = (found.high - found.mean) * scale
-    return f"{found.mean * scale:.{digits}f} ± {half:.{digits}f} ({len(values)} seeds)"
+    mean = f"{found.mean * scale:.{digits}f}"
+    if len(values) == 1:
+        return f"{mean} (1 seed)"
+    return f"{mean} ± {(found.high - found.mean) * scale:.{digits}f} ({len(values)} seeds)"
 
 
 def _verdict(row: dict[str, Any], alone: str | None) -> str:
