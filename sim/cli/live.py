@@ -58,7 +58,7 @@ def live(
 
         scenarios = _scenarios(file, overrides, unset, seed, not no_code)
         if make_certificates is not None:
-            say(_make_certificates(make_certificates, hosts, scenarios))
+            say(_make_certificates(make_certificates, hosts))
             return
         machines = _machines(hosts, host, certificates)
         settings: dict[str, Any] = {"raw": raw, "data_dir": data_dir, "code": not no_code}
@@ -156,7 +156,7 @@ def _machines(hosts: Path | None, host: str | None, certificates: Path | None) -
     return Machines(found, host, certificates)
 
 
-def _make_certificates(folder: Path, hosts: Path | None, scenarios: list["Scenario"]) -> str:
+def _make_certificates(folder: Path, hosts: Path | None) -> str:
     from sim.errors import require_packages
 
     require_packages("sockets", "--make-certificates", "cryptography")
@@ -181,6 +181,8 @@ def _scenarios(
     scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=code)
     if scenario.sweep is None:
         return [scenario]
+    if seed is not None:
+        raise UserError("--seed: the scenario has a [sweep], which states its seeds; --set sweep.seeds=[1]")
     from sim.studies.cells import plan
 
     planned = plan(file, overrides or (), unset=unset or (), code=code)

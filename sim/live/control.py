@@ -1,6 +1,9 @@
 """What the processes of a live run tell each other beside the actors' messages."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
 
 from actors.codec import Codec
 
@@ -86,3 +89,24 @@ class Leave:
 CONTROL = Codec(
     AskTime, TellTime, ProcessReady, Begin, Presence, AskPresence, TransferBegun, TransferCut, Ended, Leave
 )
+
+_KINDS = {"str": str, "bool": bool, "int": int, "bytes": bytes}
+
+
+def require_sound(content: object) -> None:
+    """Refuse, with ValueError, what was told with fields that are not what they are declared to be.
+
+    Whoever tells it has proved who it is, and may lie all the same.
+    """
+    if type(content).__module__ != __name__:
+        raise ValueError(f"{type(content).__name__} is nothing that processes tell")
+    for field in fields(content):  # type: ignore[arg-type]
+        value, declared = getattr(content, field.name), str(field.type)
+        if declared == "float":
+            sound = type(value) in (int, float) and math.isfinite(value)
+        elif declared == "tuple[str, ...]":
+            sound = type(value) is tuple and all(type(each) is str for each in value)
+        else:
+            sound = type(value) is _KINDS[declared]
+        if not sound:
+            raise ValueError(f"{type(content).__name__}.{field.name} is no {declared}")

@@ -14,7 +14,7 @@ from actors.scan import Buffer
 from actors.tcp.endpoint import Tls
 from actors.tcp.outgoing import Address
 from sim.errors import UserError
-from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, TellTime
+from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, TellTime, require_sound
 from sim.live.parts import ProcessResults
 from sim.live.placement import COORDINATOR, Placement
 from sim.live.processes import Process, end, start
@@ -92,6 +92,7 @@ class LiveRun(Events):
     # --- in the wire's thread -------------------------------------------------------------------------------
 
     def control(self, process: str, content: object) -> None:
+        require_sound(content)
         if isinstance(content, AskTime) and self._wire is not None:
             self._wire.tell(process, TellTime(content.sent_s, time.monotonic()))
         else:
@@ -234,7 +235,10 @@ class LiveRun(Events):
                     raise UserError(f"{name} has another scenario, or another version of coterie")
                 seat.is_ready = True
             case Ended():
-                seat.part = ProcessResults.of(name, content)
+                try:
+                    seat.part = ProcessResults.of(name, content)
+                except ValueError as error:
+                    raise ProcessFailed(f"{name} has told no results: {error}") from error
                 if content.is_last:
                     seat.has_ended = True
                     assert self._wire is not None

@@ -37,8 +37,8 @@ class LiveLoop(VirtualLoop):
         super().__init__()
         self.inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
         """What other threads have called in the loop; all else of it is for its own thread only."""
-        self.on_stop: Callable[[], object] | None = None
-        """Called instead of stopping, where others decide when a run ends."""
+        self.ends_by_clock = False
+        """Whether `stop` does nothing: clients of other processes still need those of this one."""
         self.late_jobs_s, self.job_lengths_s = array("d"), array("d")
         """Of each job that was done: how long after its end this was noticed, and how long it had taken."""
         self.late_messages_s = array("d")
@@ -58,10 +58,8 @@ class LiveLoop(VirtualLoop):
 
     @override
     def stop(self) -> None:
-        if self.on_stop is None:
+        if not self.ends_by_clock:
             super().stop()
-        else:
-            self.on_stop()
 
     @override
     def _run_events(self, end_s: float) -> None:

@@ -39,6 +39,7 @@ from sim.live.control import (
     TellTime,
     TransferBegun,
     TransferCut,
+    require_sound,
 )
 from sim.live.loop import LiveLoop
 from sim.live.parts import told
@@ -183,6 +184,7 @@ class _Worker(Events):
             self.alone.start()
 
     def control(self, process: str, content: object) -> None:
+        require_sound(content)
         match content:
             case TellTime() if process == COORDINATOR:
                 self.clock.answered(content)
@@ -269,7 +271,9 @@ class _Worker(Events):
         if own.may_be_killed:
             self._tell_now_and_then(simulation)
         self._look_at_memory(loop, (scenario.run.duration or 60.0) / 20)
+        loop.ends_by_clock = True
         simulation.advance()
+        loop.ends_by_clock = False
         simulation.observer.evaluate(at_end=True)
         simulation.observer.measure_kept()
         self.wire.tell(COORDINATOR, self._told(simulation, is_last=True))
