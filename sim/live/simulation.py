@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from protocols.framework import vectors
 from protocols.framework.compute import Reduction, Samples, TrainRequest
-from sim.learning.engine import Engine
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
 from sim.run.live.client_training import DeviceCompute
@@ -91,10 +90,7 @@ class LiveSimulation(Simulation):
 
     def rehearse(self, names: Container[str]) -> None:
         """Have each model of these clients take a step that counts for nothing."""
-        own = self.engine
-        engine = Engine(
-            own.data, seed=own.seed, device=own.device, backend=own.backend, precision=own.precision
-        )
+        engine = self.engine.unused()
         for clients in with_same_model([client for client in self.clients if client.name in names]):
             clients[0].compute.rehearse(engine)
 

@@ -93,6 +93,17 @@ class Engine:
         self.functions = Functions()
         self._execution = Execution(self.statistics, self.device)
 
+    def unused(self) -> "Engine":
+        """Another engine on the same data, which computes in the same way and holds nothing yet."""
+        return Engine(
+            self.data,
+            seed=self.seed,
+            device=self.device,
+            backend=self.backend,
+            precision=self.precision,
+            micro_batch=self.micro_batch,
+        )
+
     # --- handles --------------------------------------------------------------------------------------------
 
     def vector(self, values: Tensor) -> Vector:

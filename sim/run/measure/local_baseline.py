@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from sim.learning.engine import Engine
 from sim.learning.evaluation import measure_models
 from sim.results.metrics import ALONE, TOTALS
 from sim.run.live.lives import with_same_model
@@ -17,14 +16,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     step are left out.
     """
     ran = simulation.engine
-    engine = Engine(
-        ran.data,
-        seed=ran.seed,
-        device=ran.device,
-        backend=ran.backend,
-        precision=ran.precision,
-        micro_batch=ran.micro_batch,
-    )
+    engine = ran.unused()
     attempts = ((client.name, client.compute.train_alone(engine)) for client in simulation.clients)
     trained = {name: params for name, params in attempts if params is not None}
     reached: dict[str, float] = {}
