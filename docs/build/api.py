@@ -25,7 +25,7 @@ stands what a verb returns, or an attribute is.
 
 *awaited*: takes virtual time, or waits for something that does; write `await`. All other verbs return at
 once and are free. A *handle* is a vector or scalar that may not have been computed yet. Reading its numbers
-computes all that is pending, and costs no virtual time.
+computes what they need, and costs no virtual time.
 
 In the examples `client` is a client of three, and `wait(...)` stands for the `await` of a method.
 """

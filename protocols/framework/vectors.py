@@ -21,10 +21,10 @@ class Vector(Protocol):
         """(P,); known before the numbers are."""
 
     def tensor(self) -> Any:
-        """The numbers as a new torch tensor [P]; computes everything that is pending."""
+        """The numbers as a new torch tensor [P]; computes what it needs."""
 
     def numpy(self) -> np.ndarray:
-        """The numbers as a new numpy array [P]; computes everything that is pending."""
+        """The numbers as a new numpy array [P]; computes what it needs."""
 
     def __add__(self, other: Vector) -> Vector: ...
 
@@ -63,7 +63,7 @@ class Vector(Protocol):
 class Scalar(Protocol):
     """One number, perhaps pending: an inner product, a loss. `+ - * / **` and `clip` stay deferred.
 
-    `float()` and comparisons with `< <= > >=` compute everything pending.
+    `float()` and comparisons with `< <= > >=` compute what they need.
     """
 
     def __add__(self, other: float | Scalar) -> Scalar: ...

@@ -250,7 +250,7 @@ class AttentionPrior(Prior):
             self.own_weight = 1.0
             self.weights.clear()
             return {}
-        for peer in names:  # read here, not when they came: to read one computes all that is pending
+        for peer in names:  # read here, not when they came, so that one call computes many
             drawn = self.sketches[peer]
             if not isinstance(drawn, np.ndarray):
                 self.sketches[peer] = drawn.numpy().astype(np.float64)

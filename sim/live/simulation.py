@@ -127,6 +127,10 @@ class RawCompute(DeviceCompute):
         await self.device.run(loop.elapsed_s - began_s)
         return result
 
+    @property
+    def _begins_now(self) -> bool:
+        return False  # each job is computed alone, when it is done
+
     def _take_time(self, samples: int, *, training: bool = True) -> Any:
         return self.device.run(0.0)
 

@@ -282,7 +282,40 @@ def test_jobs_of_a_level_are_one_call() -> None:
     assert engine.statistics.jobs == 5 * (3 + 1)
     assert engine.statistics.batches == 3 + 1
     assert engine.statistics.mean_batch == 5
-    assert engine.statistics.updates == 15
+
+
+def test_a_read_computes_what_it_needs_and_what_is_ready_beside_it() -> None:
+    engine = new_engine(client_data([6] * 4))
+    jobs = Jobs(engine)
+    start = [jobs.initial(client) for client in range(4)]
+    first = [jobs.train(client, start[client])[0] for client in range(3)]
+    second = [jobs.train(client, first[client], done=1)[0] for client in range(3)]
+    third = jobs.train(0, second[0], done=2)[0]
+    late = jobs.train(3, start[3])[0]
+    second[1].numpy()
+    # The first jobs of all four are ready beside the first of client 1, and so are the second ones then.
+    assert (engine.statistics.batches, engine.statistics.jobs) == (2, 4 + 3)
+    assert not late.pending and third.pending
+    rows = engine.rows([*second, third, late])
+    assert (engine.statistics.batches, engine.statistics.jobs) == (3, 4 + 3 + 1)
+    undisturbed = new_engine(client_data([6] * 4))
+    jobs = Jobs(undisturbed)
+    for client in range(3):
+        params, _ = jobs.train(client, jobs.initial(client), 2)
+        np.testing.assert_allclose(rows[client], params.numpy(), rtol=1e-5)
+
+
+def test_a_node_that_waited_is_computed_once_what_it_needs_is_there() -> None:
+    engine = new_engine(client_data([6] * 3))
+    jobs = Jobs(engine)
+    base = jobs.train(0, jobs.initial(0))[0]
+    others = [jobs.train(client, base, done=1)[0] for client in range(3)]
+    sums = [engine.dot(other, base) for other in others]
+    float(engine.dot(jobs.initial(1), jobs.initial(2)))  # none of the products above is ready
+    assert (engine.statistics.batches, engine.statistics.jobs) == (1, 1)
+    float(sums[2])
+    assert (engine.statistics.batches, engine.statistics.jobs) == (4, 1 + 1 + 3 + 3)
+    assert not any(product.pending for product in sums)
 
 
 def test_jobs_that_differ_in_shape_are_different_calls_and_in_steps_are_not() -> None:
@@ -294,7 +327,6 @@ def test_jobs_that_differ_in_shape_are_different_calls_and_in_steps_are_not() ->
     trained.append(Jobs(engine, optimizer=Optimizer("sgd", momentum=0.5)).train(0, start)[0])
     engine.rows(trained)
     assert engine.statistics.batches == 3  # four samples a batch, three samples a batch, and momentum
-    assert engine.statistics.updates == 3 + 2 + 1
     assert jobs.operation(0) is jobs.operation(1)
     assert others.kernel is not jobs.kernel
 

@@ -22,7 +22,7 @@ WALL_CLOCK = {
     "sim/run/save/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/studies/sweep.py": {"run_sweep", "run_sweep.look"},
     "sim/cli/pretrain.py": {""},  # how long it took, for people
-    "sim/learning/engine/engine.py": {"Engine.flush"},
+    "sim/learning/engine/engine.py": {"Engine._run"},
     # Live runs are on the wall clock; the simulator uses nothing of them.
     "sim/live/worker.py": {""},
     "sim/live/coordinator.py": {""},

@@ -137,6 +137,49 @@ def test_jobs_are_deferred_and_independent_of_other_clients() -> None:
     np.testing.assert_allclose(numbers_of(together()), numbers_of(alone()), rtol=1e-6)
 
 
+@pytest.mark.parametrize("job", ["train", "gradient", "loss"])
+def test_jobs_under_way_at_the_same_time_share_a_call(job: str) -> None:
+    """Each client reads what its own job resulted in, a little after the one before; one call did them all."""
+
+    async def result(compute: DeviceCompute) -> float:
+        match job:
+            case "train":
+                found = (await train(compute)).norm()
+            case "gradient":
+                found = (await gradient(compute, initial(compute))).norm()
+            case _:
+                found = await compute.loss(initial(compute), "batch")
+        return float(found)
+
+    async def main() -> None:
+        engine = new_data_engine()
+        computes = [new_compute(engine, client, factor=1 + 0.1 * client) for client in range(2)]
+        results = await asyncio.gather(*map(result, computes))
+        calls = 1 if job == "loss" else 1 + 2  # each norm is wanted when nobody else's can be known
+        assert engine.statistics.batches == calls
+        assert engine.statistics.jobs == 2 * (1 if job == "loss" else 2)
+        for client, found in enumerate(results):
+            assert found == pytest.approx(await result(new_compute(client=client)), rel=1e-5)
+
+    run_virtual(main())
+
+
+def test_what_changes_while_a_job_is_under_way_has_it_done_again() -> None:
+    """The learning rate is that of its end; what was submitted at its beginning is never computed."""
+
+    async def main() -> None:
+        compute = new_compute()
+        job = asyncio.ensure_future(train(compute))
+        await asyncio.sleep(0.1)
+        compute.change_learning_rate(0.3)
+        changed = (await job).numpy()
+        assert compute.engine.statistics.jobs == 1
+        compute = new_compute()
+        assert (await train(compute, learning_rate=0.3)).numpy().tobytes() == changed.tobytes()
+
+    run_virtual(main())
+
+
 def test_draws_go_on_from_job_to_job() -> None:
     async def main() -> None:
         compute = new_compute()

@@ -1,8 +1,7 @@
 """The engine: collects what all clients want computed, and computes it in batches when a number is needed."""
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -25,6 +24,7 @@ from sim.learning.engine.graph.batch_operations import (
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot, Terms
 from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Trainable, Weighted
 from sim.learning.engine.graph.parts import Part, WithPart
+from sim.learning.engine.graph.pending import PendingNodes
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.graph.user_functions import Function, Functions
@@ -46,8 +46,9 @@ _NODE_BYTES = 1_000  # of Python objects per pending node, about; more than the 
 class Engine:
     """Deferred, batched computation for all clients of a run.
 
-    Jobs become pending nodes. The first read (or `pending_limit_bytes` of nodes and promised output) computes
-    all pending nodes that somebody still holds, level by level, one call per group. `backend` is "auto" or
+    Jobs become pending nodes. A read computes those that it needs, and in the same calls like ones that are
+    ready; `flush` (or `pending_limit_bytes` of nodes and promised output) computes all that somebody still
+    holds. Either goes level by level, one call per group. `backend` is "auto" or
     one of `backends.kernels.BACKENDS`; with `deferred=False` each job is computed as soon as it is submitted.
     `precision` and `micro_batch`: see `Kernel`.
 
@@ -81,8 +82,7 @@ class Engine:
         self.read_log = ReadLog()
         self.flushes = 0
         self.pools: dict[int, VectorPool] = {}
-        self._levels: defaultdict[int, list[ref[GraphNode]]] = defaultdict(list)
-        self._pending_bytes = 0
+        self._pending = PendingNodes()
         self._failure: BaseException | None = None
         self._interned: dict[Hashable, Hashable] = {}
         self._scalars = self.pool(1)
@@ -219,7 +219,6 @@ class Engine:
             inputs = (*inputs, *_scalars_of(factors + job.strengths))
         pools = (pool, self.pool(slots * width)) if slots else (pool,)
         made = self.submit(operation, inputs, (job, factors), pools)
-        self.statistics.updates += job.steps
         new_state = Vector.of_slot(self, slots * width, made[1]) if slots else None
         return Vector.of_slot(self, width, made[0]), new_state
 
@@ -264,10 +263,10 @@ class Engine:
     # --- execution ------------------------------------------------------------------------------------------
 
     def read(self, slot: Slot) -> Tensor:
-        """The numbers of a slot, a new tensor [width]; computes everything pending if it is pending."""
+        """The numbers of a slot, a new tensor [width]; computes what it needs if it is pending."""
         self.read_log.arrive(self.flushes)
         if slot.node is not None:
-            self.flush()
+            self.compute([slot.node])
         return self.read_log.row(lambda: slot.pool.data[slot.row].clone(), self.device)
 
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
@@ -278,12 +277,20 @@ class Engine:
         """The numbers of one or more vectors of equal width, [len(vectors), width]."""
         self.read_log.arrive(self.flushes)
         slots = [self._input(vector, vectors[0].width) for vector in vectors]
-        if any(slot.node is not None for slot in slots):
-            self.flush()
+        if nodes := [slot.node for slot in slots if slot.node is not None]:
+            self.compute(nodes)
         return slots[0].pool.gather([slot.row for slot in slots])
 
     def flush(self) -> None:
         """Compute every pending node that somebody still holds, level by level."""
+        self._run(self._pending.take_all())
+
+    def compute(self, nodes: Iterable[GraphNode]) -> None:
+        """Compute these pending nodes and what they need, and like ones that are ready in the same calls."""
+        self._run(self._pending.take_needed(nodes))
+
+    def _run(self, groups: Iterable[list[GraphNode]]) -> None:
+        """Run groups of nodes, each of which is made when those before it have been computed."""
         if isinstance(self._failure, UserError):
             raise UserError(str(self._failure)) from self._failure
         if self._failure is not None:
@@ -291,11 +298,10 @@ class Engine:
         self.read_log.arrive(self.flushes)
         self.flushes += 1
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
-        levels, self._levels, self._pending_bytes = self._levels, defaultdict(list), 0
         try:
             with explained("what a batch of jobs results in", self.device):
-                for level in sorted(levels):
-                    self._execution.run(levels[level], self.read_log)
+                for nodes in groups:
+                    self._execution.run(nodes, self.read_log)
         except BaseException as failure:
             self._failure = failure  # what was pending is lost: better no numbers than rows of somebody else
             raise
@@ -305,15 +311,14 @@ class Engine:
         self, operation: Operation, inputs: tuple[Slot, ...], payload: object, pools: Sequence[VectorPool]
     ) -> list[Slot]:
         node = GraphNode(operation, inputs, payload)
-        outputs, slots, pending_bytes = node.outputs, [], self._pending_bytes + _NODE_BYTES
+        outputs, slots, promised_bytes = node.outputs, [], _NODE_BYTES
         for pool in pools:
             slot = Slot(pool, -1, node)
             slots.append(slot)
             outputs.append(ref(slot))
-            pending_bytes += 4 * pool.width
-        self._pending_bytes = pending_bytes
-        self._levels[node.level].append(ref(node))
-        if not self.deferred or pending_bytes > self.pending_limit_bytes:
+            promised_bytes += 4 * pool.width
+        self._pending.add(node, promised_bytes)
+        if not self.deferred or self._pending.bytes > self.pending_limit_bytes:
             del node  # the slots hold it; held from here, too, it would outlive its computation
             self.flush()
         return slots

@@ -1,9 +1,6 @@
 """Computing what is pending: one call for each group of nodes, and smaller calls where memory runs out."""
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from weakref import ref
 
 import torch
 from torch import Tensor
@@ -45,18 +42,8 @@ class Execution:
         self._device = device
         self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
 
-    def run(self, references: Iterable[ref[GraphNode]], read_log: ReadLog) -> None:
-        """Compute those that somebody still holds. No node may depend on another one of them."""
-        groups: defaultdict[int, list[GraphNode]] = defaultdict(list)
-        for reference in references:
-            node = reference()
-            if node is not None:
-                groups[id(node.group)].append(node)
-        node = None
-        while groups:  # a group is let go before the next one runs, and with it the rows that only it read
-            self._run_group(groups.pop(next(iter(groups))), read_log)
-
-    def _run_group(self, nodes: list[GraphNode], read_log: ReadLog) -> None:
+    def run(self, nodes: list[GraphNode], read_log: ReadLog) -> None:
+        """Compute nodes of one operation. No node may depend on another one of them."""
         operation: Operation = nodes[0].group
         limit = operation.rows_at_once()
         if self._fitting:

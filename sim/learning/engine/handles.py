@@ -31,7 +31,7 @@ _TERMS_MAX = 32
 class Vector:
     """An immutable flat vector of P float32 numbers, perhaps not computed yet: supports `+ - * /`.
 
-    `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute whatever is pending.
+    `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute what they need.
     """
 
     __slots__ = ("_difference", "_slot", "_terms", "engine", "width")
@@ -99,11 +99,11 @@ class Vector:
         return self.slot()
 
     def tensor(self) -> Tensor:
-        """The numbers as a new tensor of `shape` on the engine's device; computes everything pending."""
+        """The numbers as a new tensor of `shape` on the engine's device; computes what it needs."""
         return self.engine.read(self.slot()).reshape(self.shape)
 
     def numpy(self) -> np.ndarray:
-        """The numbers as a numpy array of `shape`; computes everything pending."""
+        """The numbers as a numpy array of `shape`; computes what it needs."""
         return self.tensor().cpu().numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -258,8 +258,8 @@ class Vector:
 class Scalar(Vector):
     """One number that may still be pending: an inner product, a loss, a weight made of them.
 
-    Arithmetic and `clip` stay deferred; `float()`, comparisons (`==` too) and `bool()` compute everything
-    pending. Two scalars may be multiplied, and a scalar may scale a Vector or be the strength of a proximal
+    Arithmetic and `clip` stay deferred; `float()`, comparisons (`==` too) and `bool()` compute what they
+    need. Two scalars may be multiplied, and a scalar may scale a Vector or be the strength of a proximal
     pull.
     """
 

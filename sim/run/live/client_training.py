@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -14,14 +14,14 @@ from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.operations import Train, Weighted
-from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
+from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.objectives import loss_of_each
 from sim.learning.schedules import Schedule
-from sim.run.live.draws import Draws, given_samples
+from sim.run.live.draws import Draws, Purpose, given_samples
 from sim.run.live.learning_settings import LearningSettings
 from sim.run.live.training_history import StepsTaken
-from sim.world.devices.device import CostModel, Device
+from sim.world.devices.device import WAITING, CostModel, Device
 
 # A forward pass alone costs about a third of a training step: the backward pass is about two forward passes.
 FORWARD_SHARE = 1 / 3
@@ -32,9 +32,10 @@ Measure = TypeVar("Measure", bound=BatchOperation)
 class DeviceCompute(Compute):
     """The computing of client number `client`, on its own data and device.
 
-    A job is submitted when its time is over: a cancelled one leaves nothing behind, and one that waited in
-    the device's queue continues from the optimizer that the job before it left. Its inputs are those of the
-    call. Raises ValueError for a client without training samples.
+    A job is submitted when it is called, so that jobs of many clients share a call of the engine, and counts
+    when its time is over: a cancelled one leaves nothing behind. What it could not know before, such as the
+    optimizer that a job before it in the device's queue left, has it submitted again at its end. Its inputs
+    are those of the call. Raises ValueError for a client without training samples.
     """
 
     steps_begun = 0
@@ -73,6 +74,8 @@ class DeviceCompute(Compute):
         self._optimizer_state: Vector | None = None
         self._steps_done = 0
         self._taken = StepsTaken(settings.optimizer)
+        # Otherwise the learning rate is known at the end.
+        self._is_foreseeable = settings.schedule is None or settings.schedule.unit != "second"
         self._training_s: dict[int, float] = {}  # of jobs, by samples
         self._forward_s: dict[int, float] = {}
 
@@ -180,27 +183,40 @@ class DeviceCompute(Compute):
         operation, of_samples = self._train, None
         if weights is not None or on != "batch":
             operation, of_samples = self._training(on, weights)
+        engine, begun = self.engine, None
+        if self._is_foreseeable and on == "batch" and self._begins_now:
+            begun = self._next_job(steps, stated, fresh_optimizer, strengths)
+            made = engine.train(operation, own, begun[0], state=begun[1], anchors=anchors, weights=of_samples)
         await self._take_time(steps * self.batch_size)
         if fresh_optimizer:
             self.forget()
+        due = self._next_job(steps, stated, fresh_optimizer, strengths)
+        job, state = due
+        self._draws.drawn["train"] = job.first_step + steps
+        engine.statistics.updates += steps
+        self._taken.add(steps, job.learning_rate, not job.steps_done)
+        if on != "batch":
+            assert isinstance(on, Batch)
+            return self._train_on(
+                on, operation, own, steps, job.learning_rate, strengths, anchors, of_samples
+            )
+        if begun != due:
+            made = engine.train(operation, own, job, state=state, anchors=anchors, weights=of_samples)
+        trained, self._optimizer_state = made
+        self._steps_done += steps
+        return trained
+
+    def _next_job(
+        self, steps: int, stated: float | None, fresh_optimizer: bool, strengths: tuple[Factor, ...]
+    ) -> tuple[TrainJob, Vector | None]:
+        """The training that would come next if its time was over now, and the optimizer's state before."""
         first = self._draws.drawn["train"]
-        self._draws.drawn["train"] = first + steps
         rate: float | tuple[float, ...] = self.learning_rate if stated is None else stated
         if stated is None and self.settings.schedule is not None:
             rate = self._scheduled(self.settings.schedule, first, steps)
-        self._taken.add(steps, rate, self._steps_done == 0)
-        if on != "batch":
-            assert isinstance(on, Batch)
-            return self._train_on(on, operation, own, steps, rate, strengths, anchors, of_samples)
+        state, done = (None, 0) if fresh_optimizer else (self._optimizer_state, self._steps_done)
         # Less than half of what TrainJob(...) takes, and every step of a run passes here.
-        job = _new_job(
-            TrainJob, (self.client, self._train_key, first, steps, rate, self._steps_done, strengths)
-        )
-        trained, self._optimizer_state = self.engine.train(
-            operation, own, job, state=self._optimizer_state, anchors=anchors, weights=of_samples
-        )
-        self._steps_done += steps
-        return trained
+        return _new_job(TrainJob, (self.client, self._train_key, first, steps, rate, done, strengths)), state
 
     def _training(self, on: Samples, weights: Any) -> tuple[Train, Vector | None]:
         """The training operation for these samples, and their weights. ValueError for unsuitable samples."""
@@ -238,10 +254,14 @@ class DeviceCompute(Compute):
         sampler = self._draws.sampler(on, training=True)
         of_samples, weighted = self._weights(weights, on, sampler)
         operation = self._operation(Gradient, on, sampler, weighted)
-        await self._take_time(sampler.batch_size)
+
+        def submit(job: SampleJob) -> Vector:
+            return self.engine.gradient(operation, cast(Vector, at), job, of_samples)
+
+        gradient = await self._measure("gradient", on, sampler.batch_size, submit)
         self._gradients += 1
         self._samples_measured += sampler.batch_size * sampler.views
-        return self.engine.gradient(operation, cast(Vector, at), self._draws.job("gradient", on), of_samples)
+        return gradient
 
     async def loss(
         self, of: vectors.Vector, on: Samples, reduction: Reduction = "mean", weights: Any = None
@@ -252,13 +272,33 @@ class DeviceCompute(Compute):
         of_samples, weighted = self._weights(weights, on, sampler)
         if reduction == "none":
             loss_of_each(self.settings.objective)
-        await self._take_time(sampler.batch_size, training=False)
-        job, params = self._draws.job("loss", on), cast(Vector, of)
-        if reduction == "none":
-            operation = self._operation(Losses, on, sampler, weighted)
-            return self.engine.losses(operation, params, job, of_samples)
-        mean = self.engine.loss(self._operation(Loss, on, sampler, weighted), params, job, of_samples)
-        return mean if reduction == "mean" else sampler.batch_size * mean
+        operation = self._operation(Losses if reduction == "none" else Loss, on, sampler, weighted)
+
+        def submit(job: SampleJob) -> Vector:
+            if isinstance(operation, Losses):
+                return self.engine.losses(operation, cast(Vector, of), job, of_samples)
+            assert isinstance(operation, Loss)
+            return self.engine.loss(operation, cast(Vector, of), job, of_samples)
+
+        found = await self._measure("loss", on, sampler.batch_size, submit)
+        return sampler.batch_size * found if reduction == "sum" else found
+
+    async def _measure(
+        self, purpose: Purpose, on: Samples, samples: int, submit: Callable[[SampleJob], Vector]
+    ) -> Vector:
+        """What the next job of this purpose results in, after the time that it takes."""
+        begun = self._draws.next_job(purpose, on)
+        made = submit(begun) if self._begins_now else None
+        await self._take_time(samples, training=purpose == "gradient")
+        due = self._draws.next_job(purpose, on)
+        if on == "batch":
+            self._draws.advance(purpose, 1)
+        return made if made is not None and begun == due else submit(due)
+
+    @property
+    def _begins_now(self) -> bool:
+        """Whether a job that is called now begins now, so that what it depends on is known."""
+        return self.device.state == WAITING
 
     def batch(self) -> Batch:
         return self._draws.batch()

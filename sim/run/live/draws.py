@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
 from sim.learning.engine.handles import known
 from sim.run.live.learning_settings import LearningSettings
 
-PURPOSES = ("train", "gradient", "loss", "batch")
+Purpose = Literal["train", "gradient", "loss", "batch"]
 
 
 class Draws:
@@ -41,8 +41,8 @@ class Draws:
         )
         """Draws the batches for training; `_plain` those for all else."""
         self._plain = replace(self.augmented, augmentation=None)
-        self.keys = {purpose: engine.draw_key(client, purpose) for purpose in PURPOSES}
-        self.drawn = dict.fromkeys(PURPOSES, 0)
+        self.keys = {purpose: engine.draw_key(client, purpose) for purpose in get_args(Purpose)}
+        self.drawn: dict[str, int] = dict.fromkeys(get_args(Purpose), 0)
 
     def sampler(self, on: Samples, *, training: bool) -> BatchSampler:
         """How the samples of `on` are drawn; in training, a batch is augmented. ValueError for none."""
@@ -64,17 +64,17 @@ class Draws:
             )
         return BatchSampler(subset, count, "all", views=self.augmented.views)
 
-    def advance(self, purpose: str, batches: int) -> int:
+    def advance(self, purpose: Purpose, batches: int) -> int:
         """Draw so many batches; returns the number of the first."""
         first = self.drawn[purpose]
         self.drawn[purpose] = first + batches
         return first
 
-    def job(self, purpose: str, on: Samples) -> SampleJob:
-        """The next job of this purpose."""
+    def next_job(self, purpose: Purpose, on: Samples) -> SampleJob:
+        """The next job of this purpose; on a fresh batch, the one that `advance` has come to."""
         if isinstance(on, Batch):
             return SampleJob(self.client, self.keys["batch"], on.number)
-        return SampleJob(self.client, self.keys[purpose], self.advance(purpose, 1) if on == "batch" else 0)
+        return SampleJob(self.client, self.keys[purpose], self.drawn[purpose] if on == "batch" else 0)
 
     def batch(self) -> Batch:
         """A batch that none was before."""

@@ -25,8 +25,6 @@ from sim.learning.engine.vector_pool import VectorPool, index_tensor, to_device
 Weighted = Literal["by sample", "by place"] | None
 """Whose weights a job is given: of each of its client's samples, of each place in its batch, or none."""
 
-_SHARED_TERMS_MIN = 4  # terms of a sum from which it is worth looking for rows that sums share
-_PRODUCT_LIMIT = 40  # multiply-adds of a matrix product that cost about as much as gathering one term
 _STEPS_DRAWN = 64  # of training, at once: the batches of long jobs need not be in memory together
 
 
@@ -89,18 +87,12 @@ def weighted_sum(
 
     factors: those of each sum. rows: of all terms, one sum after the other.
     """
-    counts = list(map(len, factors))
-    lengths, index = np.array(counts), np.array(rows, dtype=np.int64)
+    lengths = np.array(list(map(len, factors)))
     weights = _weights(scalars, list(chain.from_iterable(factors)))
-    # Not on CUDA, where finding out whether the product is finite would wait for all that is queued.
-    if pool.device.type == "cpu" and min(counts) >= _SHARED_TERMS_MIN:
-        total = _as_matrix_product(pool, index, lengths, weights)
-        if total is not None:
-            return total
     ends = np.cumsum(lengths)
     # Nothing is filled up with terms of factor 0, through which the inf or nan of another client would reach
     # this one. The arguments between: no scaling of gradients, a sum, no sparse gradients.
-    terms, first = index_tensor(index, pool.device), index_tensor(ends - lengths, pool.device)
+    terms, first = index_tensor(rows, pool.device), index_tensor(ends - lengths, pool.device)
     return torch.embedding_bag(pool.data, terms, first, False, 0, False, weights)[0]
 
 
@@ -113,25 +105,6 @@ def _weights(scalars: VectorPool, factors: list[Factor]) -> Tensor:
     # Row 0 of the scalars is the constant 1.
     deferred = [factor.scalar.row if isinstance(factor, Coefficient) else 0 for factor in factors]
     return weights * scalars.data[index_tensor(deferred, scalars.device), 0]
-
-
-def _as_matrix_product(
-    pool: VectorPool, index: np.ndarray, lengths: np.ndarray, weights: Tensor
-) -> Tensor | None:
-    """The sums of `lengths` [N] terms each as one product [N, U] x [U, width] over the U rows that occur.
-
-    None where it is not worth it, as rows are hardly shared, and where an inf or nan would spread through the
-    zeros that the product has for rows that a sum does not contain.
-    """
-    rows, place = np.unique(index, return_inverse=True)
-    if 2 * rows.size > index.size or lengths.size * rows.size > _PRODUCT_LIMIT * index.size:
-        return None
-    matrix = torch.zeros((lengths.size, rows.size), device=pool.device)
-    sums = np.repeat(np.arange(lengths.size), lengths)
-    where = (index_tensor(sums, pool.device), index_tensor(place, pool.device))
-    matrix.index_put_(where, weights, accumulate=True)
-    total = matrix @ pool.gather(rows)
-    return total if bool(total.isfinite().all()) else None
 
 
 class Clip(Operation):
