@@ -139,7 +139,7 @@ def test_jobs_are_deferred_and_independent_of_other_clients() -> None:
 
 @pytest.mark.parametrize("job", ["train", "gradient", "loss"])
 def test_jobs_under_way_at_the_same_time_share_a_call(job: str) -> None:
-    """Each client reads what its own job resulted in, a little after the one before; one call did them all."""
+    """Each client reads what its own job resulted in, a little later than another; one call did all."""
 
     async def result(compute: DeviceCompute) -> float:
         match job:
