@@ -72,7 +72,7 @@ class Actor:
         """Its name, by which others call it: client number 3 is "client-3"."""
         self._late_answers = 0
         self._transport = transport
-        self._mailbox = Mailbox(mailbox_capacity, self.collected, transport.bell)
+        self._mailbox = Mailbox(mailbox_capacity, self.collected, transport.bell, transport.mailbox_bytes)
         self.round_trips = RoundTrips()
         self._questions = OpenQuestions(name, transport.send, self.round_trips)
         self._answers = GivenAnswers()

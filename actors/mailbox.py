@@ -1,10 +1,12 @@
 """A bounded first-in-first-out mailbox with selective receive."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol
 
+from actors.codec import size
 from actors.message import Envelope
 
 _NAMES_SHOWN = 8
@@ -109,19 +111,38 @@ class _Collection:
 class Mailbox:
     """Holds at most `capacity` envelopes; what comes beyond is refused and counted in `overflows`.
 
+    limit_bytes: the encoded size of all of them, too, unless it is infinite; one may be larger.
     Messages whose exact class is in `collected` wait for `collect`, however early they come; all others are
     taken in order of arrival by the one consumer: with `get`, or from `arrived`, waiting for the `bell`.
     """
 
-    __slots__ = ("_kept", "_kept_count", "arrived", "bell", "capacity", "collections", "overflows")
+    __slots__ = (
+        "_bytes_most",
+        "_full_at",
+        "_kept",
+        "_kept_count",
+        "arrived",
+        "bell",
+        "capacity",
+        "collections",
+        "limit_bytes",
+        "overflows",
+    )
 
     def __init__(
-        self, capacity: int, collected: tuple[type, ...] = (), bell: Callable[[], Bell] = FutureBell
+        self,
+        capacity: int,
+        collected: tuple[type, ...] = (),
+        bell: Callable[[], Bell] = FutureBell,
+        limit_bytes: float = math.inf,
     ) -> None:
         if capacity < 1:
             raise ValueError(f"a mailbox needs a capacity of at least 1, not {capacity}")
         self.capacity = capacity
+        self.limit_bytes = limit_bytes
         self.overflows = 0
+        self._bytes_most = 0  # of what waits, what was taken since the last count included
+        self._full_at = 0  # how many messages waited when they were counted and no more would fit
         self.arrived: deque[Envelope] = deque()
         self._kept: dict[type, list[Envelope]] = {kind: [] for kind in collected}
         self._kept_count = 0
@@ -141,7 +162,7 @@ class Mailbox:
         kind = type(envelope.message)
         if kind in self._kept:
             return self._offer(kind, envelope) or self._keep(kind, envelope)
-        if len(self.arrived) + self._kept_count >= self.capacity:
+        if len(self.arrived) + self._kept_count >= self.capacity or not self._fits(envelope):
             self.overflows += 1
             return False
         self.arrived.append(envelope)
@@ -230,11 +251,27 @@ class Mailbox:
         return False
 
     def _keep(self, kind: type, envelope: Envelope) -> bool:
-        if len(self) >= self.capacity:
+        if len(self) >= self.capacity or not self._fits(envelope):
             self.overflows += 1
             return False
         self._kept[kind].append(envelope)
         self._kept_count += 1
+        return True
+
+    def _fits(self, envelope: Envelope) -> bool:
+        """Whether the limit of bytes lets it in; if so, it is counted."""
+        if self.limit_bytes == math.inf:
+            return True
+        needed, count = size(envelope), len(self)
+        if count and self._bytes_most + needed > self.limit_bytes:
+            if self._full_at and count >= self._full_at:  # nothing was taken: no need to count again
+                return False
+            self._bytes_most = sum(map(size, self.contents))
+            if self._bytes_most + needed > self.limit_bytes:
+                self._full_at = count
+                return False
+        self._full_at = 0
+        self._bytes_most = needed + (self._bytes_most if count else 0)
         return True
 
     def _collect_kept(self, collection: _Collection) -> None:

@@ -1,6 +1,7 @@
 """The one seam between actors and the world: who can be reached, how messages travel, what time it is."""
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,9 @@ class Transport(ABC):
     Time is the running event loop's: a simulated transport runs on a loop with virtual time. `deliver`
     callbacks neither wait nor raise.
     """
+
+    mailbox_bytes = math.inf
+    """What may wait in the mailbox of an actor, in bytes, where messages are copies of their own."""
 
     @abstractmethod
     def attach(self, name: str, deliver: Deliver) -> None:

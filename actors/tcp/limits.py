@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+MAILBOX_BYTES = 2**27
+"""What may wait in the mailbox of one actor, where messages come from other processes."""
+
 
 @dataclass(frozen=True)
 class Limits:

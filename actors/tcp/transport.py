@@ -9,7 +9,7 @@ from actors.codec import Codec, size
 from actors.message import Envelope, UnknownPeer
 from actors.scan import Buffer, DecodeError
 from actors.tcp.endpoint import TcpEndpoint, Tls
-from actors.tcp.limits import Limits
+from actors.tcp.limits import MAILBOX_BYTES, Limits
 from actors.tcp.link import AcceptedLink
 from actors.tcp.meaning import Meaningless, require_meaning
 from actors.tcp.outgoing import Address
@@ -23,6 +23,8 @@ class TcpTransport(TcpEndpoint, Transport):
     endpoint_of: the endpoint of each actor's name; None for a name that is nobody's. The rest is as of
     `TcpEndpoint`.
     """
+
+    mailbox_bytes = MAILBOX_BYTES
 
     def __init__(
         self,

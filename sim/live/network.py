@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing_extensions import override
 from actors.codec import Codec
 from actors.message import Envelope
 from actors.scan import Buffer, DecodeError
+from actors.tcp.limits import MAILBOX_BYTES
 from actors.tcp.meaning import Meaningless, require_meaning
 from sim.live.control import Presence, TransferBegun, TransferCut
 from sim.live.wire import Stamp, Wire
@@ -38,6 +40,8 @@ class LiveNetwork(SimulatedNetwork):
     process_of: of every actor of the run. codec: of the actors' messages.
     """
 
+    mailbox_bytes = MAILBOX_BYTES
+
     def __init__(self, loop: LiveLoop, seed: int, model: NetworkModel) -> None:
         super().__init__(loop, seed, model)
         self._travel = self._carry
@@ -48,6 +52,8 @@ class LiveNetwork(SimulatedNetwork):
         self._under_way: dict[int, Message] = {}  # to other processes, by number
         self._incoming: dict[tuple[str, str], Connection] = {}
         self._others_transfers: dict[tuple[str, int], Transfer] = {}
+        self.taken_bytes: Counter[str] = Counter()
+        """Of each other process's messages, those that have arrived or were refused."""
         self.refused: dict[str, int] = {}
         """Frames of other processes that were no messages, by why."""
 
@@ -151,6 +157,7 @@ class LiveNetwork(SimulatedNetwork):
                 raise Meaningless("the time of arrival must be a time after that of sending")
         except (DecodeError, Meaningless) as error:
             self.refused[str(error)] = self.refused.get(str(error), 0) + 1
+            self.taken_bytes[process] += len(content)
             return
         pair = (envelope.sender, envelope.receiver)
         connection = self._incoming.get(pair)
@@ -159,6 +166,12 @@ class LiveNetwork(SimulatedNetwork):
             connection = self._incoming[pair] = Connection(pair, model, self._seed)
         message = Message(self._arrive, connection, envelope, len(content), -1, stamp.number)
         self._loop.schedule(stamp.due_s, message)
+
+    @override
+    def _arrive(self, message: Message) -> None:
+        if message.pair_index < 0:
+            self.taken_bytes[self._process_of[message.envelope.sender]] += message.size_bytes
+        super()._arrive(message)
 
     # -- Transfers, of which every process knows all
 

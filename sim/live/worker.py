@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -54,7 +55,7 @@ from sim.scenario.scenario import Scenario, load_scenario
 CONNECT_S = 120.0
 """How long processes wait for each other at the start."""
 INBOX_BYTES = 2**27
-"""What may wait for the actors of a process; more is dropped, and counted."""
+"""What may wait of each other process's messages, until they arrive; more is dropped, and counted."""
 LIMITS = Limits(retry_max_s=0.5)
 """Of connections: who comes later is found soon."""
 ALONE_S, ALONE_ELSEWHERE_S = 5.0, 120.0
@@ -140,23 +141,19 @@ class _Worker(Events):
         self.alone: threading.Timer | None = None  # ends the process
         self.early: list[Any] = []  # what came before there was a simulation
         self.lock = threading.Lock()
-        # Of messages: that the wire's thread has handed on, and that the actors' thread has taken.
-        self.came_bytes = self.taken_bytes = 0
+        self.came_bytes: Counter[str] = Counter()  # of each process's messages that were handed on
         self.overflows = 0  # messages that were not kept, as too many waited
         self.memory: list[tuple[float, int]] = []  # seconds, and bytes of this process
 
     # --- in the wire's thread -------------------------------------------------------------------------------
 
     def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
-        if self.came_bytes - self.taken_bytes + len(content) > INBOX_BYTES:
+        taken_bytes = self.simulation.network.taken_bytes[process] if self.simulation is not None else 0
+        if self.came_bytes[process] - taken_bytes + len(content) > INBOX_BYTES:
             self.overflows += 1
             return
-        self.came_bytes += len(content)
-        self._in_loop(partial(self._received, process, stamp, content))
-
-    def _received(self, process: str, stamp: Stamp, content: Buffer, simulation: LiveSimulation) -> None:
-        self.taken_bytes += len(content)
-        simulation.network.received(process, stamp, content)
+        self.came_bytes[process] += len(content)
+        self._in_loop(lambda simulation: simulation.network.received(process, stamp, content))
 
     def read(self, numbers: list[int]) -> None:
         self._in_loop(lambda simulation: simulation.network.read(numbers))

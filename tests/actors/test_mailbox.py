@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.codec import size
 from actors.mailbox import Mailbox
 from actors.message import Envelope
 
@@ -15,6 +16,16 @@ from actors.message import Envelope
 @dataclass(frozen=True)
 class Note:
     number: int
+
+
+@dataclass(frozen=True)
+class Data:
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Kept(Data):
+    pass
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,43 @@ def test_overflow_is_refused_and_counted_over_both_kinds() -> None:
 def test_a_mailbox_has_room(capacity: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Mailbox(capacity)
+
+
+def test_a_mailbox_of_few_bytes_holds_few_messages() -> None:
+    notes = [Envelope("a", "b", Data(bytes(1_000))) for _ in range(5)]
+    one = size(notes[0])
+
+    async def main() -> None:
+        mailbox = Mailbox(10, (Kept,), limit_bytes=3.5 * one)
+        kept = Envelope("a", "b", Kept(bytes(1_000)))
+        assert [mailbox.put(each) for each in (*notes[:2], kept, *notes[2:])] == [True] * 3 + [False] * 3
+        assert (len(mailbox), mailbox.overflows) == (3, 3)
+        assert await mailbox.get() is notes[0]
+        assert [mailbox.put(each) for each in notes] == [True] + [False] * 4
+        mailbox.clear()
+        large = Envelope("a", "b", Data(bytes(9_000)))
+        assert [mailbox.put(large), mailbox.put(notes[0])] == [True, False]  # one may be larger
+
+    asyncio.run(main())
+
+
+@given(st.lists(st.integers(0, 400), max_size=60), st.integers(0, 1_000))
+def test_bytes_are_counted_anew_only_when_something_was_taken(steps: list[int], limit: int) -> None:
+    """As with a count of all that waits at every message; 0 to 9 takes so many."""
+
+    async def main() -> None:
+        mailbox, waiting = Mailbox(1_000, limit_bytes=limit), list[Envelope]()
+        for step in steps:
+            if step < 10:
+                for _ in range(min(step, len(waiting))):
+                    assert await mailbox.get() is waiting.pop(0)
+                continue
+            note = Envelope("a", "b", Data(bytes(step)))
+            fits = not waiting or sum(map(size, waiting)) + size(note) <= limit
+            assert mailbox.put(note) is fits
+            waiting += [note] * fits
+
+    asyncio.run(main())
 
 
 def test_collect_takes_early_messages_and_waits_for_the_rest() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,6 +173,17 @@ def test_times_that_are_none_are_refused(due_s: float) -> None:
 
 
 # --- what messages are made of ------------------------------------------------------------------------------
+
+
+def test_what_is_due_later_counts_for_its_process_until_it_arrives() -> None:
+    pair = Pair()
+    network = pair.networks["b"]
+    content = bytes(CODEC.encode(Envelope("a1", "b1", Note("later"))))
+    network.received("a", Stamp(1, 0.0, 5.0), content)
+    network.received("a", Stamp(2, 0.0, math.inf), content)  # refused, and so it is taken
+    assert network.taken_bytes == {"a": len(content)}
+    pair.run_until(5.1)
+    assert network.taken_bytes == {"a": 2 * len(content)}
 
 
 def test_vectors_travel_as_arrays_and_arrive_as_handles() -> None:
