@@ -24,6 +24,7 @@ from sim.live.worker import ProcessOrder
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
 from sim.run.measure.summary import summarise
+from sim.run.mistakes import mistakes_in_results
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.setup.builder import built
 from sim.scenario.resolved import digest
@@ -114,7 +115,12 @@ def run_live(
             alone = train_alone(simulation) if scenario.run.compare_alone else None
             record_ending(simulation, alone)
             summary = summarise(simulation, alone, time.perf_counter() - started, False)
-            summary |= {"live": figures(outcome, who, raw), "warnings": [], "finished": not outcome.lost}
+            folder = f"{file.parent}/"  # has another name when it is finished
+            told = [line for part in outcome.parts for line in part.facts["live"]["mistakes"]]
+            warnings = [*dict.fromkeys(line.replace(folder, "") for line in told)]
+            warnings += mistakes_in_results(simulation)
+            summary |= {"live": figures(outcome, who, raw), "warnings": warnings}
+            summary["finished"] = not outcome.lost
             if held_against:
                 summary["against"] = against(Found.of(simulation, events), scenario, data_dir)
                 summary["verdicts"] = verdicts(summary)

@@ -48,6 +48,7 @@ from sim.live.placement import COORDINATOR
 from sim.live.simulation import LiveSimulation, live_world
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
+from sim.run.mistakes import mistakes_in_code
 from sim.run.setup.builder import built
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario
@@ -143,6 +144,7 @@ class _Worker(Events):
         self.lock = threading.Lock()
         self.came_bytes: Counter[str] = Counter()  # of each process's messages that were handed on
         self.overflows = 0  # messages that were not kept, as too many waited
+        self.mistakes: list[str] = []  # of the user's code, known at the end
         self.memory: list[tuple[float, int]] = []  # seconds, and bytes of this process
 
     # --- in the wire's thread -------------------------------------------------------------------------------
@@ -269,7 +271,8 @@ class _Worker(Events):
             self._tell_now_and_then(simulation)
         self._look_at_memory(loop, (scenario.run.duration or 60.0) / 20)
         loop.ends_by_clock = True
-        simulation.advance()
+        with mistakes_in_code(scenario) as self.mistakes:
+            simulation.advance()
         loop.ends_by_clock = False
         simulation.observer.evaluate(at_end=True)
         simulation.observer.measure_kept()
@@ -325,6 +328,7 @@ class _Worker(Events):
             "overflows": self.overflows,
             "blocked": loop.blocked,
             "memory": self.memory,
+            "mistakes": self.mistakes,
         }
         names = own.actors[own.process]
         return told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)

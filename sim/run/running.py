@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from actors.message import describe
-from actors.source_location import files_of
 from sim.errors import NotVerified, UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
@@ -25,11 +24,11 @@ from sim.results.outcome import why_failed
 from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
-from sim.run.foreign_draws import foreign_draws
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
-from sim.run.measure.summary import summarise, undefined
+from sim.run.measure.summary import summarise
+from sim.run.mistakes import mistakes_in_code, mistakes_in_results
 from sim.run.process import safe_path
 from sim.run.resume.checkpoint import Checkpointer
 from sim.run.resume.resuming import ResumableRun, fork_of, other_future
@@ -38,14 +37,8 @@ from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.save.telling import Telling, Told
 from sim.run.setup.builder import built
-from sim.run.swallowed import swallowed_errors
-from sim.run.unawaited import unawaited_coroutines
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
-
-_NOTHING_LEARNED = (
-    "clients trained, but no client's model ever changed: a method assigns self.params what it learned"
-)
 
 
 def run_scenario(
@@ -202,8 +195,7 @@ def _run(
     fork: what the summary says of one.
     """
     error: BaseException | None = None
-    files = _users_files(simulation.scenario)
-    with unawaited_coroutines() as warnings, foreign_draws(files) as draws, swallowed_errors(files) as errors:
+    with mistakes_in_code(simulation.scenario) as warnings:
         alone = None
         try:
             interrupts.run(simulation)
@@ -222,12 +214,7 @@ def _run(
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
     if fork is not None:
         summary["fork"] = fork
-    summary["warnings"] = [*warnings, *draws, *errors]
-    if simulation.observer.models_changed is False and any(
-        client.work.steps for client in simulation.clients
-    ):
-        summary["warnings"].append(_NOTHING_LEARNED)
-    summary["warnings"] += undefined(simulation)
+    summary["warnings"] = [*warnings, *mistakes_in_results(simulation)]
     if error is not None:
         summary["ended_by"] = _why(error, telling)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
@@ -245,19 +232,6 @@ def _run(
 def _why(error: BaseException, telling: Telling) -> str:
     """What ended a run before its time."""
     return f"on_evaluation raised {describe(error)}" if error is telling.failure else str(error)
-
-
-def _users_files(scenario: Scenario) -> list[str]:
-    """The Python files, or cells of a notebook, that hold the user's code which a scenario names."""
-    found: dict[str, None] = {}
-    for plugin in scenario.plugins:
-        if plugin.sources is not None:
-            own = {str(plugin.sources.root / name) for name in plugin.sources.files}
-            classes = plugin.found.__mro__ if isinstance(plugin.found, type) else ()
-            code = getattr(plugin.found, "__code__", None)
-            files = {code.co_filename} if code is not None else set().union(*map(files_of, classes))
-            found |= dict.fromkeys(sorted(file for file in files if file in own or not os.path.exists(file)))
-    return list(found)
 
 
 def _add_notes(error: BaseException, result: RunResult) -> None:

@@ -1,6 +1,7 @@
 """Whole runs on the wall clock, in processes of their own, held against the simulation of the same."""
 
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -88,6 +89,26 @@ def test_a_run_on_sockets_is_the_simulated_one(tmp_path: Path) -> None:
     events = directory.scan("events").collect()
     sent = events.filter(pl.col("event") == "sent")
     assert sent["message"].n_unique() == sent.height == summary["messages"]["sent"]
+
+
+def test_mistakes_of_a_method_are_told_as_by_a_run(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import random\n"
+        "from coterie import Client\n"
+        "class Own(Client):\n"
+        "    async def step(self) -> None:\n"
+        "        random.random()\n"
+        "        await self.train(1)\n"
+    )
+    own = f"protocol.name={tmp_path / 'own.py'}:Own"
+    wanted = scenario("run.duration=2 s", "clients.count=2", "clients.topology=complete", own)
+    result = live(wanted, tmp_path)
+    told, simulated = result.summary["warnings"], run_scenario(wanted, out=tmp_path).summary["warnings"]
+    assert len(told) == 2 and told[1] == simulated[1] and "no client's model ever changed" in told[1]
+    start, place, end = re.split(r"[()]", told[0])
+    assert simulated[0] == f"{start}({tmp_path / 'own.py'}:5){end}"
+    assert result.directory is not None
+    assert (result.directory / place.removesuffix(":5")).read_text() == (tmp_path / "own.py").read_text()
 
 
 def test_a_crash_is_the_end_of_a_process_and_who_comes_back_is_another(tmp_path: Path) -> None:

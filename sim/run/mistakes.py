@@ -1,0 +1,47 @@
+"""What a run warns of: mistakes that show in what the user's code did, and in what came of it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from actors.source_location import files_of
+from sim.run.foreign_draws import foreign_draws
+from sim.run.live.simulation import Simulation
+from sim.run.measure.summary import undefined
+from sim.run.swallowed import swallowed_errors
+from sim.run.unawaited import unawaited_coroutines
+from sim.scenario.scenario import Scenario
+
+_NOTHING_LEARNED = (
+    "clients trained, but no client's model ever changed: a method assigns self.params what it learned"
+)
+
+
+@contextmanager
+def mistakes_in_code(scenario: Scenario) -> Iterator[list[str]]:
+    """Collect, when this context ends, a line for each mistake that the user's code made meanwhile."""
+    found: list[str] = []
+    own = users_files(scenario)
+    with unawaited_coroutines() as unawaited, foreign_draws(own) as draws, swallowed_errors(own) as errors:
+        yield found
+    found += [*unawaited, *draws, *errors]
+
+
+def mistakes_in_results(simulation: Simulation) -> list[str]:
+    """A line for each thing in the results of a run that is over which nobody can have meant."""
+    trained = any(client.work.steps for client in simulation.clients)
+    nothing = [_NOTHING_LEARNED] if trained and simulation.observer.models_changed is False else []
+    return nothing + undefined(simulation)
+
+
+def users_files(scenario: Scenario) -> list[str]:
+    """The Python files, or cells of a notebook, that hold the user's code which a scenario names."""
+    found: dict[str, None] = {}
+    for plugin in scenario.plugins:
+        if plugin.sources is not None:
+            own = {str(plugin.sources.root / name) for name in plugin.sources.files}
+            classes = plugin.found.__mro__ if isinstance(plugin.found, type) else ()
+            code = getattr(plugin.found, "__code__", None)
+            files = {code.co_filename} if code is not None else set().union(*map(files_of, classes))
+            found |= dict.fromkeys(sorted(file for file in files if file in own or not os.path.exists(file)))
+    return list(found)
