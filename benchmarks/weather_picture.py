@@ -7,7 +7,7 @@ import polars as pl
 from benchmarks.weather_table import CALM
 from sim.results.palette import DARK, FONT, LIGHT
 
-ROW, COLUMN, LABELS, GAP = 22, 84, 236, 14
+ROW, COLUMN, LABELS, GAP = 22, 100, 236, 14
 STRONGEST = 15.0
 """Points lost or won at which a colour is full."""
 _COLOURS = ("page", "ink", "faint", "orange", "blue")

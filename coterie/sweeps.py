@@ -41,11 +41,13 @@ class Sweep:
     def runs(self) -> pl.DataFrame:
         """A row for each run: its value on each axis, `seed`, `state`, and `directory` if it has results.
 
+        A class or function of yours is called by its name, as in `compare`, where no other has the same.
         The state is done, failed or waiting. A run that failed by its method, or diverged, has results, too:
         those of each are in `sweep.directory.parent / name`, the name being its `directory`.
         """
+        names = self._index.names
         rows: list[dict[str, Any]] = [
-            {axis: str(value) for axis, value in cell.values.items()}
+            {axis: str(names[axis].get(value, value)) for axis, value in cell.values.items()}
             | {"seed": cell.seed, "state": cell.state, "directory": cell.directory}
             for cell in self._index.cells
         ]
@@ -148,7 +150,8 @@ def sweep(
 ) -> Sweep:
     """Run the `[sweep]` of a scenario, or all combinations of values of keys, with several seeds.
 
-    set: a value, or a list of values to try, by key; None takes a key away. seeds: how many, or which. Runs
+    set: a value, or a list of values to try, by key; None takes a key away. seeds: how many, or which. only:
+    ``"axis=value"``, the values to which axes are narrowed; a class is called by its name. Runs
     go to processes of their own, which load a class or a function, of a method say, from its file. What has
     been run before is not run again. Raises UserError for what cannot be run, and SweepFailed where runs
     failed, which has the sweep with all others; the same call tries the failed ones again.

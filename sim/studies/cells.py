@@ -20,7 +20,7 @@ from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, listed
 from sim.scenario.shared_prefix import shared_until
-from sim.studies.index import CellHead, SweepHead, Value, in_words
+from sim.studies.index import CellHead, SweepHead, Value, in_words, names_of
 
 CELLS_MAX = 100_000
 
@@ -288,12 +288,17 @@ def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choi
 def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
     """The axis and the value in ``"axis=value"``, as texts. Raises UserError, which names the option."""
     axis, _, value = map(str.strip, text.partition("="))
+    names = {axis: names_of(values) for axis, values in axes.items()}
     for each in axes.get(axis, ()):
-        if value == str(each) or (type(each) is not str and _parsed(value) == each):
+        called = value in (str(each), names[axis].get(each))
+        if called or (type(each) is not str and _parsed(value) == each):
             return axis, str(each)
     if not axes:
         raise UserError(f"{option} {text}: there is no axis, and so no value of one")
-    there = "; ".join(f"{name}={'|'.join(map(str, values))}" for name, values in axes.items())
+    there = "; ".join(
+        f"{axis}={'|'.join(str(names[axis].get(value, value)) for value in values)}"
+        for axis, values in axes.items()
+    )
     raise UserError(f"{option} {text}: must be axis=value, of {there}")
 
 

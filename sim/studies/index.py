@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
 from sim.files.input_file import InputFile
+from sim.plugins.section import USERS_CODE
 from sim.results.store.output_dir import CELL
 from sim.scenario.sections.sweep import Comparing
 
@@ -41,6 +43,14 @@ def in_words(values: Mapping[str, Value]) -> str:
     return ", ".join(f"{axis} = {value}" for axis, value in values.items())
 
 
+def names_of(values: Sequence[Value]) -> dict[Value, str]:
+    """The name of the class or function, where that is unique, of the user's code among an axis's values."""
+    code = [each for each in values if isinstance(each, str) and re.match(USERS_CODE, each)]
+    found: dict[Value, str] = {each: each.rpartition(":")[2] for each in code}
+    called = [str(found.get(each, each)) for each in values]
+    return {each: name for each, name in found.items() if called.count(name) == 1}
+
+
 class IndexedCell(CellHead):
     """A run of a sweep, and what came of it.
 
@@ -67,6 +77,11 @@ class SweepHead(_Written):
     seeds: tuple[NonNegativeInt, ...]
     labels: dict[str, str]
     compare: Comparing
+
+    @property
+    def names(self) -> dict[str, dict[Value, str]]:
+        """By axis and value, the name by which the user's code is called among the values of the axis."""
+        return {axis: names_of(values) for axis, values in self.axes.items()}
 
 
 class SweepIndex(SweepHead):

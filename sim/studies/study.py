@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.errors import UserError
-from sim.plugins.section import USERS_CODE
 from sim.results.kaplan_meier import Reached
 from sim.results.measures import MEASURES
 from sim.results.metrics import ALL, Series, worst_decile
@@ -235,7 +233,7 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
     index = SweepIndex.read(path)
     is_named = clients is not None  # who names the clients means them, excluded or not
     counted = index.compare.clients if clients is None else tuple(clients)
-    names = {axis: _names(values) for axis, values in index.axes.items()}
+    names = index.names
     axes = {
         axis: tuple([names[axis].get(each, each) for each in values]) for axis, values in index.axes.items()
     }
@@ -256,14 +254,6 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
     return Study(
         index.name, index.question, axes, index.labels, tuple(runs), missing, index.compare, shortened
     )
-
-
-def _names(values: Sequence[Value]) -> dict[Value, str]:
-    """The name of the class or function, where that is unique, of the user's code among an axis's values."""
-    code = [each for each in values if isinstance(each, str) and re.match(USERS_CODE, each)]
-    found: dict[Value, str] = {each: each.rpartition(":")[2] for each in code}
-    called = [str(found.get(each, each)) for each in values]
-    return {each: name for each, name in found.items() if called.count(name) == 1}
 
 
 def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:

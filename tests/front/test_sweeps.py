@@ -11,7 +11,7 @@ import coterie
 from coterie import Sweep, UserError
 from protocols.decentralized import local
 from sim.cli.studies import app
-from sim.studies.study import _names
+from sim.studies.index import names_of
 from tests.protocols.worlds import QUADRATIC
 
 BOTH = {"protocol.name": ["gossip", "local"], "run.evaluate_every": "4 s"}
@@ -139,7 +139,7 @@ def test_what_failed_is_told(tmp_path: Path) -> None:
 
 
 def test_only_unique_names_stand_for_their_code() -> None:
-    assert _names(["/a/one.py:A", "two.py:A", "pack.two:B", "gossip", "/a/own.py:gossip", 3, "12:30"]) == {
+    assert names_of(["/a/one.py:A", "two.py:A", "pack.two:B", "gossip", "/a/own.py:gossip", 3, "12:30"]) == {
         "pack.two:B": "B"
     }
 
@@ -161,5 +161,11 @@ def test_classes_are_values_of_a_sweep(tmp_path: Path, monkeypatch: pytest.Monke
         compared = coterie.compare(found, baseline=baseline)
         assert compared.table["protocol.name"].unique(maintain_order=True).to_list() == ["Idle", "Local"]
         assert compared.table.filter(**{"protocol.name": "Idle"})["difference"].null_count() == 2
+    assert found.runs["protocol.name"].to_list() == ["Idle", "Local"]
+    chosen = {"set": values, "jobs": 1, "out": tmp_path / "runs", "quiet": True}
+    one = coterie.sweep(tmp_path / "world.toml", only=["protocol.name=Idle"], **chosen)  # type: ignore[arg-type]
+    assert one.runs["protocol.name"].to_list() == ["Idle"]
+    with pytest.raises(UserError, match=r"--only .*: must be axis=value, of protocol.name=Idle\|Local"):
+        coterie.sweep(tmp_path / "world.toml", only=["protocol.name=Idol"], **chosen)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"is a sweep; coterie.Sweep\(directory\).load\(\) has its runs"):
         coterie.load(found.directory)
