@@ -85,7 +85,7 @@ def part_of(frame: FrameType | None) -> str | None:
     """The part of the program that a frame and its callers are in; None in an evaluation outside flushes."""
     innermost = None
     while frame is not None:
-        if frame.f_code is Engine.flush.__code__:
+        if frame.f_code is Engine._run.__code__:
             return TENSORS
         if frame.f_code is Observer.evaluate.__code__:
             return None
