@@ -8,6 +8,7 @@ nothing changes, such as frozen parameters, is in no vector: all clients share i
 
 import copy
 import math
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import accumulate
@@ -92,8 +93,7 @@ class Architecture:
                     f"{key}: no initialisation is known for {type(part).__name__} (at {path or 'the top'}); "
                     f"it has no method reset, and is none of {', '.join(kind.__name__ for kind in _RESETS)}"
                 )
-        self.module = module.eval()
-        self.training_module = copy.deepcopy(module).train()
+        self._modules = _Modules(module, threading.get_ident())
         self.key = key
         self.input_shape = input_shape
         self._constants_on: dict[torch.device, Mapping[str, Tensor]] = {torch.device("cpu"): constants}
@@ -113,6 +113,16 @@ class Architecture:
         # torch has no vmapped form of them.
         self.is_recurrent = any(isinstance(m, nn.RNNBase | nn.LSTMCell) for m in module.modules())
         self.has_convolution = any(isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d) for m in module.modules())
+
+    @property
+    def module(self) -> nn.Module:
+        """The model in evaluation mode."""
+        return self._modules.evaluating
+
+    @property
+    def training_module(self) -> nn.Module:
+        """Its copy in training mode."""
+        return self._modules.training
 
     def _named_by(self, attribute: str) -> tuple[ParameterSlice, ...]:
         """The parameters that modules name in this attribute."""
@@ -297,6 +307,18 @@ class Architecture:
                     output.sum().backward()
         per_sample = counter.total // len(x) or (4 if training else 2) * self.numel
         return per_sample, tuple(sorted(counter.uncounted))
+
+
+class _Modules(threading.local):
+    """A model in both modes; one of its own for each thread, as a call puts numbers in its parameters' place.
+
+    owner: the thread that has the model itself.
+    """
+
+    def __init__(self, module: nn.Module, owner: int) -> None:
+        own = module if threading.get_ident() == owner else copy.deepcopy(module)
+        self.evaluating = own.eval()
+        self.training = copy.deepcopy(own).train()
 
 
 class OwnArchitecture(Architecture):

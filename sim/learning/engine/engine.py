@@ -69,6 +69,7 @@ class Engine:
         micro_batch: int | None = None,
         deferred: bool = True,
         pending_limit_bytes: float = 512e6,
+        workers: int = 1,
     ) -> None:
         self.data = data
         self.seed = seed
@@ -91,7 +92,7 @@ class Engine:
         self._zero_slots: dict[int, Slot] = {}
         self._mixes: dict[int, Mix] = {}
         self.functions = Functions()
-        self._execution = Execution(self.statistics, self.device)
+        self._execution = Execution(self.statistics, self.device, workers)
 
     def unused(self) -> "Engine":
         """Another engine on the same data, which computes in the same way and holds nothing yet."""
@@ -289,8 +290,8 @@ class Engine:
         """Compute these pending nodes and what they need, and like ones that are ready in the same calls."""
         self._run(self._pending.take_needed(nodes))
 
-    def _run(self, groups: Iterable[list[GraphNode]]) -> None:
-        """Run groups of nodes, each of which is made when those before it have been computed."""
+    def _run(self, levels: Iterable[list[list[GraphNode]]]) -> None:
+        """Run groups of nodes level by level, each of which is made when the one before has been computed."""
         if isinstance(self._failure, UserError):
             raise UserError(str(self._failure)) from self._failure
         if self._failure is not None:
@@ -300,8 +301,8 @@ class Engine:
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
         try:
             with explained("what a batch of jobs results in", self.device):
-                for nodes in groups:
-                    self._execution.run(nodes, self.read_log)
+                for groups in levels:
+                    self._execution.run(groups, self.read_log)
         except BaseException as failure:
             self._failure = failure  # what was pending is lost: better no numbers than rows of somebody else
             raise

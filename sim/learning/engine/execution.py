@@ -1,5 +1,8 @@
 """Computing what is pending: one call for each group of nodes, and smaller calls where memory runs out."""
 
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +13,12 @@ from sim.learning.engine.graph.operations import Operation, Rows
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay.replay_log import ReadLog, ReplayedReadLog
 from sim.learning.engine.vector_pool import index_tensor
+
+_WAVE = 16
+"""Parts that are begun before the first is stored. Which rows are taken hangs on it, so not on the cores."""
+
+_Begun = tuple[Operation, list[GraphNode], Callable[[], tuple[Tensor | Rows, ...]]]
+_Outputs = tuple[Tensor | Rows | None, ...]
 
 
 @dataclass
@@ -37,53 +46,68 @@ class Execution:
     It remembers how many nodes an operation can compute at once, where that was fewer than it was asked to.
     """
 
-    def __init__(self, statistics: EngineStatistics, device: torch.device) -> None:
+    def __init__(self, statistics: EngineStatistics, device: torch.device, workers: int = 1) -> None:
+        self._threads = ThreadPoolExecutor(workers, "engine") if workers > 1 else None
         self._statistics = statistics
         self._device = device
         self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
 
-    def run(self, nodes: list[GraphNode], read_log: ReadLog) -> None:
-        """Compute nodes of one operation. No node may depend on another one of them."""
+    def run(self, groups: Iterable[list[GraphNode]], read_log: ReadLog) -> None:
+        """Compute groups of nodes of one operation each. No node may depend on another one of them."""
+        parts = deque(part for nodes in groups for part in self._parts(nodes))
+        while parts:
+            wave = [parts.popleft() for _ in range(min(_WAVE, len(parts)))]
+            if isinstance(read_log, ReplayedReadLog):
+                results = self._replayed([part[0].group.take_rows(part) for part in wave], read_log)
+            else:
+                results = self._results([(part[0].group, part, part[0].group.begin(part)) for part in wave])
+            for nodes, outputs in zip(wave, results, strict=True):
+                if outputs is None:
+                    read_log.note_split(self._statistics.batches)
+                    self._fitting[nodes[0].group] = len(nodes) // 2
+                    parts.extendleft(reversed(self._parts(nodes)))
+                else:
+                    self._store(nodes, outputs)
+
+    def _parts(self, nodes: list[GraphNode]) -> list[list[GraphNode]]:
+        """The nodes of a group, as many at a time as one call takes."""
         operation: Operation = nodes[0].group
         limit = operation.rows_at_once()
         if self._fitting:
             limit = min(limit, self._fitting.get(operation, limit))
-        first = 0
-        while first < len(nodes):
-            part = nodes[first : first + limit]
-            if self._run_part(operation, part, read_log):
-                first += len(part)
-            else:
-                limit = self._fitting[operation] = len(part) // 2
+        if len(nodes) <= limit:
+            return [nodes]
+        return [nodes[first : first + limit] for first in range(0, len(nodes), limit)]
 
-    def _run_part(self, operation: Operation, nodes: list[GraphNode], read_log: ReadLog) -> bool:
-        """Compute these in one call; False, and nothing has changed, if that takes too much memory."""
-        results = self._results(operation, nodes, read_log)
-        if results is None:
-            read_log.note_split(self._statistics.batches)
-            return False
-        for node in nodes:  # rows that nobody else holds are free for the results
-            node.inputs = ()
-        self._statistics.jobs += len(nodes)
-        self._statistics.batches += 1
-        for output, values in enumerate(results):
-            self._store_output(nodes, output, values)
-        return True
+    def _replayed(self, taken: Iterable[_Outputs], read_log: ReplayedReadLog) -> Iterable[_Outputs | None]:
+        """What each part has resulted in, as far as rows are concerned."""
+        return (None if read_log.was_split(self._statistics.batches) else each for each in taken)
 
-    def _results(
-        self, operation: Operation, nodes: list[GraphNode], read_log: ReadLog
-    ) -> tuple[Tensor | Rows | None, ...] | None:
-        """What the operation returns; None if memory was missing, and fewer nodes might do with less."""
-        if isinstance(read_log, ReplayedReadLog):
-            return None if read_log.was_split(self._statistics.batches) else operation.take_rows(nodes)
+    def _results(self, begun: Sequence[_Begun]) -> Iterable[_Outputs | None]:
+        """What each part results in."""
+        if self._threads is None or len(begun) == 1:
+            return map(self._result, begun)
+        return self._threads.map(self._result, begun)
+
+    def _result(self, begun: _Begun) -> _Outputs | None:
+        """What a part results in; None if memory was missing, and fewer nodes might do with less."""
+        operation, nodes, rest = begun
         try:
-            return operation.run(nodes)
+            return rest()
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
         if len(nodes) > 1:
             return None
         raise does_not_fit(operation.subject, self._device)
+
+    def _store(self, nodes: list[GraphNode], outputs: _Outputs) -> None:
+        for node in nodes:  # rows that nobody else holds are free for the results
+            node.inputs = ()
+        self._statistics.jobs += len(nodes)
+        self._statistics.batches += 1
+        for output, values in enumerate(outputs):
+            self._store_output(nodes, output, values)
 
     def _store_output(self, nodes: list[GraphNode], output: int, values: Tensor | Rows | None) -> None:
         if isinstance(values, Rows):

@@ -4,8 +4,9 @@ It returns one tensor [N, width] per output, row n for node n.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import ClassVar, Literal, TypeVar
 
@@ -50,8 +51,12 @@ class Operation(ABC):
         all must be as it was: they are tried again, fewer at a time.
         """
 
+    def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | Rows, ...]]:
+        """Take the rows for what is computed in place; returns what does the rest of `run`, in any thread."""
+        return partial(self.run, nodes)
+
     def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
-        """Take the rows that `run` would, without computing: returns them, and None for each other output."""
+        """Take the rows that `begin` would; returns them, and None for each other output."""
         return (None,) * len(nodes[0].outputs)
 
     @property
@@ -168,8 +173,12 @@ class Train(Operation):
         return self.sampler.rows_at_once(self.kernel.architecture.numel)
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
-        if len(nodes) == 1:
-            return self._run_alone(nodes[0])
+        return self.begin(nodes)()
+
+    def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | Rows, ...]]:
+        return self._begin_alone(nodes[0]) if len(nodes) == 1 else partial(self._run_together, nodes)
+
+    def _run_together(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         # Those with the most steps first: then the first ones are always those that still have steps to do.
         jobs, starts = _payloads(nodes)
         steps = [job.steps for job in jobs]
@@ -187,8 +196,8 @@ class Train(Operation):
         back = index_tensor(np.argsort(order), params.device)
         return tuple(values.index_select(0, back) for values in trained)
 
-    def _run_alone(self, node: GraphNode) -> tuple[Tensor | Rows, ...]:
-        """The outputs of one node. The parameters are trained in their row: a large model is not copied."""
+    def _begin_alone(self, node: GraphNode) -> Callable[[], tuple[Tensor | Rows, ...]]:
+        """Begin one node, whose parameters are trained in their row: a large model is not copied."""
         jobs, starts = _payloads([node])
         pull, weights = self._pull([node], jobs, starts), self._weights([node], starts)
         state = self._state([node], starts) if self.optimizer.slots else None
@@ -202,9 +211,14 @@ class Train(Operation):
             start = self._start([node], starts)
             node.inputs = ()
             row = self.pool.store(start)[0]
-        params = self.pool.data[row : row + 1]
-        self._train(jobs, [jobs[0].steps], params, state, pull, weights)
-        return (Rows(self.pool, [row]),) if state is None else (Rows(self.pool, [row]), state)
+
+        def rest() -> tuple[Tensor | Rows, ...]:
+            # `data`: rows of one tensor would share its count of versions, which threads must not.
+            params = self.pool.data.data[row : row + 1]
+            self._train(jobs, [jobs[0].steps], params, state, pull, weights)
+            return (Rows(self.pool, [row]),) if state is None else (Rows(self.pool, [row]), state)
+
+        return rest
 
     def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
         if len(nodes) > 1:

@@ -34,38 +34,33 @@ class PendingNodes:
         alike.append(ref(node))
         self.bytes += promised_bytes
 
-    def take_all(self) -> Iterator[list[GraphNode]]:
-        """All nodes that somebody holds, in groups of which each needs only those before it."""
+    def take_all(self) -> Iterator[list[list[GraphNode]]]:
+        """All nodes that somebody holds, in levels of groups, each of which needs only levels before it."""
         lists = [*self._open.values(), *self._waiting.values()]
         self._open, self._waiting, self.bytes = {}, defaultdict(list), 0
-        levels: dict[tuple[int, int], list[Reference]] = {}
+        levels: defaultdict[int, dict[int, list[Reference]]] = defaultdict(dict)
         for reference in (each for references in lists for each in references):
             node = reference()
             if node is not None:
-                levels.setdefault((node.level, id(node.group)), []).append(reference)
+                levels[node.level].setdefault(id(node.group), []).append(reference)
         node = None
-        for key in sorted(levels, key=_level):
-            yield [node for reference in levels.pop(key) if (node := reference()) is not None]
+        for level in sorted(levels):
+            yield [
+                [node for reference in alike if (node := reference()) is not None]
+                for alike in levels.pop(level).values()
+            ]
 
-    def take_needed(self, wanted: Iterable[GraphNode]) -> Iterator[list[GraphNode]]:
-        """Groups with all that these nodes need and themselves, each with all of its operation that is ready.
+    def take_needed(self, wanted: Iterable[GraphNode]) -> Iterator[list[list[GraphNode]]]:
+        """Levels of groups with all that these nodes need, and all of their operations that is ready beside.
 
-        Each group must have been computed before the next one is asked for.
+        Each level must have been computed before the next one is asked for.
         """
-        keys, seen, unseen = dict[tuple[int, int], None](), set[int](), list(wanted)
-        while unseen:
-            node = unseen.pop()
-            if id(node) not in seen:
-                seen.add(id(node))
-                keys[node.level, id(node.group)] = None
-                unseen += [slot.node for slot in node.inputs if slot.node is not None]
-        for _, operation in sorted(keys, key=_level):
-            nodes = self._take_ready(operation)
-            if not nodes:
-                continue
-            identities = [id(node) for node in nodes]
-            yield nodes
-            nodes = []
+        levels = _levels_of(wanted)
+        for level in sorted(levels):
+            groups = list(filter(None, map(self._take_ready, levels[level])))
+            identities = [id(node) for nodes in groups for node in nodes]
+            yield groups
+            groups = []
             self._reopen(identities)
 
     def _take_ready(self, operation: int) -> list[GraphNode]:
@@ -94,5 +89,14 @@ class PendingNodes:
                 self._open.setdefault(id(node.group), []).append(reference)
 
 
-def _level(key: tuple[int, int]) -> int:
-    return key[0]
+def _levels_of(wanted: Iterable[GraphNode]) -> dict[int, dict[int, None]]:
+    """The operations, by level, of these nodes and all that they need."""
+    levels: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    seen, unseen = set[int](), list(wanted)
+    while unseen:
+        node = unseen.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            levels[node.level][id(node.group)] = None
+            unseen += [slot.node for slot in node.inputs if slot.node is not None]
+    return levels
