@@ -1,6 +1,7 @@
 """What the observer measures of the clients' models; costs no virtual time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,13 +27,15 @@ def measure_models(
     shares: Tensor | None = None,
     names: Sequence[str] = (),
     train: Subset | None = None,
+    each: Callable[..., Iterable[Any]] = map,
 ) -> dict[str, np.ndarray]:
     """The `metrics_of` these names, [N] each, of each client's model `rows[n]`, on its samples in `subset`.
 
     With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
     classes, or their outputs in a regression, are averaged in these shares, and so is
     what they minimise. ValueError for ensembles in a task that predicts nothing. train: the training samples,
-    which "train_loss" is of, as they are, without augmentation.
+    which "train_loss" is of, as they are, without augmentation. each: `map`, or one that does several calls
+    at the same time.
 
     A client without samples gets nan. So does one whose loss is not finite, of all else: which class is the
     largest of numbers that are none says nothing of what was learned.
@@ -49,25 +52,33 @@ def measure_models(
     found = {name: np.full(len(clients), np.nan) for name in on_samples}
     numbers = np.asarray(clients, dtype=np.int64)
     counts = subset.counts[numbers] if found else np.empty(0, np.int64)
+    blocks = []
     for count in np.unique(counts[counts > 0]).tolist():
         same = np.flatnonzero(counts == count)
         at_once, length = _at_once(kernel, rows.device, len(same), subset.sample_bytes)
-        for first in range(0, len(same), at_once):
-            block = same[first : first + at_once]
-            chosen = torch.from_numpy(block).to(rows.device)
-            look = _Look(kernel, rows[chosen], None if shares is None else shares[chosen], task)
-            for start in range(0, count, length):
-                x, y = subset.of_each(numbers[block], np.arange(start, min(start + length, count)))
-                look.add(list(on_samples.values()), x, y)
-            for name, values in look.measured(list(on_samples.values()), count).items():
-                found[name][block] = values
+        blocks += [(same[first : first + at_once], length) for first in range(0, len(same), at_once)]
+
+    @torch.no_grad()  # in this thread, too
+    def measured(of: tuple[np.ndarray, int]) -> dict[str, np.ndarray]:
+        block, length = of
+        chosen, count = torch.from_numpy(block).to(rows.device), int(counts[block[0]])
+        look = _Look(kernel, rows[chosen], None if shares is None else shares[chosen], task)
+        for start in range(0, count, length):
+            x, y = subset.of_each(numbers[block], np.arange(start, min(start + length, count)))
+            look.add(list(on_samples.values()), x, y)
+        return look.measured(list(on_samples.values()), count)
+
+    for (block, _), of_block in zip(blocks, each(measured, blocks), strict=True):
+        for name, values in of_block.items():
+            found[name][block] = values
     for name, values in found.items():
         if name not in ("loss", "objective"):
             values[~np.isfinite(found["loss"])] = np.nan
     found |= {metric.name: metric.of(rows, subset, clients) for metric in others}
     if len(of_test) < len(metrics):
         assert train is not None
-        found["train_loss"] = measure_models(task, kernel, rows, train, clients, shares, ("loss",))["loss"]
+        losses = measure_models(task, kernel, rows, train, clients, shares, ("loss",), each=each)
+        found["train_loss"] = losses["loss"]
     return {metric.name: found[metric.name] for metric in metrics}
 
 

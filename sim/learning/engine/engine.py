@@ -50,7 +50,8 @@ class Engine:
     ready; `flush` (or `pending_limit_bytes` of nodes and promised output) computes all that somebody still
     holds. Either goes level by level, one call per group. `backend` is "auto" or
     one of `backends.kernels.BACKENDS`; with `deferred=False` each job is computed as soon as it is submitted.
-    `precision` and `micro_batch`: see `Kernel`.
+    `precision` and `micro_batch`: see `Kernel`. workers: threads that compute parts of a batch at the same
+    time; the results are the same with any number.
 
     Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise.
     Calls that need more memory than there is are cut into smaller ones; UserError if even one job does not
@@ -79,6 +80,7 @@ class Engine:
         self.micro_batch = micro_batch
         self.deferred = deferred
         self.pending_limit_bytes = pending_limit_bytes
+        self.workers = workers
         self.statistics = EngineStatistics()
         self.read_log = ReadLog()
         self.flushes = 0
@@ -103,6 +105,7 @@ class Engine:
             backend=self.backend,
             precision=self.precision,
             micro_batch=self.micro_batch,
+            workers=self.workers,
         )
 
     # --- handles --------------------------------------------------------------------------------------------
@@ -273,6 +276,11 @@ class Engine:
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
         """What `measure` computes from `rows`. Numbers leave the device only by `read` and here."""
         return self.read_log.arrays(measure)
+
+    @property
+    def each(self) -> Callable[..., Iterable[Any]]:
+        """`map`, by as many threads as the engine has."""
+        return self._execution.each
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
         """The numbers of one or more vectors of equal width, [len(vectors), width]."""

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +48,10 @@ class Execution:
     """
 
     def __init__(self, statistics: EngineStatistics, device: torch.device, workers: int = 1) -> None:
-        self._threads = ThreadPoolExecutor(workers, "engine") if workers > 1 else None
+        self.each: Callable[..., Iterable[Any]] = map
+        """`map`, by as many threads as there are workers."""
+        if workers > 1:
+            self.each = ThreadPoolExecutor(workers, "engine").map
         self._statistics = statistics
         self._device = device
         self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
@@ -85,9 +89,9 @@ class Execution:
 
     def _results(self, begun: Sequence[_Begun]) -> Iterable[_Outputs | None]:
         """What each part results in."""
-        if self._threads is None or len(begun) == 1:
-            return map(self._result, begun)
-        return self._threads.map(self._result, begun)
+        results = self.each(self._result, begun)
+        # All before the first is stored: where rows become too few, the others would write into the old ones.
+        return results if isinstance(results, map) else list(results)
 
     def _result(self, begun: _Begun) -> _Outputs | None:
         """What a part results in; None if memory was missing, and fewer nodes might do with less."""

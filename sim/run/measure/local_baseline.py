@@ -25,7 +25,14 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
         kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
         task, measure = simulation.scenario.data.task, simulation.observer.measure.name
         found = measure_models(
-            task, kernel, rows, ran.data.test, numbers, names=[measure], train=ran.data.train
+            task,
+            kernel,
+            rows,
+            ran.data.test,
+            numbers,
+            names=[measure],
+            train=ran.data.train,
+            each=engine.each,
         )
         values = found[measure].tolist()
         reached |= zip([client.name for client in clients], values, strict=True)

@@ -285,8 +285,11 @@ class Observer:
         numbers = [client.index for client in clients]
         task, kernel = self._scenario.data.task, clients[0].compute.kernel
         data, names = self._engine.data, self.evaluated
+        each = self._engine.each
         return self._engine.read_measurement(
-            lambda: measure_models(task, kernel, rows, data.test, numbers, shares, names, data.train)
+            lambda: measure_models(
+                task, kernel, rows, data.test, numbers, shares, names, data.train, each=each
+            )
         )
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
