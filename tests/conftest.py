@@ -1,6 +1,7 @@
 """A virtual loop for each test that asks for one, what hypothesis draws, and what the collector looks at."""
 
 import gc
+import signal
 from collections.abc import Iterator
 from itertools import count
 
@@ -27,6 +28,12 @@ def _unfreeze_seldom() -> None:
         _unfreeze()
         gc.collect()
         gc.freeze()
+
+
+def pytest_configure() -> None:
+    """A shell has commands in the background ignore Ctrl-C, which tests send."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
