@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import html
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from sim.cli.console import Terminal
 from sim.cli.studies import SweepLine
 from sim.errors import UserError, one_line, require_packages
 from sim.plugins.loader import require_not_loading
+from sim.run.process import without_main_module
 from sim.studies import tables
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
@@ -165,7 +165,7 @@ def sweep(
     planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=only, full=full)
     how = How(None if data_dir is None else folder_of(data_dir, "data_dir"), device)
     execute = in_processes(jobs or default_jobs(planned))
-    with _without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:
+    with without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:
         result = run_sweep(planned, out=folder_of(out, "out"), how=how, execute=execute, show=line.show)
     for notice in () if quiet else planned.notices:
         print(notice, file=sys.stderr)
@@ -181,18 +181,6 @@ def sweep(
         error.directory = result.directory
         raise error
     return Sweep(result.directory)
-
-
-@contextmanager
-def _without_main_module() -> Iterator[None]:
-    """Have processes that are started not import the user's script, which would begin the sweep again."""
-    main = vars(sys.modules["__main__"])
-    hidden: dict[str, Any] = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
-    main["__spec__"] = None
-    try:
-        yield
-    finally:
-        main.update(hidden)
 
 
 def compare(

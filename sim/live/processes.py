@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import BinaryIO
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from typing import IO
 
 from sim.live.worker import ProcessOrder
-from sim.run.process import safe_path
+from sim.run.process import safe_path, without_main_module
 
 _LAST_BYTES = 4_000  # of what a process has printed
+_FORKED = multiprocessing.get_context("forkserver")
+"""Processes are forked from one that has imported all they need: who comes back is there at once."""
 
 
 @dataclass
 class Process:
     """A process that was started here, and the file of what it prints."""
 
-    popen: subprocess.Popen[bytes]
-    printed: BinaryIO
+    process: BaseProcess
+    printed: IO[bytes]
 
     @property
     def code(self) -> int | None:
         """Its exit code; None while it runs."""
-        return self.popen.poll()
+        return self.process.exitcode
 
     def kill(self) -> None:
         """End it at once, and wait until it has ended."""
-        self.popen.kill()
-        self.popen.wait()
+        self.process.kill()
+        self.process.join()
 
     @property
     def last_words(self) -> str:
@@ -44,29 +47,35 @@ class Process:
 
 def start(assignment: ProcessOrder, listener: socket.socket | None = None) -> Process:
     """Start a process. listener: a socket that listens at its address already."""
-    printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
-    files = [] if listener is None else [listener.fileno()]
-    with safe_path():
-        popen = subprocess.Popen(
-            [sys.executable, "-m", "sim.live.worker"],
-            stdin=subprocess.PIPE,
-            stdout=printed,
-            stderr=printed,
-            pass_fds=files,
-        )
-    assert popen.stdin is not None
-    given = replace(assignment, listener=files[0] if files else None)
-    popen.stdin.write(given.to_json().encode() + b"\n")
-    popen.stdin.close()
-    return Process(popen, printed)
+    printed = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed in `end`
+    _FORKED.set_forkserver_preload(["sim.live.preloaded"])
+    process = _FORKED.Process(
+        target=_work,
+        args=(assignment.to_json(), listener, printed.name),
+        name=assignment.process,
+        daemon=True,
+    )
+    with safe_path(), without_main_module():
+        process.start()
+    return Process(process, printed)
+
+
+def _work(order: str, listener: socket.socket | None, printed: str) -> None:
+    """What a process does."""
+    from sim.live import worker
+
+    file = os.open(printed, os.O_WRONLY | os.O_APPEND)
+    for standard in (1, 2):
+        os.dup2(file, standard)
+    os.close(file)
+    worker.main(ProcessOrder.of_json(order), listener)
 
 
 def end(processes: Iterable[Process], patience_s: float) -> None:
     """Leave no process behind: kill those that have not ended by themselves after so many seconds."""
     until_s = time.monotonic() + patience_s
-    for process in processes:
-        try:
-            process.popen.wait(timeout=max(0.0, until_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-        process.printed.close()
+    for each in processes:
+        each.process.join(max(0.0, until_s - time.monotonic()))
+        if each.code is None:
+            each.kill()
+        each.printed.close()

@@ -1,4 +1,4 @@
-"""One process of a live run: `python -m sim.live.worker`, which reads on stdin what it is to do."""
+"""One process of a live run, and what it is told to do."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ProcessOrder:
     digest: of the scenario. first: the processes that are there from the beginning. addresses: where each
     process listens; none for free ports of this machine.
     actors: of each process. earlier: what its own clients have done in former lives, by name. lives: how
-    often each has lived before. listener: number of the file of a socket that listens at its address.
+    often each has lived before.
     """
 
     scenario: str
@@ -86,7 +86,6 @@ class ProcessOrder:
     process: str = ""
     raw: bool = False
     certificates: str | None = None
-    listener: int | None = None
     began_s: float | None = None
     earlier: Mapping[str, Any] | None = None
     lives: int = 0
@@ -133,8 +132,9 @@ class Clock:
 class _Worker(Events):
     """What comes in is called in the wire's thread, and handed to the loop of the actors."""
 
-    def __init__(self, assignment: ProcessOrder) -> None:
+    def __init__(self, assignment: ProcessOrder, listener: socket.socket | None) -> None:
         self.assignment = assignment
+        self.listener = listener
         self.clock = Clock()
         self.simulation: LiveSimulation | None = None
         self.begun, self.may_leave = threading.Event(), threading.Event()
@@ -226,10 +226,9 @@ class _Worker(Events):
         """Take part in the run, from its beginning to its end."""
         own = self.assignment
         addresses = {name: Address(*where) for name, where in own.addresses.items()}
-        listener = None if own.listener is None else socket.socket(fileno=own.listener)
         tls = None if own.certificates is None else tls_of(Path(own.certificates), own.process)
         secret = bytes.fromhex(own.secret)
-        self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=listener, limits=LIMITS)
+        self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=self.listener, limits=LIMITS)
         self.wire.connected([COORDINATOR], CONNECT_S)
         for _ in range(_PINGS):
             self.wire.tell(COORDINATOR, AskTime(time.monotonic()))
@@ -340,17 +339,12 @@ def _vector(simulation: LiveSimulation, model: str) -> Vector:
     return simulation.engine.vector(torch.frombuffer(bytearray(b64decode(model)), dtype=torch.float32))
 
 
-def main() -> None:
-    """Read an assignment and carry it out."""
+def main(assignment: ProcessOrder, listener: socket.socket | None) -> None:
+    """Carry out an assignment. listener: a socket that listens at the address of this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the coordinator, which ends all
     sys.setswitchinterval(0.0005)  # the wire's thread must not wait long for the actors'
-    worker = _Worker(ProcessOrder.of_json(sys.stdin.readline()))
     try:
-        worker.run()
+        _Worker(assignment, listener).run()
     except (UserError, TimeoutError, OSError) as error:
         print(error, file=sys.stderr)
         sys.exit(2 if isinstance(error, UserError) else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -47,6 +49,18 @@ def threads(stated: int | str) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def without_main_module() -> Iterator[None]:
+    """Processes that are started meanwhile do not import the user's script, which would begin all again."""
+    main = vars(sys.modules["__main__"])
+    hidden: dict[str, Any] = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(hidden)
 
 
 @contextmanager
