@@ -58,7 +58,9 @@ class Settings(BaseModel):
         # Not by pydantic's use_attribute_docstrings, which reads the sources of all classes at every start.
         schema = handler(core)
         texts = {name: text for each in reversed(cls.__mro__) for name, text in _texts_of(each).items()}
-        known = {field.alias or name: texts[name] for name, field in cls.model_fields.items() if name in texts}
+        known = {
+            field.alias or name: texts[name] for name, field in cls.model_fields.items() if name in texts
+        }
         for option in (schema, *schema.get("anyOf", ())):  # beside a table there may be what stands for it
             for key, shown in handler.resolve_ref_schema(option).get("properties", {}).items():
                 if key in known:
