@@ -314,7 +314,7 @@ def test_a_scenario_s_augmentation_knows_how_images_are_stored(tmp_path: Path) -
     augmentation = learning.settings[0].augmentation
     assert augmentation is not None
     assert (augmentation.blur, augmentation.crop_scale, augmentation.flip) == (0.0, (0.5, 1.0), 0.5)
-    stored = learning.dataset.train_x
+    stored = learning.data.train.x
     image = stored * augmentation.std[0] + augmentation.mean[0]
     torch.testing.assert_close(image.amin(), torch.tensor(0.0))
     torch.testing.assert_close(image.amax(), torch.tensor(1.0))

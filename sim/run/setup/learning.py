@@ -75,8 +75,8 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
     _try_single_samples(scenario, dataset, settings, own.train)
     data = ClientData(
-        (dataset.train_x.to(device), dataset.train_y.to(device)),
-        (dataset.test_x.to(device), dataset.test_y.to(device)),
+        (torch.from_numpy(dataset.train_x).to(device), torch.from_numpy(dataset.train_y).to(device)),
+        (torch.from_numpy(dataset.test_x).to(device), torch.from_numpy(dataset.test_y).to(device)),
         train_rows=own.train,
         validation_rows=own.validation,
         test_rows=own.test,
@@ -100,8 +100,7 @@ def _try_single_samples(
         if size > 1 or learning.views > 1 or architecture.key in tried:
             continue
         tried.add(architecture.key)
-        place = torch.from_numpy(np.asarray(rows[:1]))
-        x, y = dataset.train_x[place][None], dataset.train_y[place][None]
+        x, y = [torch.from_numpy(part[rows[:1]])[None] for part in (dataset.train_x, dataset.train_y)]
         start = architecture.initial(torch.Generator().manual_seed(0))[None]
         who = client_name(number) if number < len(each) else f"server {number - len(each)}"
         about = f"{who} trains on one sample at a time ({len(rows)} of its own)"
@@ -151,14 +150,13 @@ def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -
     training, protocol = scenario.training, scenario.protocol
     augmentation = _augmentation(scenario, dataset)
     objective = objective_of(protocol.method, protocol.settings)
-    for problem in unfit(scenario.data.task, scenario.run.metrics or (), dataset.test_y.numpy(), objective):
+    for problem in unfit(scenario.data.task, scenario.run.metrics or (), dataset.test_y, objective):
         raise UserError(f"run.metrics: {problem}")
     if objective is None:
         _require_classes(scenario, dataset)
     else:
-        x, y = dataset.train_x[:2], dataset.train_y[:2]
-        views = objective.views
-        require_scalar_loss(objective, architecture, torch.cat([x] * views), torch.cat([y] * views))
+        first = [np.concatenate([part[:2]] * objective.views) for part in (dataset.train_x, dataset.train_y)]
+        require_scalar_loss(objective, architecture, *map(torch.from_numpy, first))
     return LearningSettings(
         architecture,
         OBJECTIVES[scenario.data.task] if objective is None else objective,
