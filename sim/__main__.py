@@ -2,6 +2,7 @@
 
 import codecs
 import errno
+import gc
 import os
 import sys
 import unicodedata
@@ -15,6 +16,9 @@ _OF_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF)  # where what i
 def main() -> None:
     """Entry point of the installed command."""
     own_process()
+    # Most of what a command makes are modules, which last: to look through them again and again for garbage
+    # would take a tenth of a short run's time. A run has its garbage collected as it says itself.
+    gc.set_threshold(50_000, 20, 200)
     _require_locks()
     _write_what_can_be_written()
     from sim.cli.live import app
