@@ -29,6 +29,7 @@ def main() -> None:
         finally:
             if sys.stdout is not None:  # as where it is closed
                 sys.stdout.flush()
+            gc.freeze()  # Python would collect all modules, one by one, before the process ends anyway
     except OSError as error:
         if error.filename is not None or error.errno not in _OF_OUTPUT:
             raise
