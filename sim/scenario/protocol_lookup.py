@@ -37,12 +37,16 @@ def list_protocols() -> dict[str, str]:
 
     Reads the files without importing them, as many import torch, which takes a second.
     """
-    found = {}
-    for stem, file in sorted(method_files().items()):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        if any(_is_named_after(name, stem) for name in _classes(tree)):
-            found[stem.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
-    return found
+    described = {stem: _described(stem, file) for stem, file in sorted(method_files().items())}
+    return {stem.replace("_", "-"): said for stem, said in described.items() if said is not None}
+
+
+def _described(stem: str, file: Path) -> str | None:
+    """The first line of a method's documentation; None for a module that holds none."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    if not any(_is_named_after(name, stem) for name in _classes(tree)):
+        return None
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def method_files() -> dict[str, Path]:
@@ -120,16 +124,17 @@ def _has(file: str, name: str) -> bool:
 
 
 def _known(name: str) -> type[Client]:
-    known = list_protocols()
-    if name not in known:
+    stem = name.replace("-", "_")
+    file = None if "_" in name else method_files().get(stem)
+    if file is None or _described(stem, file) is None:
+        known = list_protocols()
         raise UserError(
             one_line(
                 f"{_KEY} = {show(name)}: must be one of {', '.join(known)}, package.module:Class, "
                 f"or my_file.py:Class{did_you_mean(name, known)}"
             )
         )
-    stem = name.replace("-", "_")
-    parts = method_files()[stem].relative_to(_FOLDER.parent).with_suffix("").parts
+    parts = file.relative_to(_FOLDER.parent).with_suffix("").parts
     module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
     return next(
         value for key, value in vars(module).items() if _is_named_after(key, stem) and _is_protocol(value)
