@@ -15,6 +15,7 @@ from benchmarks import (
     launches,
     membership,
     profiling,
+    start_up,
     utilisation,
     walks,
     whole_run,
@@ -24,6 +25,7 @@ from benchmarks.measuring import FULL, QUICK, machine
 
 DOCS = Path(__file__).parent.parent / "docs"
 BENCHMARKS = {
+    "start-up": start_up.measure,
     "event-loop": event_loop.measure,
     "engine": engine.measure,
     "utilisation": utilisation.measure,

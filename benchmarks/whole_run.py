@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch.func import grad, vmap
 
@@ -148,7 +149,7 @@ DIGITS = DATASETS["digits"].model_validate({"name": "digits", "partition": "iid"
 def repeated(dataset: Dataset, clients: int) -> Dataset:
     """A data set with so many copies of each training sample that there are SAMPLES for each client."""
     copies = -(-clients * SAMPLES // len(dataset.train_y))
-    x, y = (part.repeat(copies, *[1] * (part.dim() - 1)) for part in (dataset.train_x, dataset.train_y))
+    x, y = (np.concatenate([part] * copies) for part in (dataset.train_x, dataset.train_y))
     return dataclasses.replace(dataset, train_x=x, train_y=y)
 
 
@@ -196,8 +197,10 @@ def timed(simulation: Simulation) -> Run:
 def lockstep(model: str, clients: int) -> float:
     """Steps per second of all clients' models in one vmapped call per step, with nothing around it."""
     dataset = repeated(DIGITS.load(clients, 0, DataFolder()), clients)
-    x = dataset.train_x[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
-    y = dataset.train_y[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
+    x, y = [
+        torch.from_numpy(part[: clients * SAMPLES]).unflatten(0, (clients, SAMPLES))
+        for part in (dataset.train_x, dataset.train_y)
+    ]
     section = MODEL_KINDS[model].model_validate({"name": model})
     network = section.architecture(dataset.input_shape, DIGITS.classes)
     one = network.unflatten(network.initial(torch.Generator().manual_seed(0)))

@@ -102,7 +102,7 @@ __all__ = sorted(MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, since methods import torch, which takes seconds."""
+    """Import a name when it is first used: whoever wants one needs not all of them."""
     if name in MODULES:
         return getattr(import_module(MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,14 @@
 """The base class of all settings, and the error that names the key at fault."""
 
+import ast
+import inspect
+import textwrap
+from functools import cache
+from itertools import pairwise
 from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
 
 
 def default(text: str) -> Any:
@@ -26,7 +32,8 @@ class Settings(BaseModel):
 
     A quantity's default is written as in a scenario file, ``patience: Duration = "2 s"``; where mypy checks,
     ``default("2 s")``. Lists of a file arrive as tuples, as settings never change: a class that declares a
-    ``list[int]``, and not a ``tuple[int, ...]``, is a TypeError.
+    ``list[int]``, and not a ``tuple[int, ...]``, is a TypeError. A string under a field documents it in the
+    schema and the reference.
     """
 
     model_config = ConfigDict(
@@ -35,7 +42,6 @@ class Settings(BaseModel):
         strict=True,
         validate_default=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,  # a string under a field documents it in the schema and the reference
     )
 
     @classmethod
@@ -47,11 +53,43 @@ class Settings(BaseModel):
                 must = f"must be tuple[{items}, ...], not a list, as settings never change"
                 raise TypeError(f"{cls.__qualname__}.{name} {must}")
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        # Not by pydantic's use_attribute_docstrings, which reads the sources of all classes at every start.
+        schema = handler(core)
+        texts = {name: text for each in reversed(cls.__mro__) for name, text in _texts_of(each).items()}
+        known = {
+            field.alias or name: texts[name] for name, field in cls.model_fields.items() if name in texts
+        }
+        for option in (schema, *schema.get("anyOf", ())):  # beside a table there may be what stands for it
+            for key, shown in handler.resolve_ref_schema(option).get("properties", {}).items():
+                if key in known:
+                    shown.setdefault("description", known[key])
+        return schema
+
     @model_validator(mode="before")
     @classmethod
     def _lists_become_tuples(cls, data: Any) -> Any:
         # Settings are immutable all the way down, and strict validation takes only tuples for tuples.
         return {key: _tuples(value) for key, value in data.items()} if isinstance(data, dict) else data
+
+
+@cache
+def _texts_of(cls: type) -> dict[str, str]:
+    """The strings under the fields that a class writes, by field; empty where its source is not known."""
+    if not issubclass(cls, Settings):
+        return {}
+    try:
+        written = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    return {
+        field.target.id: inspect.cleandoc(text)
+        for field, below in pairwise(written.body if isinstance(written, ast.ClassDef) else ())
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(text := below.value.value, str)
+    }
 
 
 def _list_in(annotation: Any) -> Any:

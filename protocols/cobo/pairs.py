@@ -1,17 +1,19 @@
 """The weights that CoBo's clients hold, each in common with a peer."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, cast
 
 from protocols.cobo.settings import CoBoSettings
 from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Scalar, Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass
@@ -110,6 +112,8 @@ class PairWeights(Component):
 
 def projected(*row: Tensor) -> tuple[Tensor, ...]:
     """The projection of numbers on the simplex, as `mathematics.project_on_simplex`; for `apply`."""
+    import torch  # which whoever computes has imported
+
     values = torch.stack(row)
     values = values - values.max()
     descending = values.sort(descending=True).values

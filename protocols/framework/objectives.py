@@ -5,14 +5,17 @@ batched call) and a pure function of the model's parameters and one batch. It ru
 `torch.func.vmap(torch.func.grad(...))`: no control flow that depends on data, no boolean indexing; masks.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Parameters = Tensor | Mapping[str, Tensor]
+Parameters: TypeAlias = "Tensor | Mapping[str, Tensor]"
 """A model's parameters: one flat vector [P], or tensors by name."""
 
 

@@ -5,14 +5,18 @@ of whether v or 0 is in it, as the norm of what is beside the noise is at most C
 anybody, costs nothing more. It is that of a simulation: the noise can be drawn again from the run's seed.
 """
 
+from __future__ import annotations
+
 import math
 import warnings
 from functools import lru_cache
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from protocols.framework.node import Node
 from protocols.framework.vectors import Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ORDERS = (*[1 + step / 10 for step in range(1, 100)], *range(11, 64), *[2**power for power in range(6, 14)])
 

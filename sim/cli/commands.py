@@ -140,7 +140,7 @@ def check(
     scenario = _load(of_runs.file, of_all, seed, of_runs.unset, no_code)
     with exit_on_errors(file):
         from sim.cli.outline import outline
-        from sim.run.setup.builder import check as check_parts
+        from sim.run.setup.checking import check as check_parts
 
         rows = outline(scenario, check_parts(scenario, data_dir))
         if alone is not None or scenario.sweep is not None:

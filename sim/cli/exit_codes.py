@@ -1,6 +1,7 @@
 """How commands end: their messages and exit codes, and what they show meanwhile."""
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -78,6 +79,7 @@ def run_shown(scenario: "Scenario", file: Path | None = None, *, quiet: bool, **
     with exit_on_errors(file):
         from sim.run import running
 
+        gc.freeze()  # what was imported lasts: the run's collections need not look at it
         if quiet:
             return running.run_scenario(scenario, progress=None, notice=notice, **settings)
         with ProgressLine(Terminal(stderr=True)) as progress:

@@ -3,73 +3,73 @@
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
+
+import numpy as np
 
 from protocols.shared.server_rounds import RoundSettings
 from sim.cli.console import between
-from sim.learning.engine.graph.samples import Subset
 from sim.results import text
-from sim.run.live.lives import ClientLife
-from sim.run.live.simulation import Simulation
 from sim.run.setup.memory import NUMBER_BYTES, models_bytes, own_bytes
+from sim.run.setup.plan import RunPlan
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.run import ClientBudget
 
 _MESSAGE_BYTES = 30  # of the trace: of times that are all different; others take fewer
 
 
-def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]:
-    """Rows of a name and a text; `simulation` was built from the scenario, and not run."""
-    rounds = _rounds(scenario, simulation)
+def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
+    """Rows of a name and a text; the scenario has this plan."""
+    rounds, features = _rounds(scenario, plan), plan.learning.dataset.features
     return [
         ("protocol", scenario.protocol.label + (", alone" if scenario.protocol.alone else "")),
-        ("clients", _clients(simulation)),
-        ("data", _data(scenario, simulation)),
-        *([("features", simulation.features)] if simulation.features else []),
-        ("model", _models(scenario, simulation)),
+        ("clients", _clients(plan)),
+        ("data", _data(scenario, plan)),
+        *([("features", features)] if features else []),
+        ("model", _models(scenario, plan)),
         ("time", _time(scenario)),
-        ("training", _training(scenario, simulation)),
+        ("training", _training(scenario, plan)),
         *([("rounds", rounds)] if rounds else []),
-        ("memory", _memory(scenario, simulation)),
-        ("trace", _trace(scenario, simulation)),
+        ("memory", _memory(scenario, plan)),
+        ("trace", _trace(scenario, plan)),
         ("threads", str(scenario.engine.threads)),
     ]
 
 
-def _clients(simulation: Simulation) -> str:
-    total, at_first = len(simulation.clients), sum(client.up_at_start for client in simulation.clients)
-    moves = Counter(event.kind for event in simulation.events for _ in event.clients)
+def _clients(plan: RunPlan) -> str:
+    total, at_first = len(plan.clients), sum(client.up_at_start for client in plan.clients)
+    moves = Counter(event.kind for event in plan.churn.events for _ in event.clients)
     parts = [f"{total:,}" if at_first == total else f"{total:,}, {at_first:,} of them from the start"]
     names = {"join": "joins", "leave": "leaves", "crash": "crashes", "rejoin": "rejoins"}
     parts += [f"{count:,} {names[kind] if count > 1 else kind}" for kind, count in moves.items()]
-    if simulation.servers:
-        parts.append(f"{len(simulation.servers):,} {'servers' if len(simulation.servers) > 1 else 'server'}")
+    if servers := len(plan.learning.servers):
+        parts.append(f"{servers:,} {'servers' if servers > 1 else 'server'}")
     return ", ".join(parts)
 
 
-def _data(scenario: Scenario, simulation: Simulation) -> str:
-    data = simulation.engine.data
-    parts = [_samples(data.train, "training"), _samples(data.validation, "validation")]
-    parts.append(_samples(data.test, "test"))
+def _data(scenario: Scenario, plan: RunPlan) -> str:
+    own = plan.learning.own
+    parts = [_samples(own.train, "training"), _samples(own.validation, "validation")]
+    parts.append(_samples(own.test, "test"))
     return f"{scenario.data.name}; samples per client: {', '.join(filter(None, parts))}"
 
 
-def _samples(subset: Subset, purpose: str) -> str:
-    counts = subset.counts
-    return f"{between(f'{counts.min():,}', f'{counts.max():,}')} {purpose}" if counts.max() else ""
+def _samples(rows: Sequence[np.ndarray], purpose: str) -> str:
+    counts = [len(owned) for owned in rows]
+    return f"{between(f'{min(counts):,}', f'{max(counts):,}')} {purpose}" if max(counts) else ""
 
 
-def _models(scenario: Scenario, simulation: Simulation) -> str:
+def _models(scenario: Scenario, plan: RunPlan) -> str:
     numbers: dict[str, tuple[int, int]] = {}  # of parameters and of clients, by the kind of model
-    for client in simulation.clients:
-        model = client.compute.settings.architecture
+    for client in plan.clients:
+        model = client.work.model
         numbers[model.key] = (model.numel, numbers.get(model.key, (0, 0))[1] + 1)
     sizes = [
         f"{numel:,} parameters ({text.size(numel * NUMBER_BYTES)})"
         + (f" at {count:,} clients" if len(numbers) > 1 else "")
         for numel, count in numbers.values()
     ]
-    kinds = simulation.architectures
+    kinds = plan.learning.models
     constants = sum(kind.constant_bytes for kind in kinds)
     sizes += [f"{text.size(constants)} that nothing trains, once for all clients"] if constants else []
     uncounted = sorted({name for kind in kinds for name in kind.uncounted})
@@ -112,40 +112,37 @@ def _budget(budget: ClientBudget) -> str:
     return text.size(budget.bytes) if budget.bytes is not None else f"{budget.limit:,} {budget.kind}"
 
 
-def _training(scenario: Scenario, simulation: Simulation) -> str:
-    steps_s = _steps_s(simulation)
+def _training(scenario: Scenario, plan: RunPlan) -> str:
+    steps_s = [client.step_s for client in plan.clients]
     step = f"{between(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
-    most, by_time = _steps_most(scenario, simulation)
+    most, by_time = _steps_most(scenario, plan)
     if most == math.inf:
         return f"unknown how many steps, {step}: what an iteration does is up to the protocol"
     trained = ", if every device trained all the time" if by_time else ""
     return f"at most {most:,} steps, {step}{trained}"
 
 
-def _steps_s(simulation: Simulation) -> list[float]:
-    return [client.compute.step_s * client.device.slowdown for client in simulation.clients]
-
-
-def _steps_most(scenario: Scenario, simulation: Simulation) -> tuple[float, bool]:
+def _steps_most(scenario: Scenario, plan: RunPlan) -> tuple[float, bool]:
     """How many training steps all clients can do, and whether it is the duration that ends them."""
-    clients, duration_s, by_time = simulation.clients, scenario.run.duration, False
-    most = [client.compute.steps_left for client in clients]  # of a budget of steps or samples
+    duration_s, by_time = scenario.run.duration, False
+    most = [client.steps for client in plan.clients]
     if duration_s is not None:
-        spans = zip(_up_s(clients, simulation, duration_s), _steps_s(simulation), strict=True)
-        in_time = [math.floor(up_s / step_s + 1e-9) for up_s, step_s in spans]
+        spans = zip(_up_s(plan, duration_s), plan.clients, strict=True)
+        in_time = [math.floor(up_s / client.step_s + 1e-9) for up_s, client in spans]
         by_time = any(map(operator.lt, in_time, most))
         most = [*map(min, in_time, most)]
     return sum(most), by_time
 
 
-def _rounds(scenario: Scenario, simulation: Simulation) -> str:
+def _rounds(scenario: Scenario, plan: RunPlan) -> str:
     """Who cannot answer a server within its patience, however fast the network is; "" if everybody can."""
     settings = scenario.protocol.settings
     if not isinstance(settings, RoundSettings) or scenario.protocol.alone:
         return ""
-    epochs = [client.compute.steps_per_epoch for client in simulation.clients]
-    steps = [settings.local_steps or settings.local_epochs * each for each in epochs]
-    train_s = [count * step_s for count, step_s in zip(steps, _steps_s(simulation), strict=True)]
+    train_s = [
+        (settings.local_steps or settings.local_epochs * client.steps_per_epoch) * client.step_s
+        for client in plan.clients
+    ]
     late = [seconds for seconds in train_s if seconds > settings.patience]
     if not late:
         return ""
@@ -155,11 +152,11 @@ def _rounds(scenario: Scenario, simulation: Simulation) -> str:
     )
 
 
-def _up_s(clients: Iterable[ClientLife], simulation: Simulation, duration_s: float) -> list[float]:
+def _up_s(plan: RunPlan, duration_s: float) -> list[float]:
     """Seconds for which each client is to be up, failures apart."""
-    is_up = [client.up_at_start for client in clients]
+    is_up = [client.up_at_start for client in plan.clients]
     total = [0.0] * len(is_up)
-    for event in sorted(simulation.events, key=lambda event: event.time_s):
+    for event in sorted(plan.churn.events, key=lambda event: event.time_s):
         comes = event.kind in ("join", "rejoin")
         for index in event.clients:
             if comes != is_up[index]:
@@ -168,12 +165,11 @@ def _up_s(clients: Iterable[ClientLife], simulation: Simulation, duration_s: flo
     return [up_s + duration_s * still for up_s, still in zip(total, is_up, strict=True)]
 
 
-def _memory(scenario: Scenario, simulation: Simulation) -> str:
-    data = simulation.engine.data
-    samples = sum(part.x.nbytes + part.y.nbytes for part in (data.train, data.test))
-    settings = [client.compute.settings for client in simulation.clients]
-    models = models_bytes(settings) + own_bytes(scenario, settings)
-    models += sum(architecture.constant_bytes for architecture in simulation.architectures)
+def _memory(scenario: Scenario, plan: RunPlan) -> str:
+    data, work = plan.learning.dataset, plan.learning.work
+    samples = sum(part.nbytes for part in (data.train_x, data.train_y, data.test_x, data.test_y))
+    models = models_bytes(work) + own_bytes(scenario, work)
+    models += sum(model.constant_bytes for model in plan.learning.models)
     pending = f"up to {text.size(scenario.engine.pending_limit)} of results not computed yet"
     parts = [f"{text.size(models)} of models and optimizers", f"{text.size(samples)} of samples"]
     return (
@@ -182,10 +178,10 @@ def _memory(scenario: Scenario, simulation: Simulation) -> str:
     )
 
 
-def _trace(scenario: Scenario, simulation: Simulation) -> str:
+def _trace(scenario: Scenario, plan: RunPlan) -> str:
     """How many messages there will be nobody knows before: that is up to the protocol."""
     if not scenario.run.keep_messages:
         return "without messages (run.keep_messages)"
-    most, _ = _steps_most(scenario, simulation)
+    most, _ = _steps_most(scenario, plan)
     told = f", so {text.size(_MESSAGE_BYTES * most)} if each such step sends one" if most < math.inf else ""
     return f"up to about {text.size(_MESSAGE_BYTES)} of events.parquet for each message{told}"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ValidationError
 from typer import Argument, Option
 
-from actors.settings.base import SettingError
 from sim.cli import options
 from sim.cli.console import StatusLine, Terminal
 from sim.cli.exit_codes import code_of, exit_on_errors, stop
 from sim.errors import UserError, one_line
 from sim.results import text
+
+if TYPE_CHECKING:
+    from actors.settings.base import SettingError
 
 
 def pretrain(
@@ -29,6 +30,8 @@ def pretrain(
 ) -> None:
     """Train a small language model, in minutes, that scenarios with model.name = "lora" put adapters on."""
     with exit_on_errors(file):
+        from pydantic import ValidationError
+
         from sim.files.data_folder import DataFolder
         from sim.learning.language import pretraining
         from sim.run.interrupts import answering, raise_interrupted

@@ -1,16 +1,20 @@
-"""Tables from outside: CSV or Parquet, read by pyarrow, refused in words."""
+"""Tables from outside: CSV or Parquet, read by pyarrow, refused in words.
+
+Only who has such a table imports pyarrow and polars: every scenario imports this.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import csv
+from typing import TYPE_CHECKING, Any
 
 from sim.files import input_file
 from sim.files.input_file import InputFile, shown
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ def read_table(file: InputFile, text: TextFormat, wanted: Sequence[str] = ()) ->
     Columns of a .parquet file are texts or numbers (int64, float64); if it has all that are `wanted`, others
     may be anything. Raises UserError.
     """
+    import polars as pl
+
     if file.path.suffix == ".parquet":
         found = file.parsed(lambda content: _parquet(file, content, wanted), "a Parquet table")
     else:
@@ -49,6 +55,9 @@ def read_table(file: InputFile, text: TextFormat, wanted: Sequence[str] = ()) ->
 
 
 def _csv(content: bytes, text: TextFormat) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
     if text.comment:
         prefix = text.comment.encode()
         lines = content.splitlines(keepends=True)
@@ -62,6 +71,9 @@ def _csv(content: bytes, text: TextFormat) -> pa.Table:
 
 
 def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     sizes = pq.read_metadata(pa.BufferReader(content))
     require_bearable(file, sizes.num_rows, sizes.num_columns)
     table = pq.read_table(pa.BufferReader(content))
@@ -77,6 +89,8 @@ def require_bearable(file: InputFile, rows: int, columns: int) -> None:
 
 def plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of texts or of numbers; UserError for any other."""
+    import pyarrow as pa
+
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
         return column.cast(pa.string())

@@ -4,17 +4,21 @@ They are read without that package: its `load_from_disk` follows names of files 
 of whatever classes and arguments the folder names.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 from pydantic import BaseModel, Field
 
 from sim.files import input_file
 from sim.files.input_file import InputFile, shown
 from sim.files.input_table import require_bearable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _INFO, _STATE, _SPLITS = "dataset_info.json", "state.json", "dataset_dict.json"
 _Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)]
@@ -81,6 +85,8 @@ def split_folders(folder: InputFile) -> dict[str, InputFile]:
 
 def read_split(folder: InputFile) -> Split:
     """The rows of a split's folder: one at least, and no more than fit in memory. UserError."""
+    import pyarrow as pa
+
     state, info = [InputFile(folder.key, folder.path / name) for name in (_STATE, _INFO)]
     files = state.parsed(_State.model_validate_json, "the list of a split's files").files
     meanings = info.parsed(_Info.model_validate_json, "what a split's columns mean").features
@@ -106,6 +112,8 @@ def read_split(folder: InputFile) -> Split:
 
 
 def _arrow(content: bytes) -> pa.Table:
+    import pyarrow as pa
+
     with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
         table = stream.read_all()
     table.validate(full=True)  # damaged offsets would be followed to anywhere

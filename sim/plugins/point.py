@@ -46,7 +46,7 @@ class PluginPoint:
     ) -> dict[str, Any]:
         # By the handler: what its keys refer to, kinds of partitions, say, are among the whole's definitions.
         # Beside the table may be a plain value that stands for one.
-        section = handler(self.section.__pydantic_core_schema__)
+        section = self.section.__get_pydantic_json_schema__(self.section.__pydantic_core_schema__, handler)
         options = [handler.resolve_ref_schema(each) for each in (section, *section.get("anyOf", ()))]
         own = {"x-own": dict(next(each for each in options if "properties" in each))}
         known = handler(table)

@@ -16,6 +16,7 @@ from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, 
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
 
+_SMALL = 200_000  # rows of a table
 _MESSAGES_MOST = 1_000_000  # whose times are told
 
 
@@ -44,6 +45,7 @@ class RunView:
         self.summary: dict[str, Any] = directory.summary()
         self.scenario_text = directory.scenario_text()
         self._panels: dict[str, Panel | None] = {}
+        self._small: dict[str, pl.LazyFrame] = {}
 
     def get(self, *keys: str) -> Any:
         """A value of the summary; None where any key on the way is absent or null."""
@@ -51,6 +53,15 @@ class RunView:
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
         return value
+
+    def _table(self, name: str) -> pl.LazyFrame:
+        """A table of the run; a small one is read once, however much is asked of it."""
+        if name not in self._small:
+            rows = self._directory.scan(name)
+            if rows.select(pl.len()).collect().item() > _SMALL:
+                return rows
+            self._small[name] = rows.collect().lazy()
+        return self._small[name]
 
     @property
     def question(self) -> str:
@@ -119,18 +130,18 @@ class RunView:
         """In a fork: what the same clients reached in the parent after `fork_s`; None if unknown."""
         if self.measure is None or not self._directory.has("parent"):
             return None
-        return panel_of(self._directory.scan("parent"), self.measure[0].name, self.clients)
+        return panel_of(self._table("parent"), self.measure[0].name, self.clients)
 
     def panel(self, name: str) -> Panel | None:
         """One metric of all clients; None if it was never recorded."""
         if name not in self._panels:
-            self._panels[name] = panel_of(self._directory.scan("metrics"), name, self.clients)
+            self._panels[name] = panel_of(self._table("metrics"), name, self.clients)
         return self._panels[name]
 
     @cached_property
     def observed(self) -> list[str]:
         """The names under which the method itself observed numbers, in the order of first mention."""
-        rows = self._directory.scan("metrics").filter(pl.col("actor") != ALL, pl.col("value").is_finite())
+        rows = self._table("metrics").filter(pl.col("actor") != ALL, pl.col("value").is_finite())
         names = rows.select(pl.col("name").unique(maintain_order=True)).collect()["name"].to_list()
         own = {*OWN_METRICS, "iterations", *[measure.name for measure in MEASURES]}
         of_models = [name.removesuffix(ALONE).partition("_of_")[0] for name in names]
@@ -138,7 +149,7 @@ class RunView:
 
     def observations(self, name: str) -> list[tuple[str, Panel]]:
         """What the clients observed under a name, and what the servers did, where they observed anything."""
-        rows = self._directory.scan("metrics")
+        rows = self._table("metrics")
         others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
         servers = others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
         panels = (("clients", self.panel(name)), ("servers", panel_of(rows, name, servers)))
@@ -222,13 +233,13 @@ class RunView:
     @cached_property
     def bytes_sent(self) -> Series:
         """Bytes that all clients had sent, over time."""
-        frame = self._directory.scan("metrics").filter(name="bytes_sent", actor=ALL).collect()
+        frame = self._table("metrics").filter(name="bytes_sent", actor=ALL).collect()
         return Series(frame["time"].to_numpy(), frame["value"].to_numpy())
 
     @cached_property
     def happenings(self) -> list[LifecycleEvent]:
         """The clients' comings and goings, in order."""
-        rows = self._directory.scan("events").filter(
+        rows = self._table("events").filter(
             pl.col("event").is_in(LIFECYCLE_EVENTS) & pl.col("actor").is_in(list(self.clients))
         )
         clients = range(len(self.clients))
@@ -264,24 +275,24 @@ class RunView:
     @cached_property
     def has_intervals(self) -> bool:
         """Whether it is known what any device did."""
-        rows = self._directory.scan("intervals").filter(pl.col("actor").is_in(list(self.clients)))
+        rows = self._table("intervals").filter(pl.col("actor").is_in(list(self.clients)))
         return not rows.head(1).collect().is_empty()
 
     @cached_property
     def has_messages(self) -> bool:
         """Whether the trace has the messages that arrived."""
-        return not self._directory.scan("events").filter(event="delivered").head(1).collect().is_empty()
+        return not self._table("events").filter(event="delivered").head(1).collect().is_empty()
 
     @cached_property
     def one_message_in(self) -> int:
         """The times of one message in so many are looked at: all, unless there are very many."""
-        messages = self._directory.scan("events").select(pl.col("message").max()).collect().item()
+        messages = self._table("events").select(pl.col("message").max()).collect().item()
         return 1 + (messages or 0) // _MESSAGES_MOST
 
     @cached_property
     def latencies_s(self) -> dict[str, NDArray[np.float64]]:
         """Seconds from messages' sending to their arrival, by type, of one message in `one_message_in`."""
-        events = self._directory.scan("events").filter(pl.col("message") % self.one_message_in == 0)
+        events = self._table("events").filter(pl.col("message") % self.one_message_in == 0)
         sent = events.filter(pl.col("event") == "sent").select("message", pl.col("time").alias("sent"))
         arrived = events.filter(pl.col("event") == "delivered").select("message", "time", "type")
         took = arrived.join(sent, on="message").select("type", took=pl.col("time") - pl.col("sent")).collect()
@@ -291,7 +302,7 @@ class RunView:
     def messages_between(self) -> dict[tuple[str, str], int]:
         """How many messages any two actors sent each other, the names in order, the most first."""
         ends = {"one": pl.min_horizontal("actor", "peer"), "other": pl.max_horizontal("actor", "peer")}
-        sent = self._directory.scan("events").filter(pl.col("event") == "sent").select(**ends)
+        sent = self._table("events").filter(pl.col("event") == "sent").select(**ends)
         counts = sent.group_by("one", "other").len().sort(-pl.col("len").cast(pl.Int64), "one", "other")
         return {(one, other): count for one, other, count in counts.collect().iter_rows()}
 
@@ -299,7 +310,7 @@ class RunView:
         """How many rows of messages to each client [N] are so, by what is counted; but of the membership."""
         sums = [when.sum().alias(name) for name, when in counted.items()]
         others = ~pl.col("type").is_in(self.get("membership", "types") or [])
-        rows = self._directory.scan("events").filter(pl.col("peer").is_in(list(self.clients)), others)
+        rows = self._table("events").filter(pl.col("peer").is_in(list(self.clients)), others)
         found = (
             pl.DataFrame({"peer": self.clients})
             .lazy()
@@ -320,7 +331,7 @@ class RunView:
         wanted = pl.DataFrame(
             {"peer": peers, "time": np.concatenate([[], *instants])}, {"peer": pl.String, "time": pl.Float64}
         )
-        arrived = self._directory.scan("events").with_row_index("row").filter(event="delivered")
+        arrived = self._table("events").with_row_index("row").filter(event="delivered")
         rows = arrived.select("row", "time", "peer", "actor", "type").join(
             wanted.lazy(), on=["peer", "time"], how="semi"
         )
@@ -330,8 +341,13 @@ class RunView:
 
     def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
         """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""
-        rows = self._directory.scan("intervals").filter(state=state).sort("start")
-        return [part.select("start", "end").to_numpy() for part in self._of_each("actor", clients, rows)]
+        names = pl.Series([self.clients[client] for client in clients], dtype=pl.String)
+        rows = self._table("intervals").filter(pl.col("actor").is_in(names.to_list()), state=state)
+        frame = rows.sort("start").collect()
+        whose = frame["actor"].cast(pl.String).replace_strict(names, range(len(names)), return_dtype=pl.Int64)
+        order = np.argsort(whose.to_numpy(), kind="stable")
+        ends = np.cumsum(np.bincount(whose.to_numpy(), minlength=len(names)))
+        return np.split(frame.select("start", "end").to_numpy()[order], ends[:-1])
 
     def _of_each(
         self, column: str, clients: Sequence[int], rows: pl.LazyFrame | pl.DataFrame
@@ -362,12 +378,12 @@ class RunView:
     def coalition_rows(self) -> list[tuple[Any, ...]]:
         """The rows of the table of coalitions; none in a run of a method that forms none."""
         has_any = self._directory.has("coalitions")
-        return self._directory.scan("coalitions").collect().rows() if has_any else []
+        return self._table("coalitions").collect().rows() if has_any else []
 
     @cached_property
     def graph_times(self) -> NDArray[np.float64]:
         """The times at which the graph was recorded, ascending."""
-        rows = self._directory.scan("graph").select(pl.col("time").unique().sort())
+        rows = self._table("graph").select(pl.col("time").unique().sort())
         return rows.collect()["time"].to_numpy()
 
     def snapshot_times(self, most: int) -> NDArray[np.float64]:
@@ -376,7 +392,7 @@ class RunView:
 
     def snapshot(self, time_s: float) -> Snapshot:
         """The learned graph at one of its times."""
-        frame = self._directory.scan("graph").filter(pl.col("time") == time_s).collect()
+        frame = self._table("graph").filter(pl.col("time") == time_s).collect()
         source, target = (frame[end].to_numpy().astype(np.int64) for end in ("source", "target"))
         return Snapshot(source, target, frame["weight"].to_numpy())
 

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from actors.settings.base import SettingError, Settings
 from actors.settings.units import DURATION
+from protocols.framework.client import Client, form_of
 from protocols.framework.requirements import ProtocolSettings
+from protocols.shared.server_rounds import RoundClient
 from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
 from sim.members import client_numbers
@@ -18,10 +20,6 @@ from sim.scenario.sections import Sections
 from sim.world.churn.processes import PoissonChurn
 from sim.world.loss import BurstyLoss
 from sim.world.membership.kinds import Bootstrap
-
-if TYPE_CHECKING:
-    from protocols.framework.client import Client
-
 
 _EVALUATIONS_MAX = 10**8  # in a run: a millisecond each, at least, is a day
 _ARRIVALS_MAX = 10**6  # of a process, which are made before the run begins
@@ -46,7 +44,7 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _too_often(sections)
 
 
-def unmet(method: "type[Client]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
+def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
     """The requirements of a protocol that the other sections do not meet.
 
     Raises UserError for mistakes in the requirements themselves.
@@ -63,10 +61,8 @@ def unmet(method: "type[Client]", settings: ProtocolSettings, sections: Sections
             yield SettingError(need.key, value, problem)
 
 
-def _form(method: "type[Client]", settings: ProtocolSettings) -> Iterator[SettingError]:
+def _form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingError]:
     """The form without rounds that a class inherits knows nothing of what the class changes."""
-    from protocols.framework.client import form_of  # imports torch, as whoever has a method has done
-
     form = form_of(method, settings)
     if form is not method and "asynchronous" not in vars(method):
         problem = (
@@ -76,10 +72,8 @@ def _form(method: "type[Client]", settings: ProtocolSettings) -> Iterator[Settin
         yield SettingError("protocol.mode", getattr(settings, "mode", None), problem)
 
 
-def _rounds(method: "type[Client]", sections: Sections) -> Iterator[SettingError]:
+def _rounds(method: type[Client], sections: Sections) -> Iterator[SettingError]:
     """A schedule by rounds needs a server that has some."""
-    from protocols.shared.server_rounds import RoundClient  # imports torch, too
-
     schedule = sections.training.schedule
     if schedule is not None and schedule.unit == "round" and not issubclass(method, RoundClient):
         name = sections.protocol.name

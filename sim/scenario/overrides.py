@@ -3,10 +3,11 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from actors.nearest import did_you_mean
 from actors.settings.tables import Shorthand
+from protocols.framework.client import Client
 from sim.errors import UserError, one_line
 from sim.plugins.loader import is_plugin
 from sim.plugins.point import annotated
@@ -15,9 +16,6 @@ from sim.scenario.reading import DEPTH_MAX, require_bounded
 from sim.scenario.refusals import keys_of, show
 from sim.scenario.sections import Sections
 from sim.scenario.sections.network import Network
-
-if TYPE_CHECKING:
-    from protocols.framework.client import Client
 
 Key = tuple[str, ...]
 _SHORTHANDS = annotated(Sections, Shorthand)
@@ -58,7 +56,7 @@ def overlap(first: str, second: str) -> bool:
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
-def fit_to(method: "type[Client]", raw: dict[str, Any], network: Network, stated: Iterable[str]) -> list[str]:
+def fit_to(method: type[Client], raw: dict[str, Any], network: Network, stated: Iterable[str]) -> list[str]:
     """Remove the keys of a file that belong to its own protocol and mean nothing to `method`, run instead.
 
     network: the section of the file. Keys that --set stated stay, to be refused. Returns the removed keys.
@@ -72,9 +70,7 @@ def fit_to(method: "type[Client]", raw: dict[str, Any], network: Network, stated
     return gone
 
 
-def _has_servers(method: "type[Client]") -> bool:
-    from protocols.framework.client import Client  # imports torch, which whoever has a method has imported
-
+def _has_servers(method: type[Client]) -> bool:
     return getattr(method.servers, "__func__", None) is not getattr(Client.servers, "__func__", None)
 
 

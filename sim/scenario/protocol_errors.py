@@ -13,7 +13,12 @@ from pydantic_core import PydanticSerializationError
 
 from actors.message import describe
 from actors.source_location import line_of, of_definition
-from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.client import Client
+from protocols.framework.node import Node
+from protocols.framework.objectives import Objective
+from protocols.framework.requirements import ProtocolSettings, Requirement
+from protocols.framework.server import ServerPlan
+from protocols.shared.async_server import AsyncServer
 from sim.errors import UserError
 from sim.plugins.source_files import OURS
 from sim.scenario.lost_merges import lost_merges
@@ -23,17 +28,13 @@ from sim.scenario.refusals import problems
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from protocols.framework.client import Client
-    from protocols.framework.objectives import Objective
-    from protocols.framework.requirements import Requirement
-    from protocols.framework.server import ServerPlan
     from sim.learning.architecture import Architecture
 
 _Item = TypeVar("_Item")
 _Actor = TypeVar("_Actor")
 
 
-def require_sound(kind: "type[Client]") -> None:
+def require_sound(kind: type[Client]) -> None:
     """Raises UserError for a class whose settings or methods are not of the kind that a protocol needs."""
     wrong = chain(_unsound_settings(kind), unsound_methods(kind), lost_merges(kind), _without_step(kind))
     problem = next(wrong, None)
@@ -57,13 +58,13 @@ def _wrong(kind: type, name: str, problem: str) -> UserError:
     return UserError(f"{defined(getattr(kind, name))}: {kind.__name__}.{name}() {problem}")
 
 
-def called(kind: "type[Client]", name: str, *arguments: object) -> Any:
+def called(kind: type[Client], name: str, *arguments: object) -> Any:
     """What a class method of a protocol returns; an error in it is a UserError that names its line."""
     with blaming(kind, name):
         return getattr(kind, name)(*arguments)
 
 
-def objective_of(kind: "type[Client]", settings: ProtocolSettings) -> "Objective | None":
+def objective_of(kind: type[Client], settings: ProtocolSettings) -> Objective | None:
     """The objective that a protocol's clients minimise, if it has one. UserError for what can be none."""
     found = called(kind, "objective", settings)
     if found is None:
@@ -78,7 +79,7 @@ def objective_of(kind: "type[Client]", settings: ProtocolSettings) -> "Objective
 
 
 def require_scalar_loss(
-    objective: "Objective", model: "Architecture", inputs: "Tensor", labels: "Tensor"
+    objective: Objective, model: "Architecture", inputs: "Tensor", labels: "Tensor"
 ) -> None:
     """Try an objective of the user's own on some samples; UserError with its line for what is no mean loss.
 
@@ -98,19 +99,15 @@ def require_scalar_loss(
         raise _wrong(kind, "__call__", f"{must} {what}")
 
 
-def requirements_of(kind: "type[Client]", settings: ProtocolSettings) -> "list[Requirement]":
+def requirements_of(kind: type[Client], settings: ProtocolSettings) -> list[Requirement]:
     """What a protocol needs of the rest of a scenario. Raises UserError for what are no requirements."""
-    from protocols.framework.requirements import Requirement
-
     return _list_of(Requirement, kind, "requirements", called(kind, "requirements", settings))
 
 
 def servers_of(
-    kind: "type[Client]", settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
-) -> "tuple[ServerPlan, ...]":
+    kind: type[Client], settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
+) -> tuple[ServerPlan, ...]:
     """The servers that a protocol names for these clients. Raises UserError for what are none."""
-    from protocols.framework.server import ServerPlan
-
     try:
         plans = called(kind, "servers", settings, clients, clusters)
     except UserError as error:
@@ -164,13 +161,11 @@ def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
 
 def _of_coteries(error: Exception) -> str:
     """Says of a property of coterie's, to which something was assigned, whose it is; empty for all else."""
-    from protocols.framework.node import Node
-
     found = re.match(r"property '(\w+)' of .* has no setter", str(error))
     return f"; {found[1]} is coterie's: choose another name" if found and hasattr(Node, found[1]) else ""
 
 
-def require_statable(kind: "type[Client]", settings: ProtocolSettings) -> None:
+def require_statable(kind: type[Client], settings: ProtocolSettings) -> None:
     """UserError for a setting with a value that no scenario file can state, such as a function."""
     for key in type(settings).model_fields:
         try:
@@ -181,16 +176,12 @@ def require_statable(kind: "type[Client]", settings: ProtocolSettings) -> None:
             raise UserError(f"{defined(kind.Settings)}: {value}: {must}, as a scenario states it") from None
 
 
-def _without_step(kind: "type[Client]") -> Iterator[str]:
-    from protocols.framework.client import Client
-
+def _without_step(kind: type[Client]) -> Iterator[str]:
     if kind.step is Client.step and kind.run is Client.run and kind.asynchronous is None:
         yield f"{defined(kind)}: {kind.__name__} has no step(): write `async def step(self):`, one iteration"
 
 
-def _without_arrived(kind: "type[Client]", server: type) -> Iterator[str]:
-    from protocols.shared.async_server import AsyncServer
-
+def _without_arrived(kind: type[Client], server: type) -> Iterator[str]:
     handlers = (AsyncServer.arrived, AsyncServer.on_message)
     if server is AsyncServer:
         must = "write `server = ...`, the class of its own AsyncServer with arrived()"
@@ -200,7 +191,7 @@ def _without_arrived(kind: "type[Client]", server: type) -> Iterator[str]:
         yield f"{defined(server)}: {server.__name__} has no arrived(): {must}"
 
 
-def _unsound_settings(kind: "type[Client]") -> Iterator[str]:
+def _unsound_settings(kind: type[Client]) -> Iterator[str]:
     settings: Any = kind.Settings
     name = f"{kind.__name__}.Settings"
     base: Any = next(each for each in kind.__mro__ if {"_machinery", "Settings"} <= vars(each).keys())

@@ -13,18 +13,16 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 import protocols
 from actors.nearest import did_you_mean
+from protocols.framework.client import Client
 from sim.errors import UserError, one_line
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
 from sim.plugins.source_files import SourceFiles, beside, syntax_of
 from sim.scenario.protocol_errors import require_sound
 from sim.scenario.refusals import show
-
-if TYPE_CHECKING:
-    from protocols.framework.client import Client
 
 _FOLDER = Path(protocols.__path__[0])
 ROOMS = ("decentralized", "federated", "federated_async", "federated_parts")
@@ -37,14 +35,18 @@ _CELL = "notebook_cell.py"  # what the file is called that results keep of a cla
 def list_protocols() -> dict[str, str]:
     """Names of the protocols that come with coterie, each with the first line of its documentation.
 
-    Reads the files without importing them, since importing torch takes seconds.
+    Reads the files without importing them, as many import torch, which takes a second.
     """
-    found = {}
-    for stem, file in sorted(method_files().items()):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        if any(_is_named_after(name, stem) for name in _classes(tree)):
-            found[stem.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
-    return found
+    described = {stem: _described(stem, file) for stem, file in sorted(method_files().items())}
+    return {stem.replace("_", "-"): said for stem, said in described.items() if said is not None}
+
+
+def _described(stem: str, file: Path) -> str | None:
+    """The first line of a method's documentation; None for a module that holds none."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    if not any(_is_named_after(name, stem) for name in _classes(tree)):
+        return None
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def method_files() -> dict[str, Path]:
@@ -78,7 +80,7 @@ def load_protocol(name: str, folder: Path | None = None, *, code: bool = True) -
     return plugin
 
 
-def given_protocol(method: "type[Client]") -> Plugin:
+def given_protocol(method: type[Client]) -> Plugin:
     """A protocol that is given as a class, and the files that it is written in.
 
     Of a class that was written in a notebook it is the source of its cell, if that is known.
@@ -121,17 +123,18 @@ def _has(file: str, name: str) -> bool:
     return any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(syntax_of(file)))
 
 
-def _known(name: str) -> "type[Client]":
-    known = list_protocols()
-    if name not in known:
+def _known(name: str) -> type[Client]:
+    stem = name.replace("-", "_")
+    file = None if "_" in name else method_files().get(stem)
+    if file is None or _described(stem, file) is None:
+        known = list_protocols()
         raise UserError(
             one_line(
                 f"{_KEY} = {show(name)}: must be one of {', '.join(known)}, package.module:Class, "
                 f"or my_file.py:Class{did_you_mean(name, known)}"
             )
         )
-    stem = name.replace("-", "_")
-    parts = method_files()[stem].relative_to(_FOLDER.parent).with_suffix("").parts
+    parts = file.relative_to(_FOLDER.parent).with_suffix("").parts
     module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
     return next(
         value for key, value in vars(module).items() if _is_named_after(key, stem) and _is_protocol(value)
@@ -142,7 +145,5 @@ def _is_named_after(class_name: str, module: str) -> bool:
     return class_name.lower() == module.replace("_", "")
 
 
-def _is_protocol(candidate: object) -> "TypeGuard[type[Client]]":
-    from protocols.framework.client import Client
-
+def _is_protocol(candidate: object) -> TypeGuard[type[Client]]:
     return isinstance(candidate, type) and issubclass(candidate, Client) and candidate is not Client

@@ -11,6 +11,10 @@ from typing import Any
 
 from actors.nearest import nearest
 from actors.source_location import of_definition
+from protocols.framework.client import Client
+from protocols.framework.node import Node
+from protocols.framework.server import Server
+from protocols.shared.server_rounds import RoundClient, RoundServer
 from sim.plugins.source_files import OURS
 
 _HOOKS = (
@@ -53,8 +57,6 @@ def place_of(kind: type, name: str) -> str:
 
 def is_server(kind: object) -> bool:
     """Whether something is a class of servers."""
-    from protocols.framework.server import Server
-
     return isinstance(kind, type) and issubclass(kind, Server)
 
 
@@ -79,8 +81,6 @@ def _hooks(kind: type) -> dict[str, Any]:
 
 def _verbs(kind: type) -> set[str]:
     """The methods of all clients and servers that coterie calls itself, and that nobody is to replace."""
-    from protocols.framework.node import Node
-
     names = {name for cls in Node.__mro__ for name, value in vars(cls).items() if _is_method(value)}
     return names - set(_hooks(kind))
 
@@ -135,9 +135,6 @@ def _unfit(cls: type, name: str, value: Any, other: Any) -> Iterator[str]:
 
 def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     """Whether something is meant for coterie, by its name or as a server's class, and used by nothing."""
-    from protocols.framework.client import Client
-    from protocols.shared.server_rounds import RoundClient, RoundServer
-
     hooks = _fitting(cls, name, value, _hooks(kind))
     written = {each for base in kind.__mro__ if not _is_ours(base) for each in vars(base)} - {"collected"}
     near = _nearest(name, {hook for hook in hooks if hook not in written})

@@ -151,12 +151,8 @@ def distributions(quantity: str, value: Any, positive: Any, *others: Any, larges
     def named(kind: Any) -> Any:
         parameters = [annotations[each] for each in kind.__pydantic_generic_metadata__["parameters"]]
         name = f"{kind.__name__}{quantity}"
-        # Neither has fields but the kind's. Pydantic looks for their documentation for half a second, else.
-        kind.model_config["use_attribute_docstrings"] = False
         base = kind[tuple(parameters)]
         made = type(base)(name, (base,), {"__doc__": kind.__doc__, "__module__": __name__})
-        for each in (kind, base):  # others may be derived from these
-            each.model_config["use_attribute_docstrings"] = True
         globals()[name] = made  # where pickle looks for it
         return made
 

@@ -485,18 +485,35 @@ def test_a_sweep_alone_is_checked_with_the_scenario_whose_runs_it_has(tmp_path: 
     assert code == 2 and "small.toml: clients.count = 0" in output
 
 
-def test_lists_and_refusals_do_not_import_torch(tmp_path: Path) -> None:
-    path = write(tmp_path, SMALL.replace("count = 4", "count = 0"))
+_HEAVY = ("torch", "sklearn", "scipy", "pandas", "polars", "pyarrow", "plotly")
+
+
+@pytest.mark.parametrize(
+    ("commands", "forbidden"),
+    [
+        ([["--help"], ["--version"]], (*_HEAVY, "numpy", "pydantic", "asyncio")),
+        ([["list", "protocols"], ["list", "models"], ["list", "scenarios"]], _HEAVY),
+        ([["check", "quickstart"], ["check", "gossip"], ["check", "fedavg"]], _HEAVY),
+        ([["check", "REFUSED"]], _HEAVY),
+    ],
+)
+def test_commands_import_no_more_than_they_need(
+    commands: list[list[str]], forbidden: tuple[str, ...], tmp_path: Path
+) -> None:
+    """None of these: they take up to a second each."""
+    refused = write(tmp_path, SMALL.replace("count = 4", "count = 0"))
     program = (
-        "import sys\n"
-        "from sim.cli.commands import app\n"
-        "commands = [['--version'], ['list', 'protocols'], ['list', 'models'], ['list', 'scenarios']]\n"
-        "for arguments in (*commands, ['check', sys.argv[1]]):\n"
+        "import json, sys\n"
+        "from sim.cli.live import app\n"
+        "for arguments in json.loads(sys.argv[1]):\n"
         "    app(arguments, standalone_mode=False)\n"
-        "assert 'torch' not in sys.modules\n"
+        "print(*[name for name in sys.argv[2:] if name in sys.modules], file=sys.stderr)\n"
     )
+    stated = json.dumps([[str(refused) if each == "REFUSED" else each for each in one] for one in commands])
     finished = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, stated, *forbidden], capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stderr
-    assert "clients.count = 0" in finished.stderr
+    *said, imported = finished.stderr.splitlines()
+    assert imported == ""
+    assert ("clients.count = 0" in "".join(said)) == (commands[0][1:] == ["REFUSED"])

@@ -1,5 +1,6 @@
 """What `check` says a scenario comes to, beside what a run of it then does."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,10 @@ from typer.testing import CliRunner
 
 from sim.cli.commands import app
 from sim.cli.outline import outline
-from sim.run.setup.builder import build, check
+from sim.files.data_folder import DataFolder
+from sim.run.setup.builder import build
+from sim.run.setup.checking import check
+from sim.run.setup.plan import planned
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL, changed, write
 
@@ -178,3 +182,24 @@ def test_the_last_round_of_a_server_ends_it(tmp_path: Path) -> None:
     assert (
         rows(tmp_path, text, "protocol.alone=true")["time"] == "10 s virtual, evaluated every 3 s (5 times)"
     )
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("training.optimizer=adam", "training.batch_size=7", "model={ name = 'logistic-regression' }"),
+        ("devices={ speed = '1 GFLOP/s' }", "training.momentum=0.5", "run.budget={ samples = 100 }"),
+        ("protocol={ name = 'fedavg', local_epochs = 2 }", "training.sampling=replacement"),
+    ],
+)
+def test_a_plan_without_models_says_the_same(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    """Sizes stand for models; what is made of a plan has its numbers."""
+    scenario = load_scenario(write(tmp_path, SHORT), overrides)
+    light, whole = [planned(scenario, DataFolder(), made=made) for made in (False, True)]
+    assert outline(scenario, light) == outline(scenario, whole) == outline(scenario, check(scenario))
+    with closing(build(scenario, device="cpu")) as built:
+        for plan, client in zip(light.clients, built.clients, strict=True):
+            compute = client.compute
+            assert plan.step_s == compute.step_s * client.device.slowdown
+            assert (plan.steps, plan.steps_per_epoch) == (compute.steps_left, compute.steps_per_epoch)

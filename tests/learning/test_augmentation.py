@@ -20,6 +20,7 @@ from sim.learning.vision import import_torchvision
 from sim.run.live.client_training import DeviceCompute
 from sim.run.live.learning_settings import LearningSettings
 from sim.run.setup.learning import load_learning
+from sim.run.setup.plan import planned
 from sim.scenario.scenario import load_scenario
 from sim.world.devices.device import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, SHAPES, client_data, new_engine, small
@@ -310,11 +311,12 @@ def test_a_scenario_s_augmentation_knows_how_images_are_stored(tmp_path: Path) -
     )
     section = "batch_size = 2\n[training.augmentation]\nblur = 0.0\ncrop_scale = [0.5, 1.0]"
     scenario = load_scenario(write(tmp_path, changed(text, "batch_size = 4", section)))
-    learning = load_learning(scenario, DataFolder(tmp_path), torch.device("cpu"))
+    plan = planned(scenario, DataFolder(tmp_path))
+    learning = load_learning(scenario, plan.learning, torch.device("cpu"))
     augmentation = learning.settings[0].augmentation
     assert augmentation is not None
     assert (augmentation.blur, augmentation.crop_scale, augmentation.flip) == (0.0, (0.5, 1.0), 0.5)
-    stored = learning.dataset.train_x
+    stored = learning.data.train.x
     image = stored * augmentation.std[0] + augmentation.mean[0]
     torch.testing.assert_close(image.amin(), torch.tensor(0.0))
     torch.testing.assert_close(image.amax(), torch.tensor(1.0))

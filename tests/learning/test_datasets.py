@@ -12,6 +12,7 @@ from sim.errors import UserError
 from sim.files.data_folder import FOLDER_VARIABLE
 from sim.learning import vision
 from sim.learning.data import DATASETS, IMAGE_DATASETS, Dataset
+from sim.learning.data import digits as digits_module
 from sim.learning.data.images import ImageData, channel_statistics
 from sim.learning.partitions import Partition
 from tests.learning.image_files import COLOUR, GREY, LABELS, idx, put, put_arrays, put_cifar, put_idx_files
@@ -42,19 +43,19 @@ def real_data() -> Path:
 def test_digits_are_split_the_same_way_always() -> None:
     first, second = digits(), digits()
     for name in ("train_x", "train_y", "test_x", "test_y"):
-        assert torch.equal(getattr(first, name), getattr(second, name))
+        assert np.array_equal(getattr(first, name), getattr(second, name))
     assert (first.train_x.shape, first.test_x.shape) == ((1438, 64), (359, 64))
     assert first.input_shape == DATASETS["digits"].input_shape == (64,)
 
 
 def test_digits_are_standardised_and_stratified() -> None:
     data = digits()
-    assert data.train_x.dtype == torch.float32
-    assert data.train_y.dtype == torch.int64
-    assert data.train_x.mean().abs() < 1e-6
-    assert (data.train_x.std(correction=0) - 1).abs() < 1e-5
-    test_count, train_count = data.test_y.bincount(), data.train_y.bincount()
-    assert (test_count - (test_count + train_count) / 5).abs().max() <= 0.5
+    assert data.train_x.dtype == np.float32
+    assert data.train_y.dtype == np.int64
+    assert abs(data.train_x.mean()) < 1e-6
+    assert abs(data.train_x.std() - 1) < 1e-5
+    test_count, train_count = np.bincount(data.test_y), np.bincount(data.train_y)
+    assert np.abs(test_count - (test_count + train_count) / 5).max() <= 0.5
 
 
 def test_digits_keep_their_images() -> None:
@@ -62,12 +63,20 @@ def test_digits_keep_their_images() -> None:
     from sklearn.datasets import load_digits
 
     data = digits()
-    x = torch.cat([data.train_x, data.test_x])
+    x = np.concatenate([data.train_x, data.test_x])
     scaled = ((x - x.min()) / (x.max() - x.min()) * 16).round()
-    ours = np.column_stack([scaled.numpy(), torch.cat([data.train_y, data.test_y]).numpy()])
+    ours = np.column_stack([scaled, np.concatenate([data.train_y, data.test_y])])
     bunch = load_digits()
     theirs = np.column_stack([bunch.data, bunch.target])
     assert np.array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)])
+
+
+def test_another_file_of_digits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = tmp_path / "digits.npz"
+    damaged.write_bytes(digits_module.FILE.read_bytes()[:-1] + b"?")
+    monkeypatch.setattr(digits_module, "FILE", damaged)
+    with pytest.raises(UserError, match="is not the file of digits that comes with coterie"):
+        digits()
 
 
 # Quadratic ------------------------------------------------------------------------------------------------
@@ -75,7 +84,7 @@ def test_digits_keep_their_images() -> None:
 
 def rows_of(made: tuple[Dataset, Partition], client: int) -> torch.Tensor:
     data, partition = made
-    return data.train_x[torch.from_numpy(partition.train[client])]
+    return torch.from_numpy(data.train_x[partition.train[client]])
 
 
 def test_quadratic_clients_share_the_optimum_of_their_cluster() -> None:
@@ -85,7 +94,7 @@ def test_quadratic_clients_share_the_optimum_of_their_cluster() -> None:
     data, partition = made
     assert partition.clusters == (0, 0, 0, 1, 1, 2, 2)
     assert data.test_x[:, 0].tolist() == pytest.approx([1.0, 0.8, 1.0, 1.0, 0.8, 1.0, 0.8])
-    centres = data.test_x[:, 1:]
+    centres = torch.from_numpy(data.test_x[:, 1:])
     torch.testing.assert_close(centres.norm(dim=1), torch.full((7,), 2.0))
     assert torch.equal(centres[0], centres[2])
     assert not torch.equal(centres[2], centres[3])
@@ -101,7 +110,7 @@ def test_quadratic_gradient_noise_has_the_stated_deviation_whatever_the_curvatur
     made = quadratic(clients=2, clusters=1, seed=1, curvatures=(4.0, 0.5), noise=0.1, samples=2000)
     for client in range(2):
         rows = rows_of(made, client)
-        gradient_at_optimum = rows[:, :1] * (made[0].test_x[client, 1:] - rows[:, 1:])
+        gradient_at_optimum = rows[:, :1] * (torch.from_numpy(made[0].test_x[client, 1:]) - rows[:, 1:])
         assert gradient_at_optimum.std().item() == pytest.approx(0.1, rel=0.02)
 
 
@@ -167,8 +176,8 @@ def test_images_are_normalised_per_channel_by_the_training_part(tmp_path: Path) 
     data = load_images("cifar-10", tmp_path)
     pixels = torch.from_numpy(COLOUR).float() / 255
     std, mean = torch.std_mean(pixels[:10], dim=(0, 2, 3), correction=0, keepdim=True)
-    torch.testing.assert_close(data.train_x, (pixels[:10] - mean) / std)
-    torch.testing.assert_close(data.test_x, (pixels[10:] - mean) / std)
+    torch.testing.assert_close(torch.from_numpy(data.train_x), (pixels[:10] - mean) / std)
+    torch.testing.assert_close(torch.from_numpy(data.test_x), (pixels[10:] - mean) / std)
     assert data.input_shape == DATASETS["cifar-10"].input_shape == (3, 32, 32)
 
 
@@ -270,8 +279,8 @@ def test_real_cifar_10(real_data: Path, tmp_path: Path) -> None:
 
 def test_real_cifar_100(real_data: Path) -> None:
     data = load_images("cifar-100", real_data)
-    assert data.train_y.bincount().tolist() == [50] * 100
-    assert data.test_y.bincount().tolist() == [20] * 100
+    assert np.bincount(data.train_y).tolist() == [50] * 100
+    assert np.bincount(data.test_y).tolist() == [20] * 100
     assert data.train_x.shape == (5000, 3, 32, 32)
 
 

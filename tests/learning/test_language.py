@@ -247,10 +247,10 @@ def test_windows_follow_each_other_and_targets_are_the_next_tokens(tmp_path: Pat
     data = loaded(texts(tmp_path, tokenizer="characters"))
     assert data.train_x.shape == data.train_y.shape == (3 * 49, 9)  # (450 - 1) // 9
     assert data.test_x.shape == (3 * 5, 9)
-    assert data.train_x.dtype == data.train_y.dtype == torch.int64
+    assert data.train_x.dtype == data.train_y.dtype == np.int64
     assert (data.outputs, data.input_shape) == (7, (9,))
-    assert torch.equal(data.train_x[:, 1:], data.train_y[:, :-1])
-    assert torch.equal(data.train_x[1:49, 0], data.train_y[:48, -1])
+    assert np.array_equal(data.train_x[:, 1:], data.train_y[:, :-1])
+    assert np.array_equal(data.train_x[1:49, 0], data.train_y[:48, -1])
     assert data.train_x[49].tolist() == [3, 4, 3, 4, 3, 4, 3, 4, 3]
 
 
@@ -408,7 +408,7 @@ def test_what_is_no_base_is_refused(what: str, tmp_path: Path) -> None:
 
 
 def dataset() -> Dataset:
-    x = torch.zeros((2, SHAPE.context), dtype=torch.int64)
+    x = np.zeros((2, SHAPE.context), dtype=np.int64)
     return Dataset(x, x, x, x, SHAPE.vocabulary, tokenizer="bytes")
 
 
@@ -418,7 +418,7 @@ def dataset() -> Dataset:
         ({"tokenizer": "characters"}, r"was trained on other tokens \(bytes\) than data.tokenizer makes"),
         ({"outputs": 12}, "knows 11 tokens, and data.tokenizer makes 12"),
         (
-            {"train_x": torch.zeros((2, 7), dtype=torch.int64)},
+            {"train_x": np.zeros((2, 7), dtype=np.int64)},
             "data.context = 7: .* looks at 6 tokens",
         ),
     ],

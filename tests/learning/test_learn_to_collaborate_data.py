@@ -37,7 +37,7 @@ def test_clients_are_near_a_common_function_and_half_have_the_opposite_sign() ->
     assert partition.clusters == (0, 0, 1, 1) and [len(rows) for rows in validation] == [0] * 4
     fitted = []
     for rows in partition.train:
-        x, y = loaded.train_x.numpy()[rows], loaded.train_y.numpy()[rows, 0]
+        x, y = loaded.train_x[rows], loaded.train_y[rows, 0]
         assert np.abs(x).max() <= 1
         weights, *_ = np.linalg.lstsq(x, y, rcond=None)
         assert (x @ weights - y).std() == pytest.approx(0.01, rel=0.2)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.flops import flops_counted
+from sim.learning.models import MODELS
+from sim.learning.models.mlp import FullyConnected
 from sim.learning.models.modules.residual_network import ResidualNetwork
 from tests.learning.sections import OF_NUMBERS, architecture, module
 
@@ -251,3 +254,21 @@ def test_models_are_built_without_memory() -> None:
     model = architecture("resnet9", {"width": 1024}, (3, 32, 32), 10)
     assert all(parameter.is_meta for parameter in model.module.parameters())
     assert model.numel > 10**9
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "classes"),
+    [
+        ({"name": "mlp"}, (64,), 10),
+        ({"name": "mlp", "hidden": ()}, (1, 28, 28), 3),
+        ({"name": "mlp", "hidden": (30, 20, 7)}, (3, 32, 32), 100),
+        ({"name": "logistic-regression"}, (64,), 10),
+        ({"name": "logistic-regression"}, (5,), 1),
+    ],
+)
+def test_sizes_are_those_of_the_models(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> None:
+    section = MODELS[model["name"]].model_validate(model)
+    assert isinstance(section, FullyConnected)
+    size, made = section.size(shape, classes), section.architecture(shape, classes)
+    for each in fields(size):
+        assert getattr(size, each.name) == getattr(made, each.name), each.name

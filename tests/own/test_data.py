@@ -161,7 +161,7 @@ def test_its_keys_are_its_arguments_and_it_is_given_what_it_takes(tmp_path: Path
     data = scenario.data.load(3, 1, DataFolder(tmp_path / "here"))
     assert data.input_shape == (2, 5)
     other = scenario.data.load(3, 2, DataFolder(tmp_path / "here"))
-    assert not np.array_equal(data.train_x.numpy(), other.train_x.numpy())
+    assert not np.array_equal(data.train_x, other.train_x)
     with pytest.raises(UserError, match=r"data.noise = .*must be a number"):
         load(tmp_path, keys.replace("0.5", '"loud"'), code=code)
     with pytest.raises(UserError, match=r"data.nois = .*unknown key; allowed: .*noise"):

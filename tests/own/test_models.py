@@ -10,7 +10,8 @@ import torch
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
-from sim.run.setup.builder import build, check
+from sim.run.setup.builder import build
+from sim.run.setup.checking import check
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from tests.protocols.worlds import ran

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -528,8 +529,8 @@ def section(make: Callable[[], nn.Module]) -> OwnModel:
 class Samples:
     """As much of a data set as a trial of a model needs."""
 
-    train_x = torch.randn(BATCH, INPUTS, generator=torch.Generator().manual_seed(1))
-    train_y = torch.arange(BATCH) % CLASSES
+    train_x = torch.randn(BATCH, INPUTS, generator=torch.Generator().manual_seed(1)).numpy()
+    train_y = (torch.arange(BATCH) % CLASSES).numpy()
     outputs = CLASSES
 
 
@@ -567,7 +568,7 @@ def test_three_steps_are_torchs(name: str) -> None:
         optimizer = torch.optim.SGD([each for each in module.parameters() if each.requires_grad], lr=RATE)
         flat = state(module, model).repeat(2, 1)
         flat[1] += 0.1  # another client, which must change nothing
-        x, y = Samples.train_x.expand(2, -1, -1), Samples.train_y.expand(2, -1)
+        x, y = [torch.from_numpy(np.stack([part] * 2)) for part in (Samples.train_x, Samples.train_y)]
         for _ in range(3):
             optimizer.zero_grad()
             F.cross_entropy(module(x[0]), y[0]).backward()

@@ -68,6 +68,7 @@ def test_intervals_are_sorted_and_totalled(run):
     view = RunView(run)
     assert [spans.tolist() for spans in view.intervals("busy", range(2))] == [[], [[0.0, 1.0], [6.0, 9.0]]]
     assert view.intervals("down", range(2))[0].tolist() == [[2.0, 3.0]]
+    assert [len(spans) for spans in view.intervals("busy", [2, 1, 0])] == [0, 2, 0]
     assert view.busy_s.tolist() == [0.0, 4.0, 0.0]
 
 

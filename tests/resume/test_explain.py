@@ -7,7 +7,7 @@ from tests.simulation.worlds import QUADRATIC, run
 
 ASKS = """\
 from dataclasses import dataclass
-from actors import PeerUnavailable
+from actors.message import PeerUnavailable
 from protocols import Client
 
 @dataclass(frozen=True)

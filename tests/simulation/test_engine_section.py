@@ -17,7 +17,8 @@ from sim.learning.engine.backends.kernels import Kernel
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
 from sim.run.setup import engine as engine_of
-from sim.run.setup.builder import build, check
+from sim.run.setup.builder import build
+from sim.run.setup.checking import check
 from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run, write
 

@@ -10,7 +10,7 @@ from sim.cli.commands import app
 from sim.errors import UserError
 from sim.learning import vision
 from sim.run.setup import machine
-from sim.run.setup.builder import check
+from sim.run.setup.checking import check
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL
 from tests.simulation.worlds import QUADRATIC, load, write

@@ -1,7 +1,7 @@
 """The data sets: a class each, with its keys in the section `[data]`, its shapes, and how it is made.
 
-To add one: a file with its class, and the class in `Data`. Torch is imported by what makes tensors alone, so
-that a scenario is read and refused without it.
+To add one: a file with its class, and the class in `Data`. They are arrays, so that a scenario is read and
+checked without torch.
 """
 
 from collections.abc import Mapping

@@ -45,8 +45,6 @@ class Adult(LabelledData):
         census (fnlwgt) is no feature. With `features = "categories"` there are no numbers, and "?" is no
         value: 99 features. Downloads nothing.
         """
-        import torch
-
         from sim.files.input_table import TextFormat, read_table
         from sim.learning.data.columns import Column, TablePart, encoded, places_of
 
@@ -65,7 +63,7 @@ class Adult(LabelledData):
             mean, deviation = values[0].mean(), values[0].std() or 1.0
             for part, each in zip(found, values, strict=True):
                 part[:, place] = (each - mean) / deviation
-        x = [torch.from_numpy(each).float() for each in found]
+        x = [each.astype(np.float32) for each in found]
         y = [places_of(table, "income", _INCOMES) for table in tables]
         for table, labels in zip(tables, y, strict=True):
             if len(bad := np.flatnonzero(labels < 0)):
@@ -73,4 +71,4 @@ class Adult(LabelledData):
                 raise table.file.refusal(problem, f"row {bad[0] + 1}")
         train, test = [(table.frame["education"] == "Doctorate").cast(int).to_numpy() for table in tables]
         owners = Owners(OWNERS, train, test, np.empty(0, np.int64))
-        return Dataset(x[0], torch.tensor(y[0]), x[1], torch.tensor(y[1]), self.classes, owners=owners)
+        return Dataset(x[0], y[0], x[1], y[1], self.classes, owners=owners)

@@ -1,11 +1,11 @@
-"""What a data set is: a section of the scenario, which makes tensors, and who owns which of them."""
+"""What a data set is: a section of the scenario, which makes arrays, and who owns which rows of them."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.learning.partitions import Partition, PartitionKind
 from sim.learning.partitions.dealing import Labels, Owners
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NUMBERS_MAX = 3 * 10**8
 """Data that are made have no more: 8 GB while they are made."""
@@ -30,7 +27,7 @@ Rows = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples of a data set, on the CPU.
+    """All samples of a data set, as arrays.
 
     train_x, test_x: float32 [n, *input_shape]; train_y, test_y: classes, int64 [n], or the numbers that a
     regression predicts, float32 [n, T]. outputs: K classes, or T numbers; 0 where samples have neither.
@@ -42,10 +39,10 @@ class Dataset:
     samples x and targets y are int64 [n, T].
     """
 
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
+    train_x: np.ndarray
+    train_y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
     outputs: int
     scaling: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     held_back: int = 0
@@ -57,13 +54,13 @@ class Dataset:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
-        return tuple(self.train_x.shape[1:])
+        return self.train_x.shape[1:]
 
     @property
     def labels(self) -> Labels:
         """What a partition may know of the samples."""
-        train, held_back = np.split(self.train_y.numpy(), [len(self.train_y) - self.held_back])
-        return Labels(train, self.test_y.numpy(), self.outputs, held_back, self.owners)
+        train, held_back = np.split(self.train_y, [len(self.train_y) - self.held_back])
+        return Labels(train, self.test_y, self.outputs, held_back, self.owners)
 
 
 class DataSection(Settings):

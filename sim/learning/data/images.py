@@ -1,4 +1,4 @@
-"""Data sets of images: where their files lie below the data folder, their checks, and their tensors."""
+"""Data sets of images: where their files lie below the data folder, their checks, and their numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from sim.errors import UserError
 from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
 from sim.files.input_file import InputFile
 from sim.learning.data.dataset import Dataset, LabelledData
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _BLANK_MAX = 0.01  # of the images; the true sets have none, a file that was only made longer has many
 _DOWNLOAD_ERRORS = (OSError, RuntimeError, http.client.HTTPException)
@@ -143,24 +140,25 @@ class ImageData(LabelledData):
 
 def normalised(arrays: ImageArrays, classes: int) -> Dataset:
     """Images as float32, each channel by the mean and standard deviation of the training part."""
-    import torch
-
     mean, std = channel_statistics(arrays.train_x)
-    train_x, test_x = [torch.from_numpy(x.astype(np.float32)) for x in (arrays.train_x, arrays.test_x)]
+    train_x, test_x = [x.astype(np.float32) for x in (arrays.train_x, arrays.test_x)]
     return Dataset(
         scaled(train_x, mean, std),
-        torch.from_numpy(arrays.train_y),
+        arrays.train_y,
         scaled(test_x, mean, std),
-        torch.from_numpy(arrays.test_y),
+        arrays.test_y,
         classes,
         (tuple(mean.tolist()), tuple(std.tolist())),
     )
 
 
-def scaled(x: Tensor, mean: np.ndarray, std: np.ndarray) -> Tensor:
+def scaled(x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     """(pixel / 255 - mean) / std of images [n, C, H, W], float32, in place."""
-    shift, scale = [x.new_tensor(each).view(1, -1, 1, 1) for each in (mean, std)]
-    return x.div_(255).sub_(shift).div_(scale)
+    shift, scale = [np.reshape(each, (1, -1, 1, 1)).astype(np.float32) for each in (mean, std)]
+    x /= 255
+    x -= shift
+    x /= scale
+    return x
 
 
 def channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -131,7 +131,7 @@ def _dataset_of_images(
     channels = dataset.input_shape[0]
     mean, std = np.zeros(channels), np.ones(channels)
     if section.standardise:
-        mean, std = channel_statistics(dataset.train_x.numpy().astype(np.uint8))
+        mean, std = channel_statistics(dataset.train_x.astype(np.uint8))
     return replace(
         dataset,
         train_x=scaled(dataset.train_x, mean, std),

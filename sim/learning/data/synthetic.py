@@ -58,8 +58,6 @@ class QuadraticData(DataSection):
         mu_k has norm `distance` and a random direction. Clients are split over the clusters as evenly as
         possible, in blocks; within a cluster they take the curvatures in turn.
         """
-        import torch
-
         samples, dimension = self.samples, self.dimension
         train, test = [], []
         for cluster, members in enumerate(cluster_members(even_sizes(clients, self.clusters))):
@@ -71,9 +69,9 @@ class QuadraticData(DataSection):
                 targets = centre + self.noise / a * np.concatenate([half, -half])
                 train.append(np.column_stack([np.full(samples, a), targets]))
                 test.append(np.concatenate([[a], centre]))
-        train_x = torch.from_numpy(np.concatenate(train)).float()
-        test_x = torch.from_numpy(np.stack(test)).float()
-        labels = torch.zeros(len(train_x), dtype=torch.int64)
+        train_x = np.concatenate(train).astype(np.float32)
+        test_x = np.stack(test).astype(np.float32)
+        labels = np.zeros(len(train_x), dtype=np.int64)
         return Dataset(train_x, labels, test_x, labels[:clients], outputs=0)
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
@@ -113,8 +111,6 @@ class SyntheticRegression(DataSection):
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """Training and test samples of client after client; each client's depend on no other's."""
-        import torch
-
         common = stream(seed, "synthetic regression", "common").uniform(0, 1, self.dimension)
         parts: list[list[np.ndarray]] = [[], [], [], []]
         for client, half in enumerate(membership(even_sizes(clients, 2))):
@@ -124,7 +120,7 @@ class SyntheticRegression(DataSection):
                 x = draws.uniform(-1, 1, (count, self.dimension))
                 parts[place].append(x)
                 parts[place + 1].append((x @ own + draws.normal(0, self.noise, count))[:, None])
-        train_x, train_y, test_x, test_y = [torch.from_numpy(np.concatenate(part)).float() for part in parts]
+        train_x, train_y, test_x, test_y = [np.concatenate(part).astype(np.float32) for part in parts]
         return Dataset(train_x, train_y, test_x, test_y, outputs=1)
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:

@@ -70,8 +70,6 @@ class TextData(DataSection):
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """The windows of all languages: x int64 [n, context], and y, the tokens that follow each."""
-        import torch
-
         from sim.learning.language.tokenizers import tokenizer_called
 
         texts = self.read(folder)
@@ -86,16 +84,16 @@ class TextData(DataSection):
                     problem = f"the {purpose} text of {language} has fewer tokens than a window and one more"
                     raise UserError(f"data.context = {self.context}: {problem}; must be fewer")
             whose = np.repeat(np.arange(len(windows)), [len(found) for found in windows])
-            parts.append((torch.from_numpy(np.concatenate(windows)), whose))
+            parts.append((np.concatenate(windows), whose))
         (train, of_train), (test, of_test) = parts
         owners = Owners(self.languages, of_train, of_test, np.empty(0, np.int64))
-        outputs, inputs = tokenizer.vocabulary, slice(None, -1)
+        inputs, whole = slice(None, -1), np.ascontiguousarray
         return Dataset(
-            train[:, inputs].contiguous(),
-            train[:, 1:].contiguous(),
-            test[:, inputs].contiguous(),
-            test[:, 1:].contiguous(),
-            outputs,
+            whole(train[:, inputs]),
+            whole(train[:, 1:]),
+            whole(test[:, inputs]),
+            whole(test[:, 1:]),
+            tokenizer.vocabulary,
             owners=owners,
             tokenizer=tokenizer.identity,
         )

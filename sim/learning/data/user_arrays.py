@@ -251,15 +251,12 @@ def _scaled(parts: Mapping[str, ArraysPart], standardise: bool | np.ndarray) -> 
 
 
 def _dataset(parts: Mapping[str, ArraysPart], outputs: int, owners: Owners | None) -> Dataset:
-    import torch
-
     train, validation, test = parts["train"], parts.get("validation"), parts["test"]
     x, y, held_back = train.x, train.y, 0
     if validation is not None:
         x, y = np.concatenate([x, validation.x]), np.concatenate([y, validation.y])
         held_back = len(validation.x)
-    train_x, train_y, test_x, test_y = map(torch.from_numpy, (x, y, test.x, test.y))
-    return Dataset(train_x, train_y, test_x, test_y, outputs, None, held_back, owners, train.shapes)
+    return Dataset(x, y, test.x, test.y, outputs, None, held_back, owners, train.shapes)
 
 
 # --- the section of a scenario ------------------------------------------------------------------------------

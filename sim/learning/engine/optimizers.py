@@ -1,9 +1,12 @@
 """SGD, Adam and AdamW on stacked parameter rows: one update rule serves a single client and a thousand."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _CLIP_EPSILON = 1e-6  # torch's
 
@@ -48,7 +51,7 @@ class Optimizer:
         state.
         """
         if self.clip_norm is not None:
-            length = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+            length = gradient.norm(dim=1, keepdim=True)
             gradient.mul_((self.clip_norm / (length + _CLIP_EPSILON)).clamp(max=1.0))
         if self.kind == "sgd":
             self._sgd(params, gradient, state, done, learning_rate)

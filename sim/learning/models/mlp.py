@@ -11,29 +11,49 @@ from pydantic import Field
 
 from actors.settings.quantities import Count
 from sim.learning.models.model import ModelSection
+from sim.learning.models.size import ModelSize
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class LogisticRegression(ModelSection):
+class FullyConnected(ModelSection):
+    """Fully connected layers, whose keys tell how large they are."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Width of each layer but the last."""
+        return ()
+
+    def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+        return fully_connected(math.prod(input_shape), self.widths, classes)
+
+    def size(self, input_shape: tuple[int, ...], classes: int) -> ModelSize:
+        """How large the model is, as its `Architecture` says."""
+        widths = (math.prod(input_shape), *self.widths, classes)
+        products = [width_in * width_out for width_in, width_out in itertools.pairwise(widths)]
+        # Two operations each, forward, for the gradients of weights, and for those of a layer's inputs.
+        flops = 2 * (3 * sum(products) - products[0])
+        numel = sum(products) + sum(widths[1:])
+        return ModelSize(self.key(input_shape, classes), input_shape, numel, flops)
+
+
+class LogisticRegression(FullyConnected):
     """One linear layer: logistic regression, or linear regression of numbers."""
 
     name: Literal["logistic-regression"]
 
-    def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        return fully_connected(math.prod(input_shape), (), classes)
 
-
-class Mlp(ModelSection):
+class Mlp(FullyConnected):
     """Fully connected layers with ReLU."""
 
     name: Literal["mlp"]
     hidden: Annotated[tuple[Count, ...], Field(max_length=100)] = (100,)
     """Width of each hidden layer."""
 
-    def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        return fully_connected(math.prod(input_shape), self.hidden, classes)
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return self.hidden
 
 
 def fully_connected(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:

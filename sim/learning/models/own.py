@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sim.errors import UserError
 from sim.learning.models.model import ModelSection
 from sim.plugins.section import FAILURES, PluginSection, in_short
@@ -87,9 +89,10 @@ class OwnModel(PluginSection, ModelSection):
 
         generator = torch.Generator().manual_seed(0)
         flat = torch.stack([architecture.initial(generator) for _ in range(_CLIENTS)])
-        places = torch.arange(_SAMPLES * views) % min(_SAMPLES, len(dataset.train_x))
+        places = np.arange(_SAMPLES * views) % min(_SAMPLES, len(dataset.train_x))
         x, y = [
-            part[places].expand(_CLIENTS, *([-1] * part.ndim)) for part in (dataset.train_x, dataset.train_y)
+            torch.from_numpy(part[places]).expand(_CLIENTS, *([-1] * part.ndim))
+            for part in (dataset.train_x, dataset.train_y)
         ]
         architecture.examples = x[0]
         before = copy.deepcopy(dict(architecture.constants))

@@ -181,8 +181,8 @@ def clients_up(view: RunView) -> go.Figure | None:
     up = np.searchsorted(starts, times, "right") - np.searchsorted(ends, times, "right")
     unit_s = time_axis(figure := blank(220), view.end_s)
     hints, hover = list(map(text.duration, times)), "<b>%{y}</b> clients up<br>at %{customdata}"
-    curve = line(Series(times / unit_s, up.astype(float)), "up", BLUE, hover, hints=hints)
-    figure.add_trace(curve.update(line_shape="hv", showlegend=False))
+    curve = line(Series(times / unit_s, up.astype(float)), "up", BLUE, hover, hints=hints, shape="hv")
+    figure.add_trace(curve | {"showlegend": False})
     figure.update_yaxes(title_text="clients up", rangemode="tozero")
     return figure
 

@@ -53,8 +53,8 @@ def time_to_accuracy(view: RunView) -> go.Figure | None:
         name = text.share(level)
         hover = f"{name}: <b>%{{y:.1%}}</b> of the clients by %{{customdata}}"
         hints = list(map(text.duration, times * unit_s))
-        curve = line(Series(times, shares), name, HUES[number % len(HUES)], hover, hints=hints)
-        figure.add_trace(curve.update(line_shape="hv"))
+        series, hue = Series(times, shares), HUES[number % len(HUES)]
+        figure.add_trace(line(series, name, hue, hover, hints=hints, shape="hv"))
     figure.update_yaxes(title_text="clients that reached it", tickformat=".0%", range=[-0.02, 1.02])
     return figure
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
@@ -71,14 +70,19 @@ def places(groups: Sequence[Sequence[int]]) -> dict[int, NDArray[np.float64]]:
     """Groups on a circle, the members of each on a smaller one."""
     radius = [0.0 if len(members) == 1 else 0.4 + 0.12 * len(members) for members in groups]
     around = 0.0 if len(groups) == 1 else (sum(radius) + len(groups)) / math.pi
-    centres = nx.circular_layout(range(len(groups)), scale=max(around, 1.0))
+    centres = on_circle(len(groups), max(around, 1.0))
     place = {}
     for number, members in enumerate(groups):
-        inner = nx.circular_layout(members, scale=radius[number] or 1.0)
         centre = centres[number] if around else np.zeros(2)
-        for client in members:
-            place[client] = centre + (inner[client] if len(members) > 1 else 0.0)
+        for client, beside in zip(members, on_circle(len(members), radius[number]), strict=True):
+            place[client] = centre + beside
     return place
+
+
+def on_circle(count: int, radius: float) -> NDArray[np.float64]:
+    """So many points [count, 2] around the origin, as far from each other as they can be."""
+    angles = np.arange(count) * 2 * np.pi / count
+    return radius * np.column_stack([np.cos(angles), np.sin(angles)])
 
 
 def frame(figure: go.Figure, where: NDArray[np.float64]) -> None:

@@ -101,27 +101,32 @@ def learned_graph(view: RunView) -> go.Figure | None:
 
 def _heat_map(
     cells: _Cells, z: NDArray[np.float32], largest: float, hover: str, **options: object
-) -> go.Heatmap:
+) -> dict[str, Any]:
     gap = 1 if cells.rows <= 60 else 0
-    return go.Heatmap(
-        z=z,
-        x=cells.labels,
-        y=cells.labels,
-        zmin=0,
-        zmax=largest,
-        colorscale=[[0.0, colour("no-weight")], [0.5, colour("half-weight")], [1.0, colour("full-weight")]],
-        xgap=gap,
-        ygap=gap,
-        colorbar={
+    return {
+        "type": "heatmap",
+        "z": z,
+        "x": cells.labels,
+        "y": cells.labels,
+        "zmin": 0,
+        "zmax": largest,
+        "colorscale": [
+            [0.0, colour("no-weight")],
+            [0.5, colour("half-weight")],
+            [1.0, colour("full-weight")],
+        ],
+        "xgap": gap,
+        "ygap": gap,
+        "colorbar": {
             "title": {"text": "weight", "side": "right", "font": {"color": FAINT, "size": 13}},
             "thickness": 10,
             "len": 0.7,
             "outlinewidth": 0,
             "ticks": "",
         },
-        hovertemplate=hover + "<extra></extra>",
+        "hovertemplate": hover + "<extra></extra>",
         **options,
-    )
+    }
 
 
 def _outline_clusters(figure: go.Figure, cells: _Cells, clusters: NDArray[np.int64]) -> None:

@@ -3,12 +3,11 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
-import networkx as nx
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from sim.results.report.graph import SMALL_PX, true_groups
+from sim.results.report.graph import SMALL_PX, on_circle, true_groups
 from sim.results.report.style import FAINT, HUES, blank, colour, strokes
 from sim.results.view import RunView
 
@@ -54,8 +53,8 @@ def _spread(places: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]
         together[tuple(place)].append(name)
     where: dict[str, NDArray[np.float64]] = {}
     for (latitude, longitude), names in together.items():
-        around = nx.circular_layout(names, scale=_APART if len(names) > 1 else 0.0)
-        where |= {name: np.array([longitude, latitude]) + around[name] * (len(names) > 1) for name in names}
+        around = on_circle(len(names), _APART if len(names) > 1 else 0.0)
+        where |= dict(zip(names, np.array([longitude, latitude]) + around, strict=True))
     return where
 
 

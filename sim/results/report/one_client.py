@@ -44,11 +44,13 @@ def course(view: RunView) -> go.Figure | None:
     measure, panel = view.measure
     alone = view.last(measure.name + ALONE)
     figure, unit_s = _courses(view, panel, 330, measure.y, measure.text)
+    levels = []
     for client in clients_shown(view):
         if alone is not None and not np.isnan(alone[client]):
             level = Series(panel.times[[0, -1]] / unit_s, np.full(2, alone[client]))
             label = f"alone: {measure.text(float(alone[client]))}"
-            figure.add_trace(line(level, label, FAINT, label, dash="dot").update(**_of(view, client)))
+            levels.append(line(level, label, FAINT, label, dash="dot") | _of(view, client))
+    figure.add_traces(levels)
     measure_axis(figure, measure)
     return figure
 
@@ -79,9 +81,8 @@ def _courses(
     chosen = evenly(len(panel.times), most)
     unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
     times, values = panel.times[chosen] / unit_s, panel.values[chosen]
-    figure.add_trace(
-        line(Series(times, np.nanmean(values, axis=1)), "mean of all", EDGE, f"mean of all <b>{y}</b>")
-    )
+    mean = Series(times, np.nanmean(values, axis=1))
+    lines = [line(mean, "mean of all", EDGE, f"mean of all <b>{y}</b>")]
     for client in shown:
         name, reached = view.clients[client], panel.of(client).values[-1:].tolist()
         own, when = values[:, client], times
@@ -91,11 +92,12 @@ def _courses(
             own, when = course.values[picked], course.times[picked] / unit_s
         series = Series(when.astype(np.float32), own.astype(np.float32))
         label = f"{name}: {readable(reached[0] if reached else None)}"
-        figure.add_trace(line(series, label, BLUE, f"{name} <b>{y}</b>").update(**_of(view, client)))
+        lines.append(line(series, label, BLUE, f"{name} <b>{y}</b>") | _of(view, client))
         if reached and not np.isnan(spent_s := view.spent_s[[client]]):
             label = f"budget spent: {text.duration(float(spent_s[0]))}"
             at = Series(spent_s / unit_s, np.interp(spent_s, *panel.of(client)))
-            figure.add_trace(line(at, label, ORANGE, label).update(**_of(view, client), marker_size=10))
+            lines.append(line(at, label, ORANGE, label) | _of(view, client) | {"marker": {"size": 10}})
+    figure.add_traces(lines)
     return figure, unit_s
 
 
@@ -175,31 +177,34 @@ def _bars(
 ) -> go.Figure:
     """The bars of each client, one below the other."""
     most = max(1, *map(len, bars))
-    figure = blank(round(108 + _ROW_PX * (most + 0.4)))
+    figure, traces = blank(round(108 + _ROW_PX * (most + 0.4))), []
     for client, found in zip(shown, bars, strict=True):
         rows = found or [Bar(nothing, 0.0)]
-        drawn = go.Bar(
-            x=[row.length for row in rows],
-            y=list(range(len(rows))),
-            orientation="h",
-            marker_color=[row.colour for row in rows],
-            width=0.34,
-            offset=0.28,
-            text=[row.label for row in rows],
-            hovertext=[row.hint for row in rows],
-            textposition="none",
-            hovertemplate="%{text}<br>%{hovertext}<extra></extra>",
-        )
-        names = go.Scatter(
-            x=[0] * len(rows),
-            y=[place + 0.02 for place in range(len(rows))],
-            mode="text",
-            text=[f" {row.label}" for row in rows],
-            textposition="middle right",
-            hoverinfo="skip",
-        )
+        drawn = {
+            "type": "bar",
+            "x": [row.length for row in rows],
+            "y": list(range(len(rows))),
+            "orientation": "h",
+            "marker": {"color": [row.colour for row in rows]},
+            "width": 0.34,
+            "offset": 0.28,
+            "text": [row.label for row in rows],
+            "hovertext": [row.hint for row in rows],
+            "textposition": "none",
+            "hovertemplate": "%{text}<br>%{hovertext}<extra></extra>",
+        }
+        names = {
+            "type": "scatter",
+            "x": [0] * len(rows),
+            "y": [place + 0.02 for place in range(len(rows))],
+            "mode": "text",
+            "text": [f" {row.label}" for row in rows],
+            "textposition": "middle right",
+            "hoverinfo": "skip",
+        }
         options = {**_of(view, client), "showlegend": False}
-        figure.add_traces([drawn.update(options), names.update(options)])
+        traces += [drawn | options, names | options]
+    figure.add_traces(traces)
     figure.update_xaxes(title_text=title, rangemode="tozero")
     figure.update_yaxes(visible=False, range=[most, -0.4])
     return figure

@@ -67,18 +67,29 @@ def blank(height_px: int) -> go.Figure:
 
 
 def line(
-    series: Series, name: str, colour: str, hover: str, *, hints: Sequence | None = None, dash: str = "solid"
-) -> go.Scatter:
-    """A line; `hover` is plotly's template, in which `hints` are %{customdata}. One point alone is a dot."""
-    return go.Scatter(
-        x=series.times,
-        y=series.values,
-        name=name,
-        mode="lines" if len(series.times) > 1 else "markers",
-        line={"color": colour, "width": 2.2, "dash": dash},
-        customdata=hints,
-        hovertemplate=hover + "<extra></extra>",
-    )
+    series: Series,
+    name: str,
+    colour: str,
+    hover: str,
+    *,
+    hints: Sequence | None = None,
+    dash: str = "solid",
+    shape: str | None = None,
+) -> dict[str, Any]:
+    """A line; `hover` is plotly's template, in which `hints` are %{customdata}. One point alone is a dot.
+
+    It is a trace in words, as which it is checked once, where it comes into a figure.
+    """
+    return {
+        "type": "scatter",
+        "x": series.times,
+        "y": series.values,
+        "name": name,
+        "mode": "lines" if len(series.times) > 1 else "markers",
+        "line": {"color": colour, "width": 2.2, "dash": dash, "shape": shape},
+        "customdata": hints,
+        "hovertemplate": hover + "<extra></extra>",
+    }
 
 
 def strokes(

@@ -8,13 +8,10 @@ from typing import Any, cast
 
 import torch
 
-from actors.settings.base import SettingError
-from actors.source_location import of_error, written
 from protocols.framework.client import Client, form_of
 from protocols.framework.context import ClientContext, Links, NewcomersStart, Noise
 from protocols.framework.server import Server, ServerPlan
 from protocols.membership.view import AnnouncedView, MembershipView
-from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key, stream
@@ -22,29 +19,31 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
-from sim.plugins.section import FAILURES, in_short
 from sim.run.live.budget import BudgetedCompute
 from sim.run.live.client_training import DeviceCompute
 from sim.run.live.lives import ClientLife, ServerLife
 from sim.run.live.message_contents import has_non_finite
 from sim.run.live.simulation import Simulation
 from sim.run.process import quiet_collector, spare, threads
-from sim.run.setup.engine import choose_device, decided, make_engine, require_precision, with_engine
+from sim.run.setup.engine import (
+    choose_device,
+    decided,
+    make_engine,
+    require_precision,
+    room_of,
+    with_engine,
+)
 from sim.run.setup.learning import load_learning
-from sim.run.setup.links import links_among
-from sim.run.setup.memory import require_room_on_device
+from sim.run.setup.plan import RunPlan, planned, users_faults
 from sim.scenario.protocol_errors import made
-from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.change import changed_networks, changed_settings
-from sim.scenario.sections.churn import churn_schedule
+from sim.scenario.sections.change import changed_settings
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
 from sim.world.churn.schedule import rejoins
 from sim.world.devices.device import Device
-from sim.world.membership.kinds import Bootstrap, MembershipContext, ViewOf
+from sim.world.membership.kinds import MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
-from sim.world.participants import Participants
 
 
 @dataclass(frozen=True)
@@ -61,23 +60,6 @@ class World:
 SIMULATED = World()
 
 
-def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
-    """Build everything without running it; raises UserError for what a scenario file alone does not show.
-
-    Files are read and checked as for a run, but nothing is downloaded. Returns what was built, closed.
-    """
-    require_precision(scenario, choose_device("auto"))
-    # Nothing is computed: which device there is and how fast it is does not matter any more.
-    way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
-    settled = with_engine(scenario, way=way, precision="float32", threads=1)
-    simulation = build(settled, data_dir, "cpu", download=False)
-    with closing(simulation):
-        simulation.clients[0].fresh()
-        for server in simulation.servers:
-            server.fresh()
-    return simulation
-
-
 def build(
     scenario: Scenario,
     data_dir: Path | None = None,
@@ -90,9 +72,25 @@ def build(
 
     Raises UserError.
     """
-    with _users_faults(scenario):
+    with users_faults(scenario):
         folder = DataFolder(data_dir, download)
         return _Builder(scenario, folder, choose_device(device), world).simulation()
+
+
+def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
+    """Build everything without running it, on the CPU; the plan of it. UserError."""
+    require_precision(scenario, choose_device("auto"))
+    # Nothing is computed: which device there is and how fast it is does not matter any more.
+    way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
+    settled = with_engine(scenario, way=way, precision="float32", threads=1)
+    with users_faults(settled):
+        builder = _Builder(settled, folder, choose_device("cpu"), SIMULATED)
+        simulation = builder.simulation()
+    with closing(simulation):
+        simulation.clients[0].fresh()
+        for server in simulation.servers:
+            server.fresh()
+    return builder.plan
 
 
 @contextmanager
@@ -108,23 +106,6 @@ def built(
     ):
         spare()  # with the modules that building it has loaded
         yield simulation
-
-
-@contextmanager
-def _users_faults(scenario: Scenario) -> Iterator[None]:
-    """Whatever the user's code raises before the first step is a UserError that names its line."""
-    try:
-        yield
-    except UserError:
-        raise
-    except FAILURES as error:
-        plugins = [(each, each.sources) for each in scenario.plugins]
-        files = {str(own.root / name): each for each, own in plugins if own is not None for name in own.files}
-        frames = [frame for frame in of_error(error) if frame[0] in files]
-        if not frames:  # a fault of ours
-            raise
-        about = files[frames[-1][0]].stated
-        raise UserError(f"{about}: {written(*frames[-1])}: {in_short(error)}") from error
 
 
 def newcomers_start(scenario: Scenario) -> NewcomersStart:
@@ -145,74 +126,45 @@ class _Builder:
         self.world = world
         self.seed = scenario.run.seed
         with explained("the data and the models at the start", device):
-            self.learning = learning = load_learning(scenario, folder, device)
+            self.plan = plan = planned(scenario, folder, room=room_of(device))
+            self.learning = learning = load_learning(scenario, plan.learning, device)
             self.scenario = scenario = decided(scenario, learning)
             self.engine = make_engine(scenario, learning)
             self.initial = self._initial_parameters()
-        self.devices = scenario.devices.build(self.seed, folder, scenario.clients.count)
-        self.names = list(learning.names)
-        clients = Participants(self.seed, self.names, (), learning.clusters, folder)
-        self.churn = churn_schedule(
-            scenario.churn, scenario.churn_process, scenario.change, clients, scenario.run.duration
-        )
-        self.rejoins = rejoins(self.churn.events)
-        self.absent = [self.names[index] for index in self.churn.absent]
-        self.plans = learning.servers
-        self._refuse_samples_with_servers()
-        up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
-        self.neighbours, self.links = links_among(scenario, self.names, self.plans)
+        self.names, servers = list(plan.learning.names), plan.learning.servers
+        self.rejoins = rejoins(plan.churn.events)
+        self.absent = [self.names[index] for index in plan.churn.absent]
+        up = [name for name in self.names if name not in self.absent] + [server.name for server in servers]
         self.loop = world.loop(key(self.seed, "ties") if scenario.run.shuffle_ties else None)
         self.view_of = self._views(up)
-        everybody = replace(clients, servers=[plan.name for plan in self.plans])
-        self._refuse_what_is_said_of_servers()
-        self.network = world.network(self.loop, self.seed, scenario.network.build(everybody))
+        self.network = world.network(self.loop, self.seed, plan.network)
         if scenario.network.finite:
             self.network.refuses = has_non_finite
-        self.networks = changed_networks(scenario.network, scenario.change, everybody)
-        self.network.expect(everybody.names)
+        self.network.expect([*self.names, *[server.name for server in servers]])
 
     def simulation(self) -> Simulation:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = self.world.simulation(
-                self.scenario, self.loop, self.network, self.engine, self.churn.events
+                self.scenario, self.loop, self.network, self.engine, self.plan.churn.events
             )
-            simulation.networks, simulation.staying = self.networks, self.churn.staying
+            plan = self.plan
+            simulation.networks, simulation.staying = plan.networks, plan.churn.staying
             simulation.all_settings = changed_settings(self.scenario.protocol.settings, self.scenario.change)
-            simulation.clusters = self.learning.clusters
-            simulation.features = self.learning.dataset.features
-            simulation.churn.turned_away = self.churn.turned_away
+            simulation.clusters = plan.learning.clusters
+            simulation.features = plan.learning.dataset.features
+            simulation.churn.turned_away = plan.churn.turned_away
             simulation.clients += [
                 self._client(simulation, index, name) for index, name in enumerate(self.names)
             ]
             simulation.servers = [
-                self._server(simulation, number, plan) for number, plan in enumerate(self.plans)
+                self._server(simulation, number, server)
+                for number, server in enumerate(plan.learning.servers)
             ]
             return simulation
         except BaseException:
             self.loop.close()
             raise
-
-    def _refuse_samples_with_servers(self) -> None:
-        if self.plans and isinstance(self.scenario.network.membership, Bootstrap):
-            raise UserError(
-                'network.membership.kind = "bootstrap": gives clients other clients as peers, but with '
-                f'protocol.name = "{self.scenario.protocol.name}" each talks to its server only; must be one '
-                "of announce, all-knowing, swim"
-            )
-
-    def _refuse_what_is_said_of_servers(self) -> None:
-        """Without servers nothing may be said of them; but alone, what is said of the method's may stay."""
-        protocol = self.scenario.protocol
-        about = [*self.scenario.network.about_servers()]
-        if self.scenario.server is not None:
-            about.append(SettingError("server", None, "must be left out"))
-        unfit = next(iter(about), None)
-        if unfit is not None and not (self.plans or protocol.alone):
-            value = "" if unfit.value is None else f" = {show(unfit.value)}"
-            raise UserError(
-                f'{unfit.key}{value}: {unfit.problem}, as protocol.name = "{protocol.name}" has no servers'
-            )
 
     def _views(self, up: list[str]) -> ViewOf:
         """The function that makes each actor's view of the others."""
@@ -255,7 +207,7 @@ class _Builder:
             simulation.observer.of_actor(name),
             newcomers_start(self.scenario),
             self.scenario.protocol.alone,
-            self.links.get(name, Links()),
+            self.plan.links.get(name, Links()),
             lambda of: self.engine.trainable(cast(Vector, of), model),
             model=model,
             number=number,
@@ -267,8 +219,8 @@ class _Builder:
         def bytes_sent() -> int:
             return self.network.bytes_sent[name]
 
-        compute = self._compute(index, name, bytes_sent)
-        membership = self.view_of(name, self.neighbours[name])
+        compute = self._compute(index, bytes_sent)
+        membership = self.view_of(name, self.plan.neighbours[name])
         context = self._context(simulation, name, membership, index)
         protocol = self.scenario.protocol
 
@@ -278,7 +230,7 @@ class _Builder:
             return made(kind, name, context, compute, simulation.settings)
 
         returns = self.rejoins.get(index, [])
-        later, every_s = self.churn.returns.get(index, ("fresh", 0.0))
+        later, every_s = self.plan.churn.returns.get(index, ("fresh", 0.0))
         backups_s = [each.backup_every_s for each in returns if each.state == "stale"]
         backups_s += [every_s] if later == "stale" else []
         return ClientLife(
@@ -290,26 +242,19 @@ class _Builder:
             compute=compute,
             index=index,
             bytes_sent=bytes_sent,
-            up_at_start=name not in self.absent,
+            up_at_start=self.plan.clients[index].up_at_start,
             backup_every_s=backups_s[0] if backups_s else None,
         )
 
-    def _compute(self, index: int, name: str, bytes_sent: Callable[[], int]) -> DeviceCompute:
-        settings = self.learning.settings[index]
-        require_room_on_device(self.devices, index, settings)
-        device = Device(self.loop, self.devices.slowness(index), up=name not in self.absent)
-        cost, initial, budget = self.devices.cost_model(index), self.initial[index], self.scenario.run.budget
+    def _compute(self, index: int, bytes_sent: Callable[[], int]) -> DeviceCompute:
+        settings, plan = self.learning.settings[index], self.plan.clients[index]
+        device = Device(self.loop, plan.slowness, up=plan.up_at_start)
+        initial, budget = self.initial[index], self.scenario.run.budget
         if budget is None:
-            return self.world.compute(self.engine, settings, index, device, cost, initial)
-        compute = BudgetedCompute(
-            self.engine, settings, index, device, cost, initial, budget=budget, bytes_sent=bytes_sent
+            return self.world.compute(self.engine, settings, index, device, plan.cost, initial)
+        return BudgetedCompute(
+            self.engine, settings, index, device, plan.cost, initial, budget=budget, bytes_sent=bytes_sent
         )
-        if not compute.steps_left:
-            raise UserError(
-                f"run.budget.samples = {budget.samples}: {name} sees {compute.samples_per_step:,} in a "
-                "training step; must be at least as many"
-            )
-        return compute
 
     def _server(self, simulation: Simulation, number: int, plan: ServerPlan) -> ServerLife:
         section = self.scenario.server
@@ -320,9 +265,9 @@ class _Builder:
             compute = self.world.compute(
                 self.engine, learning, owner, device, section.cost_model(), self.initial[0]
             )
-        membership = self.view_of(plan.name, self.neighbours[plan.name])
+        membership = self.view_of(plan.name, self.plan.neighbours[plan.name])
         context = replace(self._context(simulation, plan.name, membership), compute=compute)
-        crashes = [] if section is None else section.crashes_of(number, len(self.plans))
+        crashes = [] if section is None else section.crashes_of(number, len(self.plan.learning.servers))
 
         def fresh() -> Server:
             if compute is not None:

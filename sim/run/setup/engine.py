@@ -11,6 +11,7 @@ from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.run.live.learning_settings import LearningSettings
 from sim.run.setup.learning import Learning
+from sim.run.setup.memory import Room, machines_room
 from sim.scenario.scenario import Scenario
 
 
@@ -22,6 +23,13 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise UserError("--device cuda: this machine has no CUDA device that torch can use; use auto or cpu")
     return torch.device("cuda" if name != "cpu" and available else "cpu")
+
+
+def room_of(device: torch.device) -> Room:
+    """Where models must fit, on that device."""
+    if device.type == "cuda":
+        return Room(str(device), int(torch.cuda.get_device_properties(device).total_memory))
+    return machines_room()
 
 
 def require_precision(scenario: Scenario, device: torch.device) -> None:

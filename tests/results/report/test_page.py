@@ -92,6 +92,17 @@ def test_same_directory_same_page_and_nothing_else_is_read(tmp_path):
     assert write_report(RunDirectory.load(elsewhere)).read_bytes() == first
 
 
+def test_small_tables_are_read_once_and_large_ones_in_parts(tmp_path, monkeypatch):
+    run, read = write_run(tmp_path, **SMALL), []
+    scan = RunDirectory.scan
+    monkeypatch.setattr(RunDirectory, "scan", lambda self, table: read.append(table) or scan(self, table))
+    small = write_report(run).read_bytes()
+    assert len(read) == len(set(read))
+    monkeypatch.setattr("sim.results.view._SMALL", 0)
+    assert write_report(run).read_bytes() == small
+    assert len(read) > 3 * len(set(read))
+
+
 @pytest.mark.parametrize(
     ("parts", "absent", "sentence"),
     [

@@ -1,0 +1,42 @@
+"""Checking a scenario without running it."""
+
+from pathlib import Path
+
+from sim.files.data_folder import DataFolder
+from sim.learning.models.mlp import FullyConnected
+from sim.run.setup.plan import RunPlan, planned
+from sim.scenario.protocol_errors import objective_of
+from sim.scenario.scenario import Scenario
+
+
+def check(scenario: Scenario, data_dir: Path | None = None) -> RunPlan:
+    """Find whatever a scenario's file alone does not show, and its plan. UserError.
+
+    Files are read and checked as for a run, but nothing is downloaded. Torch is imported where something can
+    only be tried by it.
+    """
+    folder = DataFolder(data_dir, download=False)
+    if _is_seen_in_its_plan(scenario):
+        return planned(scenario, folder, made=False)
+    from sim.run.setup.builder import try_out
+
+    return try_out(scenario, folder)
+
+
+def _is_seen_in_its_plan(scenario: Scenario) -> bool:
+    """Whether a plan shows whatever may be refused: of fully connected models, and no code but coterie's.
+
+    Other ways of computing do not suit every model, other precisions not every machine; metrics do not suit
+    all data, nor the objectives of all methods.
+    """
+    engine, protocol = scenario.engine, scenario.protocol
+    return (
+        isinstance(scenario.model, FullyConnected)
+        and not scenario.plugins
+        and (
+            engine.way in ("auto", "fastest") and engine.precision == "float32" and engine.micro_batch is None
+        )
+        and scenario.run.metrics is None
+        and scenario.training.augmentation is None
+        and objective_of(protocol.method, protocol.settings) is None
+    )

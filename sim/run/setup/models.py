@@ -1,0 +1,70 @@
+"""Which model each client has."""
+
+from typing import Any
+
+from sim.errors import UserError
+from sim.files.data_folder import DataFolder
+from sim.learning.data import Dataset
+from sim.learning.models import Decoupled, Lora
+from sim.learning.models.backbones import client_backbones
+from sim.learning.models.mlp import FullyConnected
+from sim.learning.models.own import OwnModel
+from sim.learning.models.size import Sized
+from sim.scenario.scenario import Scenario
+from sim.scenario.sections.clients import FreshStart
+
+
+def models_of_clients(
+    scenario: Scenario, dataset: Dataset, folder: DataFolder, *, made: bool
+) -> tuple[Sized, ...]:
+    """The model of each client; those with the same one share one object. UserError.
+
+    made: make each `Architecture`; else they are the sizes of fully connected models.
+    """
+    model, shape = scenario.model, dataset.input_shape
+    parts = scenario.protocol.method.parts
+    each, options = ["common"] * scenario.clients.count, {"common": dict[str, Any]()}
+    if isinstance(model, Decoupled):
+        each = _backbones(scenario, model, folder)
+        options = {backbone: {"backbone": backbone, "parts": parts or ()} for backbone in each}
+        if len(options) > 1:
+            _require_heterogeneous(scenario, model)
+    elif parts is not None:
+        raise UserError(
+            f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
+            'models, for which it must be "decoupled"'
+        )
+    elif isinstance(model, Lora):
+        options["common"]["base"] = model.load(dataset, folder)
+    elif isinstance(model, OwnModel):
+        options["common"]["seed"] = scenario.run.seed
+        if dataset.inputs is not None:
+            options["common"]["inputs"] = dataset.inputs
+    if not made:
+        assert isinstance(model, FullyConnected)
+        return (model.size(shape, dataset.outputs),) * len(each)
+    kinds = {kind: model.architecture(shape, dataset.outputs, **given) for kind, given in options.items()}
+    return tuple([kinds[kind] for kind in each])
+
+
+def _require_heterogeneous(scenario: Scenario, model: Decoupled) -> None:
+    """UserError unless models of different architectures can take part."""
+    backbones, newcomers = list(model.backbones), scenario.clients.newcomers
+    if not scenario.protocol.method.heterogeneous:
+        raise UserError(
+            f'model.backbones = {backbones}: protocol.name = "{scenario.protocol.name}" mixes whole '
+            "models, so that all clients need the same backbone; name one"
+        )
+    if not isinstance(newcomers, FreshStart):
+        raise UserError(
+            f'clients.newcomers.kind = "{newcomers.kind}": takes over whole models, but model.backbones = '
+            f'{backbones} makes them different; must be "fresh", or name one backbone'
+        )
+
+
+def _backbones(scenario: Scenario, model: Decoupled, folder: DataFolder) -> list[str]:
+    """The backbone of each client."""
+    count = scenario.clients.count
+    devices = scenario.devices.build(scenario.run.seed, folder, count)
+    speeds = [devices.relative_speed(index) for index in range(count)] if model.assign == "by-speed" else []
+    return client_backbones(model.assign, model.backbones, count, scenario.run.seed, speeds)
