@@ -100,9 +100,8 @@ class Optimizer:
         done: Tensor,
         learning_rate: Tensor,
     ) -> None:
-        """One pass over the numbers of a row, not a dozen; the kernel takes one rate for all that it is given."""
+        """One pass over all numbers of a row, not a dozen; the kernel takes one rate for what it is given."""
         steps, (beta1, beta2) = (done + 1).to(params.dtype), self.betas
-        settings = {"beta1": beta1, "beta2": beta2, "weight_decay": 0.0, "eps": self.epsilon}
         for row, (rate,) in enumerate(learning_rate.tolist()):
             mean, square = [[moment[row]] for moment in moments]
             torch._fused_adam_(
@@ -113,7 +112,10 @@ class Optimizer:
                 [],
                 [steps[row]],
                 lr=rate,
-                **settings,
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=0.0,
+                eps=self.epsilon,
                 amsgrad=False,
                 maximize=False,
             )
