@@ -117,19 +117,20 @@ def permute(position: np.ndarray, count: np.ndarray, key: np.ndarray) -> np.ndar
     shape = np.broadcast_shapes(position.shape, count.shape, key.shape)
     value = np.broadcast_to(position, shape).astype(np.uint64).ravel()
     keys = np.broadcast_to(key, shape).ravel()
-    is_one = int(count.min()) == int(count.max())  # numpy divides by a number much faster than by many
-    limit = np.uint64(count.flat[0]) if is_one else np.broadcast_to(count, shape).astype(np.uint64).ravel()
+    limit = np.broadcast_to(count, shape).astype(np.uint64).ravel()
+    if limit.min() == limit.max():  # numpy divides by one number in a fraction of the time
+        limit = limit[:1]
     base = np.ceil(np.sqrt(limit.astype(np.float64))).astype(np.uint64)
     value = _feistel(value, base, keys)
     outside = np.flatnonzero(value >= limit)
     while outside.size:
-        bases, limits = (base, limit) if is_one else (base[outside], limit[outside])
-        value[outside] = _feistel(value[outside], bases, keys[outside])
-        outside = outside[value[outside] >= limits]
+        which = outside if len(limit) > 1 else 0
+        value[outside] = _feistel(value[outside], base[which], keys[outside])
+        outside = outside[value[outside] >= limit[which]]
     return value.astype(np.int64).reshape(shape)
 
 
-def _feistel(value: np.ndarray, base: np.ndarray | np.uint64, keys: np.ndarray) -> np.ndarray:
+def _feistel(value: np.ndarray, base: np.ndarray, keys: np.ndarray) -> np.ndarray:
     left = value // base
     right = value - left * base
     for turn in range(_ROUNDS):
@@ -138,7 +139,7 @@ def _feistel(value: np.ndarray, base: np.ndarray | np.uint64, keys: np.ndarray) 
     return left * base + right
 
 
-def _remainder(value: np.ndarray, base: np.ndarray | np.uint64) -> np.ndarray:
+def _remainder(value: np.ndarray, base: np.ndarray) -> np.ndarray:
     """value % base, in a third of the time where the base is one number."""
     remainder: np.ndarray = value - value // base * base
     return remainder
