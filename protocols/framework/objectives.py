@@ -28,7 +28,7 @@ class Embedding(NamedTuple):
     """Logits [B, K]."""
 
 
-class Outputs(NamedTuple):
+class ModelOutputs(NamedTuple):
     """What N clients' models make of a batch each, a sample in a column; float32, or wider."""
 
     scores: Tensor
@@ -48,7 +48,7 @@ class Outputs(NamedTuple):
 
 
 class OutputGradients(NamedTuple):
-    """A gradient with respect to `Outputs`, in their shapes; None, and parameters without one, are zeros."""
+    """A gradient in the shapes of `ModelOutputs`; None, and parameters without one, are zeros."""
 
     scores: Tensor | None = None
     features: Tensor | None = None
@@ -129,6 +129,11 @@ class ClosedForm(Objective, Protocol):
     embeds: ClassVar[bool]
     """Whether it calls `Model.embed`, not `Model.forward`."""
 
-    def output_gradients(self, outputs: Outputs, y: Tensor) -> OutputGradients:
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
         """The gradient of B times each client's loss of a batch; y [N, B, ...]."""
         ...
+
+
+def cross_entropy_gradient(scores: Tensor, labels: Tensor) -> Tensor:
+    """Of B times the mean cross-entropy of scores [N, K, B] against labels [N, B]: softmax - one-hot."""
+    return scores.softmax(dim=1).scatter_(1, labels.unsqueeze(1), -1.0, reduce="add")

@@ -7,14 +7,10 @@ Batches lie in columns: outputs are [N, width, B], and labels [N, B]. Each funct
 import torch
 from torch import Tensor
 
+from protocols.framework.objectives import cross_entropy_gradient
 from protocols.shared.contrastive import Reduction, Variant
 
 _LENGTH_MIN = 1e-12  # as of torch.nn.functional.normalize
-
-
-def cross_entropy_gradient(scores: Tensor, labels: Tensor) -> Tensor:
-    """Of the SUM of the cross-entropies of scores [N, K, B] against the labels: softmax - one-hot."""
-    return scores.softmax(dim=1).scatter_(1, labels.unsqueeze(1), -1.0, reduce="add")
 
 
 class Directions:

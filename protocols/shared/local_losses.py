@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.framework.objectives import Model, OutputGradients, Outputs, Parameters
+from protocols.framework.objectives import (
+    Model,
+    ModelOutputs,
+    OutputGradients,
+    Parameters,
+    cross_entropy_gradient,
+)
 from protocols.shared.contrastive import (
     Reduction,
     Variant,
@@ -21,7 +27,6 @@ from protocols.shared.contrastive import (
 )
 from protocols.shared.gradients import (
     Directions,
-    cross_entropy_gradient,
     prototype_contrast_gradients,
     supervised_contrastive_gradient,
     uniformity_gradient,
@@ -81,7 +86,7 @@ class PersonalizedModelLoss:
     def _prototype_tau(self) -> float:
         return self.temperature if self.prototype_temperature is None else self.prototype_temperature
 
-    def output_gradients(self, outputs: Outputs, y: Tensor) -> OutputGradients:
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
         """As of any `ClosedForm`."""
         of_scores = None
         if self.cross_entropy:
@@ -94,7 +99,7 @@ class PersonalizedModelLoss:
         parameters = {} if of_prototypes is None else {"prototypes": of_prototypes}
         return OutputGradients(of_scores, None, of_rows, parameters)
 
-    def _contrasts(self, outputs: Outputs, y: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _contrasts(self, outputs: ModelOutputs, y: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The gradients with respect to projections and prototypes, of B times the three other losses."""
         times, paper = y.shape[1], self.variant == "paper"
         of_rows, of_prototypes = list[Tensor](), list[Tensor]()
@@ -156,7 +161,7 @@ class ContrastiveClassifier:
         loss = loss + supervised_contrastive(embedding.features, y, self.temperature, self.variant)
         return loss + self.rho * self._distance(model, parameters)
 
-    def output_gradients(self, outputs: Outputs, y: Tensor) -> OutputGradients:
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
         """As of any `ClosedForm`."""
         times = y.shape[1]
         labelled = times * self.cross_entropy_views // 2
@@ -167,7 +172,7 @@ class ContrastiveClassifier:
         of_unit = supervised_contrastive_gradient(z.unit, y, self.temperature, self.variant, "mean", times)
         return OutputGradients(of_scores, z.back(of_unit), None, self._pulls(outputs, times))
 
-    def _pulls(self, outputs: Outputs, times: float) -> dict[str, Tensor]:
+    def _pulls(self, outputs: ModelOutputs, times: float) -> dict[str, Tensor]:
         """The gradient of `times` times rho times the distance, with respect to the head."""
         weight, bias, anchor = map(outputs.tensor, ("head.weight", "head.bias", "head_anchor"))
         apart = torch.cat([weight.flatten(1), bias], dim=1).sub_(anchor)
@@ -217,7 +222,7 @@ class FeaturePrototypes:
         pull = (apart.square() * known[y][:, None]).mean()
         return functional.cross_entropy(exact(embedding.scores), y) + self.strength * pull
 
-    def output_gradients(self, outputs: Outputs, y: Tensor) -> OutputGradients:
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
         """As of any `ClosedForm`."""
         assert outputs.features is not None
         features, prototypes = outputs.features, outputs.tensor("class_means").mT

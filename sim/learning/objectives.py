@@ -11,8 +11,13 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.framework.objectives import Model, OutputGradients, Outputs, Parameters
-from protocols.shared.gradients import cross_entropy_gradient
+from protocols.framework.objectives import (
+    Model,
+    ModelOutputs,
+    OutputGradients,
+    Parameters,
+    cross_entropy_gradient,
+)
 
 Objective = Callable[[Model, Parameters, Tensor, Tensor], Tensor]
 
@@ -31,11 +36,11 @@ class CrossEntropyLoss:
         """The loss of each sample, [B]."""
         return functional.cross_entropy(model.forward(parameters, x).float(), y, reduction="none")
 
-    def output_losses(self, outputs: Outputs, y: Tensor) -> Tensor:
+    def output_losses(self, outputs: ModelOutputs, y: Tensor) -> Tensor:
         """As of any `ClosedForm`."""
         return -outputs.scores.log_softmax(dim=1).gather(1, y.unsqueeze(1))[:, 0]
 
-    def output_gradients(self, outputs: Outputs, y: Tensor) -> OutputGradients:
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
         """As of any `ClosedForm`."""
         return OutputGradients(cross_entropy_gradient(outputs.scores, y))
 
@@ -66,11 +71,11 @@ class SquaredErrorLoss:
         """The loss of each sample, [B]."""
         return functional.mse_loss(model.forward(parameters, x).float(), y, reduction="none").mean(dim=1)
 
-    def output_losses(self, outputs: Outputs, y: Tensor) -> Tensor:
+    def output_losses(self, outputs: ModelOutputs, y: Tensor) -> Tensor:
         """As of any `ClosedForm`."""
         return (outputs.scores - y.mT).square_().mean(dim=1)
 
-    def output_gradients(self, outputs: Outputs, y: Tensor) -> OutputGradients:
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
         """As of any `ClosedForm`."""
         return OutputGradients((outputs.scores - y.mT).mul_(2 / y.shape[2]))
 

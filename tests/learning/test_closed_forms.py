@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from protocols.framework.objectives import Embedding, Model, OutputGradients, Outputs, Parameters
+from protocols.framework.objectives import Embedding, Model, ModelOutputs, OutputGradients, Parameters
 from protocols.shared.local_losses import ContrastiveClassifier, FeaturePrototypes, PersonalizedModelLoss
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
@@ -78,7 +78,7 @@ class Sizes(NamedTuple):
 
 
 def leaves_of(sizes: Sizes, draw: int, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Outputs as rows [N, B, width], and parameters [N, *shape], at random."""
+    """ModelOutputs as rows [N, B, width], and parameters [N, *shape], at random."""
     clients, batch, classes, width = sizes
     shapes = {
         "scores": (batch, classes),
@@ -107,9 +107,9 @@ def targets(objective: Any, sizes: Sizes, draw: int, dtype: torch.dtype) -> Tens
     return torch.randint(classes, (clients, batch // views), generator=random).repeat(1, views)
 
 
-def columns(leaves: Mapping[str, Tensor]) -> Outputs:
+def columns(leaves: Mapping[str, Tensor]) -> ModelOutputs:
     outputs = [leaves[name].mT.contiguous() for name in ("scores", "features", "projections")]
-    return Outputs(*outputs, leaves)
+    return ModelOutputs(*outputs, leaves)
 
 
 def by_autograd(objective: Any, leaves: Mapping[str, Tensor], y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from protocols.framework.objectives import OutputGradients, Outputs
+from protocols.framework.objectives import ModelOutputs, OutputGradients
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.backend import Backend, Named
 from sim.learning.engine.backends.layers import Chain, chains_of
@@ -173,10 +173,10 @@ def _ancestors(chains: tuple[Chain, ...], output: str) -> tuple[Chain, ...]:
     return tuple(found)
 
 
-def _outputs(values: Named, named: Named) -> Outputs:
+def _outputs(values: Named, named: Named) -> ModelOutputs:
     """For an objective: float32 at least."""
     features, projections = values.get("features"), values.get("projections")
-    return Outputs(
+    return ModelOutputs(
         values["scores"].float(),
         None if features is None else features.float(),
         None if projections is None else projections.float(),

@@ -116,7 +116,7 @@ class Chain(NamedTuple):
 def chains_of(architecture: Architecture) -> tuple[Chain, ...] | None:
     """The chains that the model is made of, each behind its source; None if anything else is in it.
 
-    Their outputs are named as in `protocols.framework.objectives.Outputs`; "x" are flattened samples.
+    Their outputs are named as in `protocols.framework.objectives.ModelOutputs`; "x" are flattened samples.
     """
     module = architecture.module
     if architecture.constants or any(map(_is_altered, module.modules())):
