@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from benchmarks.launches import Counted
 from protocols.framework.objectives import Embedding, Model, ModelOutputs, OutputGradients, Parameters
 from protocols.shared.local_losses import ContrastiveClassifier, FeaturePrototypes, PersonalizedModelLoss
 from sim.errors import UserError
@@ -407,6 +408,21 @@ def test_bfloat16(case: str) -> None:
         if one is not None and other is not None:
             assert one.dtype == torch.float32
             assert (one - other).norm() <= 0.1 * other.norm()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_device_is_given_as_much_to_do_however_many_clients_train(case: str) -> None:
+    """And no call waits for it: on tensors without numbers that would be an error."""
+    found = set()
+    for clients in (2, 8):
+        flat, x, y = [each.to("meta") for each in batch(case, clients)]
+        kernel, rates = Kernel(*CASES[case], "dense"), torch.full((clients, 1), 0.1, device="meta")
+        kernel.descend(flat, x, y, rates)  # what is copied to a device once is there
+        with Counted() as counted:
+            kernel.training_gradients(flat, x, y)
+            kernel.descend(flat, x, y, rates)
+        found.add((counted.operations, counted.copies))
+    assert len(found) == 1
 
 
 class Doubled(nn.Linear):
