@@ -122,8 +122,9 @@ def loss_of_each(objective: Objective) -> Callable[..., Tensor]:
 
 
 def closed_form(objective: Objective, method: str) -> Callable[..., Any] | None:
-    """A method of `ClosedForm`, if the objective's class has it, and not only one that it is derived from."""
-    return getattr(objective, method) if method in vars(type(objective)) else None
+    """A method of `ClosedForm`, if the objective's class is one itself, and not only derived from one."""
+    own = vars(type(objective))
+    return getattr(objective, method) if {method, "embeds", "output_gradients"} <= own.keys() else None
 
 
 def mean_loss(
