@@ -174,7 +174,9 @@ NAMES = ("scores", "features", "projections", "prototypes", "class_means", "head
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
-@pytest.mark.parametrize("edge", ["zeros", "one of zeros", "ties", "one class", "all classes", "large"])
+@pytest.mark.parametrize(
+    "edge", ["zeros", "one of zeros", "ties", "one class", "all classes", "large", "tiny"]
+)
 def test_gradients_at_the_edges(objective: Any, edge: str) -> None:
     """Vectors of length 0, equal ones, who is alone in its class, and who has nobody of another."""
     drawn = Sizes(2, 6, 6, 3)
@@ -189,6 +191,8 @@ def test_gradients_at_the_edges(objective: Any, edge: str) -> None:
             leaves[name][:] = leaves[name][:, :1]
         elif edge == "large":
             leaves[name].mul_(4.0)
+        elif edge == "tiny":  # vectors are divided by 1e-12 then, not by their lengths
+            leaves[name].mul_(2e-13)
     if objective is not squared_error and edge == "one class":
         y.fill_(2)
     if objective is not squared_error and edge == "all classes":
@@ -408,6 +412,19 @@ def test_bfloat16(case: str) -> None:
         if one is not None and other is not None:
             assert one.dtype == torch.float32
             assert (one - other).norm() <= 0.1 * other.norm()
+
+
+def test_what_a_loss_takes_of_parameters_itself_is_not_rounded() -> None:
+    """The pull of the head, whose own gradient is bfloat16."""
+    model, _ = CASES["fedclassavg"]
+    flat, x, y = batch("fedclassavg", 2)
+    found = {
+        (precision, rho): Kernel(model, ContrastiveClassifier(rho), "dense", precision).gradients(flat, x, y)
+        for precision in ("bfloat16", "float32")
+        for rho in (0.0, 0.7)
+    }
+    coarse, exact = [found[way, 0.7] - found[way, 0.0] for way in ("bfloat16", "float32")]
+    torch.testing.assert_close(coarse, exact, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -106,7 +106,7 @@ class Dense(Backend):
             for layer, of_layer in zip(reversed(layers), reversed(kept[output]), strict=True):
                 error, totals = layer.backward(named, error, of_layer)
                 for name, total in zip(layer.trained, totals, strict=True):
-                    yield name, total.add_(of_objective.pop(name)) if name in of_objective else total
+                    yield name, total + of_objective.pop(name) if name in of_objective else total
             if source != "x":
                 other = errors[source]
                 errors[source] = error if other is None else error + other
@@ -128,7 +128,7 @@ class Dense(Backend):
     ) -> tuple[Named, dict[str, list[Any]]]:
         """The outputs of chains, and what each of their layers keeps for the backward pass.
 
-        moved: as of `Layer.forward`.
+        moved: see `Layer`.
         """
         values, kept = {"x": x.flatten(2).mT}, dict[str, list[Any]]()
         for source, output, layers in chains:

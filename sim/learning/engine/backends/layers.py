@@ -103,6 +103,11 @@ def _copy(rows: Tensor) -> Tensor:
 
 
 Layer = Linear | Rectifier | Norm
+"""`forward(named, values, moved)` returns the output, and what `backward(named, error, kept)` needs of it.
+
+named: the parameters [N, *shape] by name. moved: None in evaluation; in training it gets the new statistics.
+trained: the names of those that `backward` returns the gradients of, in this order.
+"""
 
 
 class Chain(NamedTuple):
