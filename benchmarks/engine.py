@@ -34,7 +34,7 @@ N clients with {SAMPLES} random samples each repeat a round: everybody takes one
 {BATCH_SIZE} of its samples, and the numbers are made before the next round begins. Counted are steps of
 single clients. *Plain loop* is what one would write without a simulator: for each client a
 `torch.nn.Module`, a `torch.optim.SGD`, and its samples, one client after the other. *Engine* is what it does
-if nothing else is said (`way = "auto"`), in the way named beside it: a chain of linear layers as batched
+if nothing else is said (`way = "auto"`), in the way named beside it: linear layers and the like as batched
 matrix products (`dense`), any model in one call of `vmap`, or one client after the other (`loop`). *vmap* is
 that way alone. All draw their batches, and the engine also keeps its pending graph, within the time.
 

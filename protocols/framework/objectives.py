@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +29,35 @@ class Embedding(NamedTuple):
     """p [B, d_p]; None if the model has no projection."""
     scores: Tensor
     """Logits [B, K]."""
+
+
+class ModelOutputs(NamedTuple):
+    """What N clients' models make of a batch each, a sample in a column; float32, or wider."""
+
+    scores: Tensor
+    """Outputs, of classes their logits, [N, K, B]."""
+    features: Tensor | None
+    """z [N, d_z, B] of decoupled models."""
+    projections: Tensor | None
+    """p [N, d_p, B] of decoupled models that have a projection."""
+    parameters: Mapping[str, Tensor]
+    """The models' parameters by name, [N, *shape]."""
+
+    def tensor(self, name: str) -> Tensor:
+        """One parameter by its full name, [N, *shape]; ValueError for an unknown name."""
+        if name not in self.parameters:
+            raise ValueError(f'the models have no parameter "{name}"; they have {", ".join(self.parameters)}')
+        return self.parameters[name]
+
+
+class OutputGradients(NamedTuple):
+    """A gradient in the shapes of `ModelOutputs`; None, and parameters without one, are zeros."""
+
+    scores: Tensor | None = None
+    features: Tensor | None = None
+    projections: Tensor | None = None
+    parameters: Mapping[str, Tensor] = MappingProxyType({})
+    """For what the objective takes of them itself; what comes through the outputs is not in it."""
 
 
 @dataclass(frozen=True)
@@ -89,3 +119,24 @@ class Objective(Protocol):
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         """The batch's loss, a scalar."""
         ...
+
+
+class ClosedForm(Objective, Protocol):
+    """An objective that says what its loss does to the outputs of N clients' models, at once.
+
+    Then models whose layers have closed forms need no autograd. A class that is derived from one may have
+    another loss: what it inherits of these does not count. One that is a mean over samples has also
+    `output_losses(outputs, y)`, which returns the loss of each [N, B].
+    """
+
+    embeds: ClassVar[bool]
+    """Whether it calls `Model.embed`, not `Model.forward`."""
+
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
+        """The gradient of B times each client's loss of a batch; y [N, B, ...]."""
+        ...
+
+
+def cross_entropy_gradient(scores: Tensor, labels: Tensor) -> Tensor:
+    """Of B times the mean cross-entropy of scores [N, K, B] against labels [N, B]: softmax - one-hot."""
+    return scores.softmax(dim=1).scatter_(1, labels.unsqueeze(1), -1.0, reduce="add")

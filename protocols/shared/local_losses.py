@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.framework.objectives import Model, Parameters
+from protocols.framework.objectives import (
+    Model,
+    ModelOutputs,
+    OutputGradients,
+    Parameters,
+    cross_entropy_gradient,
+)
 from protocols.shared.contrastive import (
     Reduction,
     Variant,
@@ -19,6 +25,14 @@ from protocols.shared.contrastive import (
     supervised_contrastive,
     uniformity,
 )
+from protocols.shared.gradients import (
+    Directions,
+    prototype_contrast_gradients,
+    supervised_contrastive_gradient,
+    uniformity_gradient,
+)
+
+_ALL_OFF = "all four losses are switched off: nothing is left to train"
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,7 @@ class PersonalizedModelLoss:
     variant: Variant = "paper"
     reduction: Reduction = "mean"
     views: ClassVar[int] = 2
+    embeds: ClassVar[bool] = True
 
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         embedding = model.embed(parameters, x)
@@ -57,16 +72,55 @@ class PersonalizedModelLoss:
             rows = _projections(embedding.projections)
             losses.append(supervised_contrastive(rows, y, self.temperature, self.variant, self.reduction))
         if self.prototype:
-            tau = self.temperature if self.prototype_temperature is None else self.prototype_temperature
             prototypes = model.tensor(parameters, "prototypes")
             rows = _projections(embedding.projections)
-            losses.append(prototype_contrast(rows, y, prototypes, tau, self.variant))
+            losses.append(prototype_contrast(rows, y, prototypes, self._prototype_tau, self.variant))
         if self.uniformity:
             prototypes = model.tensor(parameters, "prototypes")
             losses.append(uniformity(prototypes, self.temperature, self.variant))
         if not losses:
-            raise ValueError("all four losses are switched off: nothing is left to train")
+            raise ValueError(_ALL_OFF)
         return torch.stack(losses).sum()
+
+    @property
+    def _prototype_tau(self) -> float:
+        return self.temperature if self.prototype_temperature is None else self.prototype_temperature
+
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
+        """As of any `ClosedForm`."""
+        of_scores = None
+        if self.cross_entropy:
+            of_scores = cross_entropy_gradient(outputs.scores, y)
+            if self.reduction == "sum":
+                of_scores.mul_(y.shape[1])
+        of_rows, of_prototypes = self._contrasts(outputs, y)
+        if of_scores is of_rows is of_prototypes is None:
+            raise ValueError(_ALL_OFF)
+        parameters = {} if of_prototypes is None else {"prototypes": of_prototypes}
+        return OutputGradients(of_scores, None, of_rows, parameters)
+
+    def _contrasts(self, outputs: ModelOutputs, y: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients with respect to projections and prototypes, of B times the three other losses."""
+        times, paper = y.shape[1], self.variant == "paper"
+        of_rows, of_prototypes = list[Tensor](), list[Tensor]()
+        if self.contrastive or self.prototype:
+            rows = Directions(_projections(outputs.projections), dim=1)
+        if self.prototype or self.uniformity:
+            prototypes = Directions(outputs.tensor("prototypes"), dim=2, divided=paper)
+        if self.contrastive:
+            how = (self.temperature, self.variant, self.reduction)
+            of_rows.append(supervised_contrastive_gradient(rows.unit, y, *how, times))
+        if self.prototype:
+            tau = self._prototype_tau if paper else 1.0
+            found = prototype_contrast_gradients(rows.unit, y, prototypes.unit, tau, times)
+            of_rows.append(found[0])
+            of_prototypes.append(found[1])
+        if self.uniformity:
+            of_prototypes.append(uniformity_gradient(prototypes.unit, self.temperature, self.variant, times))
+        return (
+            rows.back(*of_rows) if of_rows else None,
+            prototypes.back(*of_prototypes) if of_prototypes else None,
+        )
 
 
 def _projections(projections: Tensor | None) -> Tensor:
@@ -98,6 +152,7 @@ class ContrastiveClassifier:
     cross_entropy_views: Literal[1, 2] = 1
     variant: Variant = "paper"
     views: ClassVar[int] = 2
+    embeds: ClassVar[bool] = True
 
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         embedding = model.embed(parameters, x)
@@ -105,6 +160,31 @@ class ContrastiveClassifier:
         loss = functional.cross_entropy(exact(embedding.scores[:labelled]), y[:labelled])
         loss = loss + supervised_contrastive(embedding.features, y, self.temperature, self.variant)
         return loss + self.rho * self._distance(model, parameters)
+
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
+        """As of any `ClosedForm`."""
+        times = y.shape[1]
+        labelled = times * self.cross_entropy_views // 2
+        of_scores = cross_entropy_gradient(outputs.scores, y).mul_(times / labelled)
+        of_scores[:, :, labelled:] = 0.0
+        assert outputs.features is not None
+        z = Directions(outputs.features, dim=1)
+        of_unit = supervised_contrastive_gradient(z.unit, y, self.temperature, self.variant, "mean", times)
+        return OutputGradients(of_scores, z.back(of_unit), None, self._pulls(outputs, times))
+
+    def _pulls(self, outputs: ModelOutputs, times: float) -> dict[str, Tensor]:
+        """The gradient of `times` times rho times the distance, with respect to the head."""
+        weight, bias, anchor = map(outputs.tensor, ("head.weight", "head.bias", "head_anchor"))
+        apart = torch.cat([weight.flatten(1), bias], dim=1).sub_(anchor)
+        apart = apart.where((anchor != 0).any(dim=1, keepdim=True), 0.0).mul_(self.rho * times)
+        sizes = [weight[0].numel(), bias.shape[1]]
+        if self.pull == "norm":
+            length = torch.linalg.vector_norm(apart, dim=1, keepdim=True)
+            apart = (apart / length).where(length > 0, 0.0).mul_(self.rho * times)
+        of_weight, of_bias = apart.split(sizes, dim=1)
+        if self.pull == "code":
+            of_weight, of_bias = of_weight / sizes[0], of_bias / sizes[1]
+        return {"head.weight": of_weight.reshape(weight.shape), "head.bias": of_bias}
 
     def _distance(self, model: Model, parameters: Parameters) -> Tensor:
         anchor = exact(model.tensor(parameters, "head_anchor")).detach()
@@ -132,6 +212,7 @@ class FeaturePrototypes:
 
     strength: float = 1.0
     views: ClassVar[int] = 1
+    embeds: ClassVar[bool] = True
 
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         embedding = model.embed(parameters, x)
@@ -140,3 +221,13 @@ class FeaturePrototypes:
         apart = exact(embedding.features) - prototypes[y]
         pull = (apart.square() * known[y][:, None]).mean()
         return functional.cross_entropy(exact(embedding.scores), y) + self.strength * pull
+
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
+        """As of any `ClosedForm`."""
+        assert outputs.features is not None
+        features, prototypes = outputs.features, outputs.tensor("class_means").mT
+        places = y.unsqueeze(1)
+        apart = features - prototypes.gather(2, places.expand(features.shape))
+        known = (prototypes != 0).any(dim=1, keepdim=True).gather(2, places)
+        pull = apart.mul_(known).mul_(2 * self.strength / features.shape[1])
+        return OutputGradients(cross_entropy_gradient(outputs.scores, y), pull)

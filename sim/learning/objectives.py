@@ -6,12 +6,18 @@ are a mean over samples have `each`, the loss of each sample.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.framework.objectives import Model, Parameters
+from protocols.framework.objectives import (
+    Model,
+    ModelOutputs,
+    OutputGradients,
+    Parameters,
+    cross_entropy_gradient,
+)
 
 Objective = Callable[[Model, Parameters, Tensor, Tensor], Tensor]
 
@@ -20,6 +26,8 @@ Objective = Callable[[Model, Parameters, Tensor, Tensor], Tensor]
 class CrossEntropyLoss:
     """Cross-entropy, in nats, of the logits for inputs x [B, ...] against the classes y [B] (int64)."""
 
+    embeds: ClassVar[bool] = False
+
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         # Under autocast the logits are bfloat16, too coarse for a logarithm; float() does nothing otherwise.
         return functional.cross_entropy(model.forward(parameters, x).float(), y)
@@ -27,6 +35,14 @@ class CrossEntropyLoss:
     def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each sample, [B]."""
         return functional.cross_entropy(model.forward(parameters, x).float(), y, reduction="none")
+
+    def output_losses(self, outputs: ModelOutputs, y: Tensor) -> Tensor:
+        """As of any `ClosedForm`."""
+        return -outputs.scores.log_softmax(dim=1).gather(1, y.unsqueeze(1))[:, 0]
+
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
+        """As of any `ClosedForm`."""
+        return OutputGradients(cross_entropy_gradient(outputs.scores, y))
 
 
 @dataclass(frozen=True)
@@ -46,12 +62,22 @@ class NextTokenLoss:
 class SquaredErrorLoss:
     """Squared error, the mean over T, of the outputs for x [B, ...] against targets y [B, T] (float32)."""
 
+    embeds: ClassVar[bool] = False
+
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         return functional.mse_loss(model.forward(parameters, x).float(), y)
 
     def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each sample, [B]."""
         return functional.mse_loss(model.forward(parameters, x).float(), y, reduction="none").mean(dim=1)
+
+    def output_losses(self, outputs: ModelOutputs, y: Tensor) -> Tensor:
+        """As of any `ClosedForm`."""
+        return (outputs.scores - y.mT).square_().mean(dim=1)
+
+    def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
+        """As of any `ClosedForm`."""
+        return OutputGradients((outputs.scores - y.mT).mul_(2 / y.shape[2]))
 
 
 @dataclass(frozen=True)
@@ -93,6 +119,12 @@ def loss_of_each(objective: Objective) -> Callable[..., Tensor]:
             '"none" need: it returns the loss of each sample, [B]'
         )
     return each
+
+
+def closed_form(objective: Objective, method: str) -> Callable[..., Any] | None:
+    """A method of `ClosedForm`, if the objective's class is one itself, and not only derived from one."""
+    own = vars(type(objective))
+    return getattr(objective, method) if {method, "embeds", "output_gradients"} <= own.keys() else None
 
 
 def mean_loss(

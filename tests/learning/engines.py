@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "decoupled": {"features": 5},
 }
 
-DENSE = ("logistic-regression", "mlp")  # chains of linear layers
+DENSE = ("logistic-regression", "mlp", "decoupled")  # of linear layers
 
 MODELS_AND_WAYS = [
     (name, backend)

@@ -10,11 +10,9 @@ from torch.nn import functional
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine import Optimizer
-from sim.learning.engine.backends.dense import DenseChain
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.models.decoupled import PARTS
-from sim.learning.objectives import cross_entropy
 from tests.learning.engines import client_data, generator, new_engine
 from tests.learning.sections import architecture
 
@@ -155,10 +153,6 @@ def test_weight_decay_and_pulls_leave_the_anchor_alone() -> None:
     trained = engine.train(operation, engine.vector(start), job, anchors=[origin])[0].tensor().cpu()
     assert (trained[whole.part("head_anchor")] == 2.0).all()
     assert (trained[whole.part("prototypes")] != start[whole.part("prototypes")]).all()
-
-
-def test_it_is_no_chain_of_linear_layers() -> None:
-    assert not DenseChain.suits(model(parts=()), cross_entropy)
 
 
 def test_the_key_tells_architectures_apart() -> None:

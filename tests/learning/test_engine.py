@@ -408,7 +408,7 @@ def test_way_is_chosen_by_model_and_device() -> None:
         "mlp": "dense",
         "cnn": "loop",
         "resnet9": "loop",
-        "decoupled": "vmap",
+        "decoupled": "dense",
         "point": "vmap",
     }
     assert choose_backend("auto", small("mlp"), _only_the_bias, cpu) == "vmap"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sim.learning.engine import Optimizer
+from sim.learning.engine import Optimizer, optimizers
 from tests.learning.engines import Jobs, client_data, generator, new_engine, torch_optimizer
 
 OPTIMIZERS = [
@@ -40,9 +40,16 @@ def column(values: list[float], dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.tensor(values, dtype=dtype)[:, None]
 
 
+FUSED = pytest.mark.parametrize("fused_min", [0, 1 << 13], ids=["fused", "stacked"])
+
+
+@FUSED
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
-def test_equals_torch_for_rows_at_different_steps_and_rates(optimizer: Optimizer) -> None:
+def test_equals_torch_for_rows_at_different_steps_and_rates(
+    optimizer: Optimizer, fused_min: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Row 1 is three steps ahead of row 0, row 2 has another learning rate."""
+    monkeypatch.setattr(optimizers, "_FUSED_MIN", fused_min)
     ahead, rates = [0, 3, 0], [0.01, 0.01, 0.3]
     start = torch.randn(3, WIDTH, generator=generator())
     gradients = torch.randn(STEPS + 3, 3, WIDTH, generator=generator(1))
@@ -66,14 +73,30 @@ def test_equals_torch_for_rows_at_different_steps_and_rates(optimizer: Optimizer
             torch.testing.assert_close(params[row], wanted, rtol=2e-6, atol=1e-6)
 
 
-def test_first_adam_step_is_the_learning_rate() -> None:
+@FUSED
+def test_first_adam_step_is_the_learning_rate(fused_min: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bias correction cancels exactly; float32's 1 - 0.999 would be 1.3e-5 off."""
+    monkeypatch.setattr(optimizers, "_FUSED_MIN", fused_min)
     optimizer = Optimizer("adam", epsilon=1e-30)
     moved = torch.zeros(1, 2)
     optimizer.apply(
         moved, torch.tensor([[1.0, -3.0]]), torch.zeros(1, 4), column([0], torch.float64), column([1])
     )
     torch.testing.assert_close(moved, torch.tensor([[-1.0, 1.0]]), rtol=3e-7, atol=0)
+
+
+def test_a_long_row_moves_as_it_does_alone() -> None:
+    optimizer, width = Optimizer("adam", weight_decay=0.1), (1 << 13) + 5
+    start, gradient = torch.randn(3, width, generator=generator()), torch.ones(3, width)
+    state, done, rates = torch.zeros(3, 2 * width), column([0, 5, 2], torch.float64), column([0.1, 0.2, 0.3])
+    gradient[2] = torch.nan
+    together = start.clone()
+    optimizer.apply(together, gradient.clone(), state, done, rates)
+    for row in range(2):
+        alone, own = start[row : row + 1].clone(), slice(row, row + 1)
+        optimizer.apply(alone, gradient[own].clone(), torch.zeros(1, 2 * width), done[own], rates[own])
+        assert torch.equal(together[own], alone)
+    assert together[2].isnan().all()
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _CLIP_EPSILON = 1e-6  # torch's
+_FUSED_MIN = 1 << 13  # numbers of a row from which a kernel for each is faster on a CPU (measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,9 @@ class Optimizer:
                 params.mul_(1 - learning_rate * self.weight_decay)
             else:
                 gradient.add_(params, alpha=self.weight_decay)
+        if width >= _FUSED_MIN and params.device.type == "cpu":
+            self._adam_fused(params, gradient, (mean, square), done, learning_rate)
+            return
         beta1, beta2 = self.betas
         mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
@@ -90,3 +94,33 @@ class Optimizer:
         square_bias = (1 - beta2 ** (done + 1)).sqrt().to(params.dtype)
         step = mean / square.sqrt().div_(square_bias).add_(self.epsilon)
         params.addcmul_(step, learning_rate / mean_bias, value=-1.0)
+
+    def _adam_fused(
+        self,
+        params: Tensor,
+        gradient: Tensor,
+        moments: tuple[Tensor, Tensor],
+        done: Tensor,
+        learning_rate: Tensor,
+    ) -> None:
+        """One pass over all numbers of a row, not a dozen; the kernel takes one rate for what it is given."""
+        import torch  # only here: this file is read before anything is computed
+
+        steps, (beta1, beta2) = (done + 1).to(params.dtype), self.betas
+        for row, (rate,) in enumerate(learning_rate.tolist()):
+            mean, square = [[moment[row]] for moment in moments]
+            torch._fused_adam_(
+                [params[row]],
+                [gradient[row]],
+                mean,
+                square,
+                [],
+                [steps[row]],
+                lr=rate,
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=0.0,
+                eps=self.epsilon,
+                amsgrad=False,
+                maximize=False,
+            )

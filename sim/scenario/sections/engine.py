@@ -32,10 +32,10 @@ class EngineSection(Settings):
     """How the numbers are computed; changes their speed, not their meaning (but see `precision`)."""
 
     way: Literal["auto", "fastest", "dense", "vmap", "loop"] = "auto"
-    """All clients of a batch as matrix products ("dense": only linear layers and ReLUs under cross-entropy),
-    in one vmapped call (no recurrent layers), or one client after the other. "auto" is the one that is
-    usually the fastest for the model and the device; "fastest" is the one that is when all are measured
-    before the run. The scenario in the results names the way that was taken."""
+    """All clients of a batch as matrix products ("dense": only for linear layers, ReLUs and batch norms, with
+    a loss of coterie's), in one vmapped call (no recurrent layers), or one client after the other. "auto" is
+    the one that is usually the fastest for the model and the device; "fastest" is the one that is when all
+    are measured before the run. The scenario in the results names the way that was taken."""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """How models and their gradients are computed. "tf32" (CUDA only) and "bfloat16" round the factors of
     matrix products and convolutions, to 11 and 8 significant bits: faster on devices made for it, and the

@@ -1,157 +1,184 @@
-"""Chains of linear layers and ReLUs under cross-entropy, for many clients at once, with the gradient by hand.
+"""Models of linear layers, ReLUs and batch norms, for many clients at once, with gradients in closed form.
 
-Written out, its few batched products cost a tenth of what `vmap` and autograd spend on finding them.
+Written out, the few batched products cost a tenth of what `vmap` and autograd spend on finding them.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from protocols.framework.objectives import ModelOutputs, OutputGradients
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.backend import Backend
-from sim.learning.objectives import Objective, cross_entropy
+from sim.learning.engine.backends.backend import Backend, Named
+from sim.learning.engine.backends.layers import Chain, chains_of
+from sim.learning.engine.backends.precision import uncast
+from sim.learning.engine.backends.vmapped import Vmapped
+from sim.learning.objectives import Objective, closed_form, loss_of_each
 
 
-@dataclass(frozen=True)
-class Layer:
-    """Where a linear layer's weight [outputs, inputs] and bias [outputs] begin in the flat vector."""
+class Dense(Backend):
+    """Chains of layers, see `chains_of`, under objectives that have a `ClosedForm`."""
 
-    inputs: int
-    outputs: int
-    weight: int
-    bias: int
-
-
-Parts = list[tuple[Tensor, Tensor]]
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def _is_altered(part: nn.Module) -> bool:
-    """Whether a module does more than its class says."""
-    return "forward" in vars(part) or any(getattr(part, hooks) for hooks in _HOOKS)
-
-
-class DenseChain(Backend):
-    """Linear layers with a ReLU between each two, behind a flattening of the input.
-
-    Under autocast the products are bfloat16. What is between them and the gradient stays float32: `float()`
-    and `dtype=` below, which do nothing otherwise.
-    """
-
-    limits = "only for linear layers and ReLUs under cross-entropy"
+    limits = "only for linear layers, ReLUs and batch norms, with a loss of coterie's"
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)
-        offsets = {part.name: part.offset for part in architecture.slices}
-        self.layers = tuple(
-            Layer(part.in_features, part.out_features, offsets[f"{name}.weight"], offsets[f"{name}.bias"])
-            for name, part in architecture.module._modules.items()
-            if isinstance(part, nn.Linear)
-        )
-        self._minus_one = torch.full((1, 1, 1), -1.0)
+        gradients, chains = closed_form(objective, "output_gradients"), chains_of(architecture)
+        assert gradients is not None and chains is not None
+        self._output_gradients = gradients
+        self._output_losses = closed_form(objective, "output_losses")
+        self._places = [
+            (part.name, part.shape, torch.empty(part.shape, device="meta").stride(), part.offset)
+            for part in architecture.slices
+        ]
+        self._to_scores = _ancestors(chains, "scores")
+        self._chains = chains if _embeds(objective) else self._to_scores
+        self._vmapped = Vmapped(architecture, objective)
 
     @classmethod
     def suits(cls, architecture: Architecture, objective: Objective) -> bool:
-        module = architecture.module
-        if objective is not cross_entropy or type(module).forward is not nn.Sequential.forward:
+        chains = chains_of(architecture)
+        if chains is None or closed_form(objective, "output_gradients") is None:
             return False
-        if architecture.constants or any(map(_is_altered, module.modules())):
-            return False
-        flatten, *others = module._modules.values()  # `children` leaves out what is used a second time
-        linear, relus = others[::2], others[1::2]
-        return (
-            type(flatten) is nn.Flatten
-            and (flatten.start_dim, flatten.end_dim) == (1, -1)
-            and len(linear) == len(relus) + 1
-            and all(type(part) is nn.Linear and part.bias is not None for part in linear)
-            and all(type(part) is nn.ReLU for part in relus)
-            and len(architecture.slices) == 2 * len(linear)  # else some are tied
-        )
+        return not _embeds(objective) or any(chain.output == "features" for chain in chains)
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        return self._forward(self._parts(flat), x)[-1].transpose(1, 2)
+        return self._forward(self._to_scores, self._named(flat), x, None)[0]["scores"].mT
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return -self._likelihoods(flat, x, y).mean(dim=(1, 2))
+        if self._output_losses is None:  # no mean over samples: only for training a closed form is worth it
+            return self._vmapped.losses(flat, x, y)
+        return self.losses_of_each(flat, x, y).mean(dim=1)
 
     def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return -self._likelihoods(flat, x, y)[:, 0]
-
-    def _likelihoods(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of what each sample's class is given, [N, 1, B]."""
-        logarithms = self._forward(self._parts(flat), x)[-1].float().log_softmax(dim=1)
-        return logarithms.gather(1, y.unsqueeze(1))
+        if self._output_losses is None:
+            return self._vmapped.losses_of_each(flat, x, y)
+        named = self._named(flat)
+        values, _ = self._forward(self._chains, named, x, None)
+        with uncast(values["scores"]):
+            losses: Tensor = self._output_losses(_outputs(values, named), y)
+        return losses
 
     def gradients(
         self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
-    ) -> tuple[Tensor, None]:
-        gradient = torch.empty_like(flat)
-        into, share = self._parts(gradient), 1 / y.shape[1]
-        for place, *sums in self._backward(self._parts(flat), x, y, weights):
-            for part, total in zip(into[place], sums, strict=True):
-                torch.mul(total.float(), share, out=part)
-        return gradient, None
+    ) -> tuple[Tensor, Tensor | None]:
+        gradient, moved = torch.empty_like(flat), dict[str, Tensor]()
+        into, share = self._named(gradient), 1 / y.shape[1]
+        for name, total in self._backward(self._named(flat), x, y, weights, moved):
+            torch.mul(total.float(), share, out=into.pop(name))
+        for unused in into.values():
+            unused.zero_()
+        return gradient, self._untrained(flat, moved)
 
     def descend(
         self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor, weights: Tensor | None = None
     ) -> None:
         """Without ever making the gradient one vector."""
-        parts, batch = self._parts(flat), -float(y.shape[1])
+        named, moved, batch = self._named(flat), dict[str, Tensor](), -float(y.shape[1])
         # In float32 in both cases: a client's numbers do not depend on the others' rates.
         factor = float(np.float32(rate) / np.float32(batch)) if isinstance(rate, float) else rate / batch
-        for place, of_weight, of_bias in self._backward(parts, x, y, weights):
-            weight, bias = parts[place]
+        for name, total in self._backward(named, x, y, weights, moved):
             if isinstance(factor, float):
-                weight.add_(of_weight, alpha=factor)
-                bias.add_(of_bias, alpha=factor)
+                named[name].add_(total, alpha=factor)
             else:
-                weight.addcmul_(of_weight, factor.unsqueeze(2))
-                bias.addcmul_(of_bias, factor)
+                named[name].addcmul_(total, factor.view(-1, *[1] * (total.dim() - 1)))
+        self.architecture.set_untrained(flat, self._untrained(flat, moved))
 
     def _backward(
-        self, parts: Parts, x: Tensor, y: Tensor, weights: Tensor | None
-    ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """The layers, last one first: place, and gradients of the SUM of the losses of a batch with respect
-        to its weights and biases. A layer may be changed as soon as it is there.
+        self, named: Named, x: Tensor, y: Tensor, weights: Tensor | None, moved: Named
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The gradient of B times the mean loss, parameter by parameter; those without one are left out.
+
+        A parameter may be changed as soon as its gradient is there. `moved`: gets the new statistics of batch
+        norms.
         """
-        *inputs, scores = self._forward(parts, x)
-        clients, batch = y.shape
-        # Of the loss with respect to the scores: softmax - one-hot.
-        error = scores.float().softmax(dim=1)
-        if self._minus_one.device != error.device:
-            self._minus_one = self._minus_one.to(error.device)
-        error.scatter_add_(1, y.unsqueeze(1), self._minus_one.expand(clients, 1, batch))
+        values, kept = self._forward(self._chains, named, x, moved)
+        found = self._of_outputs(values, named, y, weights)
+        of_objective = dict(found.parameters)
+        errors = {"scores": found.scores, "features": found.features, "projections": found.projections}
+        for source, output, layers in reversed(self._chains):
+            error = errors[output]
+            if error is None:
+                continue
+            for layer, of_layer in zip(reversed(layers), reversed(kept[output]), strict=True):
+                error, totals = layer.backward(named, error, of_layer)
+                for name, total in zip(layer.trained, totals, strict=True):
+                    yield name, total + of_objective.pop(name) if name in of_objective else total
+            if source != "x":
+                other = errors[source]
+                errors[source] = error if other is None else error + other
+        yield from of_objective.items()
+
+    def _of_outputs(self, values: Named, named: Named, y: Tensor, weights: Tensor | None) -> OutputGradients:
+        """The gradient of B times the mean loss with respect to the outputs; a sample's times its weight."""
+        with uncast(values["scores"]):
+            found: OutputGradients = self._output_gradients(_outputs(values, named), y)
         if weights is not None:
-            error.mul_(weights.unsqueeze(1))
-        for place in range(len(self.layers) - 1, -1, -1):
-            passed_on = parts[place][0].transpose(1, 2).bmm(error) if place else error
-            # Not bmm(..., out=) into a row of parameters, which takes three times as long.
-            of_weight = error.bmm(inputs[place].transpose(1, 2))
-            yield place, of_weight, torch.sum(error, dim=2, dtype=torch.float32)
-            if place:
-                error = torch.ops.aten.threshold_backward(passed_on, inputs[place], 0.0)  # through the ReLU
+            loss_of_each(self.objective)  # without it there is no such thing
+            for of_output in (found.scores, found.features, found.projections):
+                if of_output is not None:
+                    of_output.mul_(weights.unsqueeze(1))
+        return found
 
-    def _forward(self, parts: Parts, x: Tensor) -> list[Tensor]:
-        """The input of every layer, and the scores: [N, features, B], in which the products are fastest."""
-        values = [x.flatten(2).transpose(1, 2)]
-        for place, (weight, bias) in enumerate(parts):
-            if len(values[-1]) < len(weight) and not torch.is_autocast_enabled(x.device.type):
-                # All clients share the input: one product of all their weights with it.
-                value = torch.matmul(weight, values[-1][0]).add_(bias.unsqueeze(2))
-            else:  # which in bfloat16 rounds once, not twice
-                value = torch.baddbmm(bias.unsqueeze(2), weight, values[-1].expand(len(weight), -1, -1))
-            values.append(value if place == len(parts) - 1 else value.relu_())
-        return values
+    def _forward(
+        self, chains: tuple[Chain, ...], named: Named, x: Tensor, moved: Named | None
+    ) -> tuple[Named, dict[str, list[Any]]]:
+        """The outputs of chains, and what each of their layers keeps for the backward pass.
 
-    def _parts(self, flat: Tensor) -> Parts:
-        """Weights [N, outputs, inputs] and biases [N, outputs] of each layer, as views of [N, P]."""
-        parts = []
-        for layer in self.layers:
-            weight = flat.narrow(1, layer.weight, layer.inputs * layer.outputs)
-            shaped = weight.view(flat.shape[0], layer.outputs, layer.inputs)
-            parts.append((shaped, flat.narrow(1, layer.bias, layer.outputs)))
-        return parts
+        moved: see `Layer`.
+        """
+        values, kept = {"x": x.flatten(2).mT}, dict[str, list[Any]]()
+        for source, output, layers in chains:
+            value, of_layers = values[source], []
+            for layer in layers:
+                value, of_layer = layer.forward(named, value, moved)
+                of_layers.append(of_layer)
+            values[output], kept[output] = value, of_layers
+        return values, kept
+
+    def _named(self, flat: Tensor) -> Named:
+        """The parameters [N, *shape] as views of [N, P]: as `unflatten`, in half the time."""
+        rows, first, step = flat.shape[0], flat.storage_offset(), flat.stride(0)
+        return {
+            name: flat.as_strided((rows, *shape), (step, *strides), first + offset)
+            for name, shape, strides, offset in self._places
+        }
+
+    def _untrained(self, flat: Tensor, moved: Named) -> Tensor | None:
+        """What the untrained parameters [N, U] are after a step that moved some of them; None if U = 0."""
+        if not self.architecture.untrained:
+            return None
+        parts = [
+            moved.get(part.name, flat[:, part.offset : part.offset + part.numel]).reshape(len(flat), -1)
+            for part in self.architecture.untrained
+        ]
+        return torch.cat(parts, dim=1)
+
+
+def _embeds(objective: Objective) -> bool:
+    embeds: bool = objective.embeds  # type: ignore[attr-defined]  # as any `ClosedForm` has
+    return embeds
+
+
+def _ancestors(chains: tuple[Chain, ...], output: str) -> tuple[Chain, ...]:
+    """The chains that it takes to make an output, which come before it."""
+    wanted, found = output, list[Chain]()
+    for chain in reversed(chains):
+        if chain.output == wanted:
+            found.insert(0, chain)
+            wanted = chain.source
+    return tuple(found)
+
+
+def _outputs(values: Named, named: Named) -> ModelOutputs:
+    """For an objective: float32 at least."""
+    features, projections = values.get("features"), values.get("projections")
+    return ModelOutputs(
+        values["scores"].float(),
+        None if features is None else features.float(),
+        None if projections is None else projections.float(),
+        named,
+    )

@@ -11,13 +11,13 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.backend import Backend
-from sim.learning.engine.backends.dense import DenseChain
+from sim.learning.engine.backends.dense import Dense
 from sim.learning.engine.backends.looped import Looped
 from sim.learning.engine.backends.precision import cast
 from sim.learning.engine.backends.vmapped import Vmapped
 from sim.learning.objectives import Objective
 
-BACKENDS: Mapping[str, type[Backend]] = {"dense": DenseChain, "vmap": Vmapped, "loop": Looped}
+BACKENDS: Mapping[str, type[Backend]] = {"dense": Dense, "vmap": Vmapped, "loop": Looped}
 
 
 def possible_backends(architecture: Architecture, objective: Objective) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from torch import Tensor
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
 """Precisions of the factors of matrix products and convolutions: 24, 11 or 8 significant bits."""
@@ -17,6 +18,13 @@ def cast(precision: str, device: torch.device) -> AbstractContextManager[object]
         return _AS_IT_IS
     # Without the cache, which would keep a copy of the parameters of every client of a loop until its end.
     return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
+
+
+def uncast(product: Tensor) -> AbstractContextManager[object]:
+    """While it is entered, products are not cast, where this one was."""
+    if product.dtype == torch.float32:
+        return _AS_IT_IS
+    return torch.autocast(product.device.type, enabled=False)
 
 
 @contextmanager

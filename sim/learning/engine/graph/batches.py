@@ -116,26 +116,37 @@ def permute(position: np.ndarray, count: np.ndarray, key: np.ndarray) -> np.ndar
     """
     shape = np.broadcast_shapes(position.shape, count.shape, key.shape)
     value = np.broadcast_to(position, shape).astype(np.uint64).ravel()
-    limit = np.broadcast_to(count, shape).astype(np.uint64).ravel()
     keys = np.broadcast_to(key, shape).ravel()
+    limit = np.broadcast_to(count, shape).astype(np.uint64).ravel()
+    if limit.min() == limit.max():  # numpy divides by one number in a fraction of the time
+        limit = limit[:1]
     base = np.ceil(np.sqrt(limit.astype(np.float64))).astype(np.uint64)
     value = _feistel(value, base, keys)
     outside = np.flatnonzero(value >= limit)
     while outside.size:
-        value[outside] = _feistel(value[outside], base[outside], keys[outside])
-        outside = outside[value[outside] >= limit[outside]]
+        which = outside if len(limit) > 1 else 0
+        value[outside] = _feistel(value[outside], base[which], keys[outside])
+        outside = outside[value[outside] >= limit[which]]
     return value.astype(np.int64).reshape(shape)
 
 
 def _feistel(value: np.ndarray, base: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    left, right = np.divmod(value, base)
+    left = value // base
+    right = value - left * base
     for turn in range(_ROUNDS):
-        left, right = right, (left + _mix(keys, right * np.uint64(_ROUNDS) + np.uint64(turn)) % base) % base
+        moved = left + _remainder(_mix(keys, right * np.uint64(_ROUNDS) + np.uint64(turn)), base)
+        left, right = right, _remainder(moved, base)
     return left * base + right
 
 
+def _remainder(value: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """value % base, in a third of the time where the base is one number."""
+    remainder: np.ndarray = value - value // base * base
+    return remainder
+
+
 def _mix(keys: np.ndarray, counters: np.ndarray) -> np.ndarray:
-    return splitmix64_array(keys, counters.astype(np.uint64))
+    return splitmix64_array(keys, counters.astype(np.uint64, copy=False))
 
 
 def _uniform_below(bits: np.ndarray, limit: np.ndarray) -> np.ndarray:

@@ -46,11 +46,7 @@ class BatchNorm(nn.Module):
         if not self.training:
             mean, variance = self.running_mean.detach(), self.running_var.detach().clamp(min=0)
             return functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
-        if x.numel() == x.shape[1]:
-            raise UserError(
-                "batch normalisation has nothing to compare a single sample with: training.batch_size, and "
-                "every client's number of training samples, must be 2 or more"
-            )
+        require_several(x.numel() // x.shape[1])
         with torch.no_grad():
             dims = [0, *range(2, x.dim())]
             variance, mean = torch.var_mean(x.detach().float(), dim=dims)
@@ -60,6 +56,15 @@ class BatchNorm(nn.Module):
 
     def _moved(self, old: Tensor, batch: Tensor) -> nn.Parameter:
         return (1 - self.momentum) * old.detach() + self.momentum * batch  # type: ignore[return-value]
+
+
+def require_several(values: int) -> None:
+    """UserError for a training batch of 1 value per channel."""
+    if values == 1:
+        raise UserError(
+            "batch normalisation has nothing to compare a single sample with: training.batch_size, and every "
+            "client's number of training samples, must be 2 or more"
+        )
 
 
 def replace_batch_norms(module: nn.Module) -> nn.Module:

@@ -1,0 +1,193 @@
+"""Chains of layers whose gradients have a closed form, for N clients at once, and models made of them.
+
+Values lie in columns, [N, width, B], in which the products are fastest. Under autocast they are bfloat16.
+What is summed over a batch stays float32: `float()` and `dtype=` below, which do nothing otherwise.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sim.learning.architecture import Architecture
+from sim.learning.engine.backends.backend import Named
+from sim.learning.models.modules.batch_norm import BatchNorm, require_several
+from sim.learning.models.modules.decoupled import DecoupledModule
+
+Gradients = tuple[Tensor, Sequence[Tensor]]
+"""With respect to a layer's input, and to its trained parameters, these summed over the batch."""
+
+threshold_backward = torch.ops.aten.threshold_backward.default
+batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Weight [outputs, inputs] times the values, plus bias [outputs].
+
+    passes: whether anybody needs the gradient with respect to the values.
+    """
+
+    trained: tuple[str, str]
+    passes: bool
+
+    def forward(self, named: Named, values: Tensor, moved: Named | None) -> tuple[Tensor, Tensor]:
+        weight, bias = named[self.trained[0]], named[self.trained[1]].unsqueeze(2)
+        if values.shape[0] == weight.shape[0]:
+            return torch.baddbmm(bias, weight, values), values
+        # All clients share the input: one product of all their weights with it.
+        if not torch.is_autocast_enabled(values.device.type):
+            return torch.matmul(weight, values[0]).add_(bias), values
+        # In bfloat16 the other one rounds once, not twice.
+        return torch.baddbmm(bias, weight, values.expand(weight.shape[0], -1, -1)), values
+
+    def backward(self, named: Named, error: Tensor, inputs: Tensor) -> Gradients:
+        passed_on = named[self.trained[0]].mT.bmm(error) if self.passes else error
+        # Not bmm(..., out=) into a row of parameters, which takes three times as long.
+        of_weight = error.bmm(inputs.mT)
+        return passed_on, (of_weight, torch.sum(error, dim=2, dtype=torch.float32))
+
+
+@dataclass(frozen=True)
+class Rectifier:
+    """max(0, values); in place, unless somebody else needs the values, too."""
+
+    in_place: bool
+    trained: tuple[str, ...] = ()
+
+    def forward(self, named: Named, values: Tensor, moved: Named | None) -> tuple[Tensor, Tensor]:
+        values = values.relu_() if self.in_place else values.relu()
+        return values, values
+
+    def backward(self, named: Named, error: Tensor, outputs: Tensor) -> Gradients:
+        return threshold_backward(error, outputs, 0.0), ()
+
+
+@dataclass(frozen=True)
+class Norm:
+    """`BatchNorm` of values that have no further dimensions."""
+
+    trained: tuple[str, str]
+    statistics: tuple[str, str]
+    eps: float
+    momentum: float
+
+    def forward(self, named: Named, values: Tensor, moved: Named | None) -> tuple[Tensor, Any]:
+        weight, bias, mean, variance = [_copy(named[name]) for name in self.trained + self.statistics]
+        shape = (named[self.trained[0]].shape[0], *values.shape[1:])
+        # torch normalises channels: those of all clients, as if they were one's.
+        columns = values.float().expand(shape).reshape(1, len(weight), -1)
+        if moved is None:
+            variance.clamp_(min=0)
+        else:
+            require_several(shape[2])
+            rows = [moments.view(shape[:2]) for moments in (mean, variance)]
+            moved.update(zip(self.statistics, rows, strict=True))  # below they are moved
+        how = (moved is not None, self.momentum, self.eps)
+        found, *moments = torch.native_batch_norm(columns, weight, bias, mean, variance, *how)
+        return found.view(shape), (columns, weight, moments)
+
+    def backward(self, named: Named, error: Tensor, kept: tuple[Tensor, Tensor, list[Tensor]]) -> Gradients:
+        columns, weight, moments = kept
+        given, how = error.float().reshape(columns.shape), (True, self.eps, [True] * 3)
+        passed_on, *found = batch_norm_backward(given, columns, weight, None, None, *moments, *how)
+        return passed_on.view(error.shape), [total.view(error.shape[:2]) for total in found]
+
+
+def _copy(rows: Tensor) -> Tensor:
+    """The rows [N, C] one behind the other in a new tensor."""
+    return rows.clone(memory_format=torch.contiguous_format).view(-1)
+
+
+Layer = Linear | Rectifier | Norm
+"""`forward(named, values, moved)` returns the output, and what `backward(named, error, kept)` needs of it.
+
+named: the parameters [N, *shape] by name. moved: None in evaluation; in training it gets the new statistics.
+trained: the names of those that `backward` returns the gradients of, in this order.
+"""
+
+
+class Chain(NamedTuple):
+    """Layers one behind the other, from `source` ("x", or the output of a chain before) to `output`."""
+
+    source: str
+    output: str
+    layers: tuple[Layer, ...]
+
+
+def chains_of(architecture: Architecture) -> tuple[Chain, ...] | None:
+    """The chains that the model is made of, each behind its source; None if anything else is in it.
+
+    Their outputs are named as in `protocols.framework.objectives.ModelOutputs`; "x" are flattened samples.
+    """
+    module = architecture.module
+    if architecture.constants or any(map(_is_altered, module.modules())):
+        return None
+    pieces: list[tuple[str, str, list[_Leaf]]] = [("x", "scores", list(_leaves(module)))]
+    if type(module) is DecoupledModule:
+        pieces = [
+            ("x", "features", list(_leaves(module.backbone, "backbone."))),
+            ("features", "scores", [("", nn.ReLU()), ("head.", module.head)]),
+        ]
+        if module.projection is not None:
+            pieces.append(("features", "projections", list(_leaves(module.projection, "projection."))))
+    first = pieces[0][2]
+    if len(architecture.input_shape) > 1 and not (first and type(first[0][1]) is nn.Flatten):
+        return None
+    chains = []
+    for source, output, leaves in pieces:
+        layers = _layers(leaves, passes=source != "x")
+        if layers is None:
+            return None
+        chains.append(Chain(source, output, layers))
+    return tuple(chains) if _are_all(architecture, chains) else None
+
+
+def _are_all(architecture: Architecture, chains: Sequence[Chain]) -> bool:
+    """Whether the layers have all parameters, none of them twice, but a decoupled model's own."""
+    layers = [layer for chain in chains for layer in chain.layers]
+    untrained = [name for layer in layers if isinstance(layer, Norm) for name in layer.statistics]
+    names = [name for layer in layers for name in layer.trained] + untrained
+    if type(architecture.module) is DecoupledModule:
+        names += [part.name for part in architecture.slices if "." not in part.name]
+        untrained += architecture.module.untrained
+    found = [part.name for part in architecture.slices], [part.name for part in architecture.untrained]
+    return (sorted(names), sorted(untrained)) == (sorted(found[0]), sorted(found[1]))
+
+
+_Leaf = tuple[str, nn.Module]
+
+
+def _leaves(module: nn.Module, prefix: str = "") -> Iterator[_Leaf]:
+    """The modules of sequences within sequences, in their order, each with the prefix of its parameters."""
+    if type(module).forward is not nn.Sequential.forward:
+        yield prefix, module
+        return
+    for name, part in module._modules.items():  # `children` leaves out what is used a second time
+        assert part is not None
+        yield from _leaves(part, f"{prefix}{name}.")
+
+
+def _layers(leaves: Iterable[_Leaf], *, passes: bool) -> tuple[Layer, ...] | None:
+    """The layers of modules, for values that are flat; None where one has no layer."""
+    layers: list[Layer] = []
+    for prefix, part in leaves:
+        names = f"{prefix}weight", f"{prefix}bias"
+        if type(part) is nn.Linear and part.bias is not None:
+            layers.append(Linear(names, passes or bool(layers)))
+        elif type(part) is nn.ReLU:
+            layers.append(Rectifier(in_place=bool(layers)))
+        elif type(part) is BatchNorm and part.weight is not None and part.bias is not None:
+            statistics = f"{prefix}running_mean", f"{prefix}running_var"
+            layers.append(Norm(names, statistics, part.eps, part.momentum))
+        elif type(part) is not nn.Flatten or (part.start_dim, part.end_dim) != (1, -1):
+            return None
+    return tuple(layers)
+
+
+def _is_altered(part: nn.Module) -> bool:
+    """Whether a module does more than its class says."""
+    return "forward" in vars(part) or any(getattr(part, hooks) for hooks in _HOOKS)
