@@ -69,6 +69,7 @@ step_time = {{ kind = "uniform", low = "10 ms", high = "20 ms" }}
 
 [engine]
 deferred = {deferred}
+workers = 1
 """
 
 TEXT = f"""\
@@ -160,9 +161,9 @@ class Stopwatch:
         self.function = function
         self.seconds = self.cpu_s = 0.0
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **more: Any) -> Any:
         started, cpu_started = time.perf_counter(), time.process_time()
-        result = self.function(*args)
+        result = self.function(*args, **more)
         self.seconds += time.perf_counter() - started
         self.cpu_s += time.process_time() - cpu_started
         return result

@@ -163,8 +163,9 @@ def sweep(
         )
     overrides, unset = options(set, several=True)
     planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=only, full=full)
-    how = How(None if data_dir is None else folder_of(data_dir, "data_dir"), device)
-    execute = in_processes(jobs or default_jobs(planned))
+    at_once = jobs or default_jobs(planned)
+    how = How(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
+    execute = in_processes(at_once)
     with without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:
         result = run_sweep(planned, out=folder_of(out, "out"), how=how, execute=execute, show=line.show)
     for notice in () if quiet else planned.notices:

@@ -112,13 +112,14 @@ def sweep(
             for cell in planned.cells:
                 typer.echo(cell)
             return
-        execute = sweeps.in_processes(jobs or sweeps.default_jobs(planned))
+        processes = jobs or sweeps.default_jobs(planned)
+        execute, at_once = sweeps.in_processes(processes), None if on is Executor.ray else processes
         if on is Executor.ray:
             from sim.studies.on_ray import on_ray
 
             share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
             execute = on_ray(address, threads=planned.threads, gpus=share, jobs=jobs)
-        how = How(data_dir, device.value, not no_code, reports, checkpoints)
+        how = How(data_dir, device.value, not no_code, reports, checkpoints, at_once)
         try:
             with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
                 result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)

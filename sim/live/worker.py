@@ -49,6 +49,7 @@ from sim.live.simulation import LiveSimulation, live_world
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
 from sim.run.mistakes import mistakes_in_code
+from sim.run.process import cores, shared_cores
 from sim.run.setup.builder import built
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario
@@ -238,7 +239,8 @@ class _Worker(Events):
         scenario = load_scenario(Path(own.scenario), code=own.code)
         data_dir = None if own.data_dir is None else Path(own.data_dir)
         world = live_world(self.clock.elapsed, raw=own.raw)
-        with built(scenario, data_dir, "cpu", world) as simulation:
+        # The processes share the cores, and an actor's work is small.
+        with shared_cores(cores()), built(scenario, data_dir, "cpu", world) as simulation:
             gc.enable()  # when garbage is found decides nothing here
             assert isinstance(simulation, LiveSimulation)
             self._live(simulation, scenario)

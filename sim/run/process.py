@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from sim.learning.engine.backends.autotune import usable_cores
+
 SAFE_PATH = "PYTHONSAFEPATH"
 
 
@@ -34,6 +36,25 @@ def spare() -> None:
     """Have collections of this run look no more at what exists now, and lasts as long: they stay short."""
     gc.collect()
     gc.freeze()
+
+
+_sharing = 1  # how many runs use the cores of this machine
+
+
+def cores() -> int:
+    """Cores that a run in this process may use."""
+    return max(1, usable_cores() // _sharing)
+
+
+@contextmanager
+def shared_cores(runs: int) -> Iterator[None]:
+    """So many runs use the cores of this machine meanwhile."""
+    global _sharing
+    before, _sharing = _sharing, runs
+    try:
+        yield
+    finally:
+        _sharing = before
 
 
 @contextmanager

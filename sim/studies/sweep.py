@@ -1,7 +1,6 @@
 """Runs a sweep: every cell that has no results yet, in several processes."""
 
 import multiprocessing
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +16,7 @@ from sim.errors import UserError
 from sim.results.report.html import share_script
 from sim.results.store.output_dir import CELL, REPORT, checkpoints
 from sim.results.store.validation import load_checked
-from sim.run.process import safe_path
+from sim.run.process import cores, safe_path
 from sim.run.save.progress import Pace
 from sim.run.save.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
@@ -150,8 +149,7 @@ def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
 
 def default_jobs(plan: Plan) -> int:
     """As many processes as there are cores for, each with the threads of one run."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // plan.threads)
+    return max(1, cores() // plan.threads)
 
 
 # --- what is there ------------------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ class How:
     """How the cells of a sweep are run.
 
     reports: whether to keep report.html. checkpoints: whether to keep a checkpoint of each run's end, and
-    those from which forks went on.
+    those from which forks went on. at_once: how many runs share the cores of a machine; None for one for
+    each core.
     """
 
     data_dir: Path | None = None
@@ -39,6 +40,7 @@ class How:
     code: bool = True
     reports: bool = False
     checkpoints: bool = False
+    at_once: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Ran:
 def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int = 0) -> Ran:
     """Run one cell. Errors are returned, not raised. shares[slot] is set to the share that is done."""
     from sim.kernel.clock import Deadlock
+    from sim.run.process import cores, shared_cores
     from sim.run.running import run_scenario
     from sim.scenario.resolved import digest
     from sim.scenario.scenario import load_scenario
@@ -92,7 +95,8 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
             "checkpoint_at_end": how.checkpoints,
             "checkpoints_s": task.checkpoints_s,
         }
-        result = _went_on(task, scenario, settings) or run_scenario(scenario, **settings)
+        with shared_cores(how.at_once or cores()):
+            result = _went_on(task, scenario, settings) or run_scenario(scenario, **settings)
     except (UserError, Deadlock) as error:
         return Ran(None, str(error)[:_ERROR_LENGTH])
     except Exception as error:

@@ -152,9 +152,9 @@ def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_co
     measure_models = evaluation.measure_models
 
     def look(name: str, function: Callable[..., object]) -> Callable[..., object]:
-        def looked(*args: object) -> object:
+        def looked(*args: object, **more: object) -> object:
             found.append((name, profiling.part_of(sys._getframe())))
-            return function(*args)
+            return function(*args, **more)
 
         return looked
 

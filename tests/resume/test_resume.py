@@ -69,6 +69,16 @@ def interrupted(folder: Path, text: str, time_s: float, *overrides: str) -> Path
     return result.directory
 
 
+def test_a_run_goes_on_with_another_number_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = (*SHORTLY, "engine.way=loop")
+    monkeypatch.setattr("sim.run.setup.engine.cores", lambda: 1)
+    whole = run(tmp_path, BUSY, *own).directory
+    path = interrupted(tmp_path, BUSY, 0.6, *own)
+    monkeypatch.setattr("sim.run.setup.engine.cores", lambda: 3)
+    assert whole is not None
+    require_same(whole, went_on(path))
+
+
 @pytest.mark.hypothesis
 def test_an_interrupted_run_goes_on_at_any_time(tmp_path: Path) -> None:
     whole = run(tmp_path, BUSY, *SHORTLY).directory

@@ -14,7 +14,9 @@ from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.autotune import Trial, usable_cores
 from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph import sampler
 from sim.results.store.run_directory import RunDirectory
+from sim.run.process import cores, shared_cores
 from sim.run.running import run_scenario
 from sim.run.setup import engine as engine_of
 from sim.run.setup.builder import build
@@ -128,11 +130,11 @@ def test_a_run_is_the_same_on_any_number_of_cores(tmp_path: Path) -> None:
     """In processes of their own, in which torch picks the number by itself."""
     file = write(tmp_path, WIDE)
     hashes = set()
-    for cores in ("1", "2", "7"):
-        out = str(tmp_path / cores)
+    for count in ("1", "2", "7"):
+        out = str(tmp_path / count)
         command = [sys.executable, "-m", "sim", "run", str(file), "--quiet", "--out", out]
-        subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": cores}, check=True, capture_output=True)
-        [directory] = (tmp_path / cores).iterdir()
+        subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": count}, check=True, capture_output=True)
+        [directory] = (tmp_path / count).iterdir()
         hashes.add(RunDirectory.load(directory).summary()["trace_hash"])
     assert len(hashes) == 1
 
@@ -210,3 +212,38 @@ def test_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("sim.run.setup.builder.load_learning", fail)
     with pytest.raises(UserError, match="no room for the data and the models at the start"):
         build(load(tmp_path, DIGITS), device="cpu")
+
+
+@pytest.mark.parametrize("way", ["dense", "loop", "vmap"])
+def test_a_run_is_the_same_with_any_number_of_workers(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "_CHUNK_BYTES", 1)  # a client in each part
+    own = (f"engine.way={way}", "training.momentum=0.5", "run.compare_alone=true")
+    runs = [run(tmp_path, DIGITS, *own, f"engine.workers={workers}") for workers in (1, 2, 5)]
+    assert len({result.summary["trace_hash"] for result in runs}) == 1
+    first, *others = [RunDirectory.load(result.directory).scan("metrics").collect() for result in runs]
+    assert all(first.equals(other) for other in others)
+
+
+@pytest.mark.parametrize(("stated", "there", "workers"), [("auto", 4, 4), ("auto", 1, 1), ("3", 1, 3)])
+def test_as_many_workers_as_cores_unless_another_number_is_stated(
+    tmp_path: Path, stated: str, there: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_of, "cores", lambda: there)
+    simulation = build(load(tmp_path, DIGITS, f"engine.workers={stated}"), device="cpu")
+    assert simulation.engine.workers == workers
+    simulation.close()
+    simulation = build(load(tmp_path, DIGITS, f"engine.workers={stated}", "engine.threads=2"), device="cpu")
+    assert simulation.engine.workers == (max(1, there // 2) if stated == "auto" else workers)
+    simulation.close()
+
+
+def test_runs_of_a_sweep_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.run.process.usable_cores", lambda: 8)
+    assert cores() == 8
+    with shared_cores(3):
+        assert cores() == 2
+        with shared_cores(100):
+            assert cores() == 1
+    assert cores() == 8

@@ -10,6 +10,7 @@ from sim.learning.engine.backends.autotune import Trial, fastest_threads
 from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.run.live.learning_settings import LearningSettings
+from sim.run.process import cores
 from sim.run.setup.learning import Learning
 from sim.run.setup.memory import Room, machines_room
 from sim.scenario.scenario import Scenario
@@ -86,6 +87,10 @@ def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Tri
 
 def make_engine(scenario: Scenario, learning: Learning) -> Engine:
     """The engine that a decided scenario asks for."""
+    threads, workers = scenario.engine.threads, scenario.engine.workers
+    assert threads != "fastest", "measured by now"
+    if learning.device.type != "cpu":
+        workers = 1
     return Engine(
         learning.data,
         seed=scenario.run.seed,
@@ -95,6 +100,7 @@ def make_engine(scenario: Scenario, learning: Learning) -> Engine:
         micro_batch=scenario.engine.micro_batch,
         deferred=scenario.engine.deferred,
         pending_limit_bytes=scenario.engine.pending_limit,
+        workers=max(1, cores() // threads) if workers == "auto" else workers,
     )
 
 

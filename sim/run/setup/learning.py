@@ -58,7 +58,7 @@ def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) 
         scenario.model.require_pure(mine.architecture, mine.objective, mine.views, dataset)
     _try_single_samples(scenario, plan, settings)
     train_x, train_y, test_x, test_y = [
-        torch.from_numpy(part).to(device)
+        torch.from_numpy(part if part.flags.writeable else part.copy()).to(device)
         for part in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y)
     ]
     data = ClientData(

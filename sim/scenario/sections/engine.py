@@ -10,22 +10,21 @@ from actors.settings.quantities import Count, Size
 _THREADS_MAX = 1_024
 
 
-def _threads(value: Any) -> int | str:
-    if value == "fastest" or (type(value) is int and 1 <= value <= _THREADS_MAX):
-        return value
-    raise ValueError(f'must be a whole number from 1 to {_THREADS_MAX:,}, or "fastest"')
+def _number_or(word: str) -> tuple[BeforeValidator, WithJsonSchema]:
+    """What a number of threads may be, beside one word."""
+    allowed = f'a whole number from 1 to {_THREADS_MAX:,}, or "{word}"'
+
+    def number(value: Any) -> int | str:
+        if value == word or (type(value) is int and 1 <= value <= _THREADS_MAX):
+            return value
+        raise ValueError(f"must be {allowed}")
+
+    whole = {"type": "integer", "minimum": 1, "maximum": _THREADS_MAX}
+    return BeforeValidator(number), WithJsonSchema({"x-allowed": allowed, "anyOf": [whole, {"const": word}]})
 
 
-_Threads = Annotated[
-    int | Literal["fastest"],
-    BeforeValidator(_threads),
-    WithJsonSchema(
-        {
-            "x-allowed": f'a whole number from 1 to {_THREADS_MAX:,}, or "fastest"',
-            "anyOf": [{"type": "integer", "minimum": 1, "maximum": _THREADS_MAX}, {"const": "fastest"}],
-        }
-    ),
-]
+_Threads = Annotated[int | Literal["fastest"], *_number_or("fastest")]
+_Workers = Annotated[int | Literal["auto"], *_number_or("auto")]
 
 
 class EngineSection(Settings):
@@ -53,3 +52,8 @@ class EngineSection(Settings):
     "fastest": as many as are the fastest when measured before the run, and no more than the cores that this
     process may use; the scenario in the results names the number. More than one pays for large convolutional
     models on cores that nothing else uses, and where there is only one run to do."""
+    workers: _Workers = "auto"
+    """How many parts of a batch, or of an evaluation, are computed at the same time on CPUs: models that are
+    trained one after the other, such as those with convolutions, or parts of a large batch. The results are
+    the same with any number. "auto": one for each core that this process may use; in a sweep, the runs share
+    them."""
