@@ -107,10 +107,10 @@ def test_mistakes_of_a_method_are_told_as_by_a_run(tmp_path: Path) -> None:
 def test_a_crash_is_the_end_of_a_process_and_who_comes_back_is_another(tmp_path: Path) -> None:
     churn = [
         "{ at = '2 s', event = 'crash', clients = [1, 2] }",
-        "{ at = '4 s', event = 'rejoin', clients = [2], state = 'fresh' }",
-        "{ at = '4 s', event = 'join', clients = [3] }",
+        "{ at = '3 s', event = 'rejoin', clients = [2], state = 'fresh' }",
+        "{ at = '3 s', event = 'join', clients = [3] }",
     ]
-    wanted = scenario("run.duration=7 s", f"churn=[{', '.join(churn)}]")
+    wanted = scenario("run.duration=9 s", f"churn=[{', '.join(churn)}]")
     killed: list[int] = []
     started_s, took_s = time.monotonic(), []
 
