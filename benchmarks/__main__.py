@@ -20,6 +20,7 @@ from benchmarks import (
     walks,
     whole_run,
     wire,
+    workers,
 )
 from benchmarks.measuring import FULL, QUICK, machine
 
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "start-up": start_up.measure,
     "event-loop": event_loop.measure,
     "engine": engine.measure,
+    "workers": workers.measure,
     "utilisation": utilisation.measure,
     "launches": launches.measure,
     "whole-run": whole_run.measure,

@@ -96,7 +96,12 @@ def plain_loop(model: Model, clients: int, device: torch.device = CPU) -> Callab
 
 
 def new_engine(
-    model: Model, clients: int, backend: str, device: torch.device = CPU, precision: str = "float32"
+    model: Model,
+    clients: int,
+    backend: str,
+    device: torch.device = CPU,
+    precision: str = "float32",
+    workers: int = 1,
 ) -> Engine:
     """An engine whose clients own the model's samples."""
     x, y = model.samples(clients, device)
@@ -109,7 +114,7 @@ def new_engine(
         test_rows=nothing,
         label_maps=None,
     )
-    return Engine(data, seed=1, device=device, backend=backend, precision=precision)
+    return Engine(data, seed=1, device=device, backend=backend, precision=precision, workers=workers)
 
 
 def with_engine(
@@ -119,9 +124,10 @@ def with_engine(
     device: torch.device = CPU,
     precision: str = "float32",
     batch_size: int = BATCH_SIZE,
+    workers: int = 1,
 ) -> Callable[[], int]:
     """A round of the engine; returns the steps taken."""
-    engine = new_engine(model, clients, backend, device, precision)
+    engine = new_engine(model, clients, backend, device, precision, workers)
     built = model.architecture()
     draw = BatchSampler(engine.data.train, batch_size, "shuffled")
     operation = engine.training(engine.kernel(built, cross_entropy), Optimizer(), draw)
