@@ -89,9 +89,10 @@ class Execution:
 
     def _results(self, begun: Sequence[_Begun]) -> Iterable[_Outputs | None]:
         """What each part results in."""
-        results = self.each(self._result, begun)
+        if self.each is map or sum(operation.is_job for operation, _, _ in begun) < 2:
+            return map(self._result, begun)  # arithmetic alone is done sooner than it is handed to threads
         # All before the first is stored: where rows become too few, the others would write into the old ones.
-        return results if isinstance(results, map) else list(results)
+        return list(self.each(self._result, begun))
 
     def _result(self, begun: _Begun) -> _Outputs | None:
         """What a part results in; None if memory was missing, and fewer nodes might do with less."""
