@@ -89,8 +89,9 @@ class Execution:
 
     def _results(self, begun: Sequence[_Begun]) -> Iterable[_Outputs | None]:
         """What each part results in."""
-        if self.each is map or sum(operation.is_job for operation, _, _ in begun) < 2:
-            return map(self._result, begun)  # arithmetic alone is done sooner than it is handed to threads
+        # Only what is too large for one call is handed to threads: all else is done sooner than that.
+        if self.each is map or len({id(operation) for operation, _, _ in begun}) == len(begun):
+            return map(self._result, begun)
         # All before the first is stored: where rows become too few, the others would write into the old ones.
         return list(self.each(self._result, begun))
 
