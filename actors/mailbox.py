@@ -10,6 +10,7 @@ from actors.codec import size
 from actors.message import Envelope
 
 _NAMES_SHOWN = 8
+_FEW = 16  # messages that wait however large they are, such as the models of all neighbours in a round
 
 
 class Bell(Protocol):
@@ -111,7 +112,7 @@ class _Collection:
 class Mailbox:
     """Holds at most `capacity` envelopes; what comes beyond is refused and counted in `overflows`.
 
-    limit_bytes: the encoded size of all of them, too, unless it is infinite; one may be larger.
+    limit_bytes: the encoded size of all of them, too, unless it is infinite or they are few.
     Messages whose exact class is in `collected` wait for `collect`, however early they come; all others are
     taken in order of arrival by the one consumer: with `get`, or from `arrived`, waiting for the `bell`.
     """
@@ -263,7 +264,7 @@ class Mailbox:
         if self.limit_bytes == math.inf:
             return True
         needed, count = size(envelope), len(self)
-        if count and self._bytes_most + needed > self.limit_bytes:
+        if count >= _FEW and self._bytes_most + needed > self.limit_bytes:
             if self._full_at and count >= self._full_at:  # nothing was taken: no need to count again
                 return False
             self._bytes_most = sum(map(size, self.contents))

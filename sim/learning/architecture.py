@@ -93,7 +93,7 @@ class Architecture:
                     f"{key}: no initialisation is known for {type(part).__name__} (at {path or 'the top'}); "
                     f"it has no method reset, and is none of {', '.join(kind.__name__ for kind in _RESETS)}"
                 )
-        self._modules = _Modules(module, threading.get_ident())
+        self._modules = _Modules(module, _shapes_of(module), threading.get_ident())
         self.key = key
         self.input_shape = input_shape
         self._constants_on: dict[torch.device, Mapping[str, Tensor]] = {torch.device("cpu"): constants}
@@ -312,11 +312,11 @@ class Architecture:
 class _Modules(threading.local):
     """A model in both modes; one of its own for each thread, as a call puts numbers in its parameters' place.
 
-    owner: the thread that has the model itself.
+    owner: the thread that has the model itself. unused: its shapes, of a model that no call has changed.
     """
 
-    def __init__(self, module: nn.Module, owner: int) -> None:
-        own = module if threading.get_ident() == owner else copy.deepcopy(module)
+    def __init__(self, module: nn.Module, unused: nn.Module, owner: int) -> None:
+        own = module if threading.get_ident() == owner else copy.deepcopy(unused)
         self.evaluating = own.eval()
         self.training = copy.deepcopy(own).train()
 

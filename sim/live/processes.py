@@ -53,7 +53,6 @@ def start(assignment: ProcessOrder, listener: socket.socket | None = None) -> Pr
         target=_work,
         args=(assignment.to_json(), listener, printed.name),
         name=assignment.process,
-        daemon=True,
     )
     with safe_path(), without_main_module():
         process.start()

@@ -28,6 +28,7 @@ from actors.tcp.outgoing import Address
 from protocols.framework.client import form_of
 from sim.errors import UserError
 from sim.learning.engine import Vector
+from sim.learning.engine.backends.autotune import usable_cores
 from sim.live.codec import codec_of
 from sim.live.control import (
     AskPresence,
@@ -49,14 +50,14 @@ from sim.live.simulation import LiveSimulation, live_world
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
 from sim.run.mistakes import mistakes_in_code
-from sim.run.process import cores, shared_cores
+from sim.run.process import shared_cores
 from sim.run.setup.builder import built
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario
 
 CONNECT_S = 120.0
 """How long processes wait for each other at the start."""
-INBOX_BYTES = 2**27
+INBOX_BYTES = 2**30
 """What may wait of each other process's messages, until they arrive; more is dropped, and counted."""
 LIMITS = Limits(retry_max_s=0.5)
 """Of connections: who comes later is found soon."""
@@ -239,8 +240,7 @@ class _Worker(Events):
         scenario = load_scenario(Path(own.scenario), code=own.code)
         data_dir = None if own.data_dir is None else Path(own.data_dir)
         world = live_world(self.clock.elapsed, raw=own.raw)
-        # The processes share the cores, and an actor's work is small.
-        with shared_cores(cores()), built(scenario, data_dir, "cpu", world) as simulation:
+        with shared_cores(usable_cores()), built(scenario, data_dir, "cpu", world) as simulation:
             gc.enable()  # when garbage is found decides nothing here
             assert isinstance(simulation, LiveSimulation)
             self._live(simulation, scenario)

@@ -1,7 +1,7 @@
 """Computing what is pending: one call for each group of nodes, and smaller calls where memory runs out."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +15,14 @@ from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay.replay_log import ReadLog, ReplayedReadLog
 from sim.learning.engine.vector_pool import index_tensor
 
-_WAVE = 16
-"""Parts that are begun before the first is stored. Which rows are taken hangs on it, so not on the cores."""
+_WAVE, _WAVE_BYTES = 16, 256e6
+"""Parts that are begun before the first is stored, and what results from them at most, but for the first.
 
-_Begun = tuple[Operation, list[GraphNode], Callable[[], tuple[Tensor | Rows, ...]]]
+These do not depend on the number of cores, since the rows of the results depend on them.
+"""
+
 _Outputs = tuple[Tensor | Rows | None, ...]
+_Begun = tuple[Operation, list[GraphNode], Callable[[], _Outputs]]
 
 
 @dataclass
@@ -60,11 +63,11 @@ class Execution:
         """Compute groups of nodes of one operation each. No node may depend on another one of them."""
         parts = deque(part for nodes in groups for part in self._parts(nodes))
         while parts:
-            wave = [parts.popleft() for _ in range(min(_WAVE, len(parts)))]
+            wave = _wave(parts)
             if isinstance(read_log, ReplayedReadLog):
                 results = self._replayed([part[0].group.take_rows(part) for part in wave], read_log)
             else:
-                results = self._results([(part[0].group, part, part[0].group.begin(part)) for part in wave])
+                results = self._results([(each[0].group, each, each[0].group.begin(each)) for each in wave])
             for nodes, outputs in zip(wave, results, strict=True):
                 if outputs is None:
                     read_log.note_split(self._statistics.batches)
@@ -87,17 +90,31 @@ class Execution:
         """What each part has resulted in, as far as rows are concerned."""
         return (None if read_log.was_split(self._statistics.batches) else each for each in taken)
 
-    def _results(self, begun: Sequence[_Begun]) -> Iterable[_Outputs | None]:
+    def _results(self, begun: list[_Begun]) -> Iterator[_Outputs | None]:
         """What each part results in."""
-        # Only what is too large for one call is handed to threads: all else is done sooner than that.
-        if self.each is map or len({id(operation) for operation, _, _ in begun}) == len(begun):
-            return map(self._result, begun)
-        # All before the first is stored: where rows become too few, the others would write into the old ones.
-        return list(self.each(self._result, begun))
+        places, waiting = range(len(begun)), dict(enumerate(begun))
+        several = len({id(operation) for operation, _, _ in begun}) < len(begun)
+        begun.clear()
 
-    def _result(self, begun: _Begun) -> _Outputs | None:
+        def result(place: int) -> _Outputs | None:
+            return self._result(*waiting[place])
+
+        # Only what is too large for one call is handed to threads: all else is done sooner than that.
+        if self.each is map or not several:
+            results: Iterable[_Outputs | None] = map(result, places)
+        else:
+            # All of them before the first is stored: a pool that grows then moves to other memory, where what
+            # threads still write into the old one would be missing.
+            results = list(self.each(result, places))
+        for place, outputs in zip(places, results, strict=True):
+            # Let go here, in this order: a thread would give rows back at any moment.
+            del waiting[place]
+            yield outputs
+
+    def _result(
+        self, operation: Operation, nodes: list[GraphNode], rest: Callable[[], _Outputs]
+    ) -> _Outputs | None:
         """What a part results in; None if memory was missing, and fewer nodes might do with less."""
-        operation, nodes, rest = begun
         try:
             return rest()
         except RuntimeError as error:
@@ -105,7 +122,7 @@ class Execution:
                 raise
         if len(nodes) > 1:
             return None
-        raise does_not_fit(operation.subject, self._device)
+        raise does_not_fit(operation.subject, self._device, alone=self.each is map)
 
     def _store(self, nodes: list[GraphNode], outputs: _Outputs) -> None:
         for node in nodes:  # rows that nobody else holds are free for the results
@@ -139,3 +156,15 @@ class Execution:
             rows = pool.store(values)
         for slot, row in zip(alive, rows, strict=True):
             slot.row, slot.node = row, None  # as `fulfil`, of which there are very many
+
+
+def _wave(parts: deque[list[GraphNode]]) -> list[list[GraphNode]]:
+    """Take the next parts that are begun together."""
+    wave, wave_bytes = [parts.popleft()], 0.0
+    while parts and len(wave) < _WAVE:
+        outputs = filter(None, (output() for output in wave[-1][0].outputs))
+        wave_bytes += 4 * len(wave[-1]) * sum(slot.pool.width for slot in outputs)
+        if wave_bytes > _WAVE_BYTES:
+            break
+        wave.append(parts.popleft())
+    return wave

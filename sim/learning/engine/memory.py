@@ -27,9 +27,9 @@ def explained(what: str, device: torch.device) -> Iterator[None]:
         raise does_not_fit(what, device) from error
 
 
-def does_not_fit(what: str, device: torch.device) -> UserError:
-    """The error to raise when `what` does not fit, however it is cut up."""
-    holds = ""
+def does_not_fit(what: str, device: torch.device, *, alone: bool = True) -> UserError:
+    """The error to raise when `what` does not fit, however it is cut up. alone: no other thread computes."""
+    holds, fewer = "", "" if alone else "engine.workers = 1, "
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         held = torch.cuda.memory_allocated(device)
@@ -38,6 +38,6 @@ def does_not_fit(what: str, device: torch.device) -> UserError:
             f"take {held / 1e9:.1f} GB and {free / 1e9:.1f} GB are free"
         )
     return UserError(
-        f"out of memory on {device}: no room for {what}{holds}; use a smaller model, a smaller "
+        f"out of memory on {device}: no room for {what}{holds}; use {fewer}a smaller model, a smaller "
         "training.batch_size, fewer clients (clients.count) or a smaller engine.pending_limit"
     )

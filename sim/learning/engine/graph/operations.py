@@ -199,8 +199,7 @@ class Train(Operation):
     def _begin_alone(self, node: GraphNode) -> Callable[[], tuple[Tensor | Rows, ...]]:
         """Begin one node, whose parameters are trained in their row: a large model is not copied."""
         jobs, starts = _payloads([node])
-        pull, weights = self._pull([node], jobs, starts), self._weights([node], starts)
-        state = self._state([node], starts) if self.optimizer.slots else None
+        others = [GraphNode(self, node.inputs[len(starts[0]) :], None)]  # of what is not the start
         if starts[0] == (1.0,):
             source = node.inputs[0].row
             node.inputs = ()  # if nobody else holds the start, its row is the one that is taken now
@@ -215,6 +214,8 @@ class Train(Operation):
         def rest() -> tuple[Tensor | Rows, ...]:
             # `data`: rows of one tensor would share its count of versions, which threads must not.
             params = self.pool.data.data[row : row + 1]
+            pull, weights = self._pull(others, jobs, [()]), self._weights(others, [()])
+            state = self._state(others, [()]) if self.optimizer.slots else None
             self._train(jobs, [jobs[0].steps], params, state, pull, weights)
             return (Rows(self.pool, [row]),) if state is None else (Rows(self.pool, [row]), state)
 

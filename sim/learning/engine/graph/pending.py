@@ -21,28 +21,32 @@ class PendingNodes:
         self.bytes = 0
         self._bytes_each: dict[int, int] = {}  # by operation
         self._open: dict[int, list[Reference]] = {}  # by operation, those that may be ready
-        # By the node that others were found to wait for; they are looked at again once it has been computed.
-        # An identity may be another node's by now. Then nobody holds those that waited for the first one.
+        # By the identity of the node that others were found to wait for, until it has been computed. Where it
+        # is that of another node by now, nobody holds those that waited for the first one.
         self._waiting: defaultdict[int, list[Reference]] = defaultdict(list)
 
     def add(self, node: GraphNode, promised_bytes: int) -> None:
         """Add a node, and the memory that it and its outputs take, as much as others of its operation."""
-        alike = self._open.get(id(node.group))
+        operation = id(node.group)
+        alike = self._open.get(operation)
         if alike is None:
-            alike = self._open[id(node.group)] = []
-            self._bytes_each[id(node.group)] = promised_bytes
+            alike = self._open[operation] = []
+            self._bytes_each[operation] = promised_bytes
         alike.append(ref(node))
         self.bytes += promised_bytes
 
     def take_all(self) -> Iterator[list[list[GraphNode]]]:
         """All nodes that somebody holds, in levels of groups, each of which needs only levels before it."""
-        lists = [*self._open.values(), *self._waiting.values()]
+        lists, waiting = list(self._open.values()), self._waiting
         self._open, self._waiting, self.bytes = {}, defaultdict(list), 0
         levels: defaultdict[int, dict[int, list[Reference]]] = defaultdict(dict)
-        for reference in (each for references in lists for each in references):
-            node = reference()
-            if node is not None:
-                levels[node.level].setdefault(id(node.group), []).append(reference)
+        for references in lists:  # in an order that no identity, which is an address, has a part in
+            for reference in references:
+                node = reference()
+                if node is not None:
+                    levels[node.level].setdefault(id(node.group), []).append(reference)
+                    if id(node) in waiting:
+                        lists.append(waiting.pop(id(node)))
         node = None
         for level in sorted(levels):
             yield [
@@ -51,7 +55,7 @@ class PendingNodes:
             ]
 
     def take_needed(self, wanted: Iterable[GraphNode]) -> Iterator[list[list[GraphNode]]]:
-        """Levels of groups with all that these nodes need, and all of their operations that is ready beside.
+        """Levels of groups of which these nodes are made, each with all ready nodes of the same operations.
 
         Each level must have been computed before the next one is asked for.
         """
