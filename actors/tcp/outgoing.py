@@ -16,6 +16,7 @@ from actors.tcp.handshake import Welcome
 from actors.tcp.limits import Limits
 from actors.tcp.link import CallingLink, TcpLink
 
+_PAUSES = random.Random()  # its own: methods may have seeded the one that all share
 _ENDS_KEPT = 10
 _SMALL_BYTES = 2**14  # shorter pieces are joined before they are written
 
@@ -151,7 +152,7 @@ class Outgoing:
                 await self._ended.wait()
             if self._open_number == self._number:
                 pause_s = self._limits.retry_s
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # not all at the same time
+            await asyncio.sleep(pause_s * _PAUSES.uniform(0.5, 1.0))  # not all at the same time
             pause_s = min(2 * pause_s, self._limits.retry_max_s)
 
     async def _connect(self) -> bool:

@@ -52,7 +52,7 @@ GLOBAL_RANDOMNESS = (
 HARMLESS = {
     # Between real processes nothing is simulated: secrets must not repeat, and retries not coincide.
     ("actors/tcp/handshake.py", "secrets.token_bytes"),
-    ("actors/tcp/outgoing.py", "random.uniform"),
+    ("actors/tcp/outgoing.py", "random.Random"),
     ("sim/live/running.py", "secrets.token_hex"),
     ("sim/live/certificates.py", "secrets.token_hex"),
     ("sim/live/calibrate.py", "os.urandom"),

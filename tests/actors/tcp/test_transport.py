@@ -1,6 +1,7 @@
 """Messages between endpoints: in order, whole, each accounted for, whatever becomes of connections."""
 
 import asyncio
+import random
 import time
 from dataclasses import replace
 from typing import Any
@@ -120,6 +121,7 @@ def test_a_connection_that_breaks_is_made_again_and_nothing_is_counted_twice() -
     async def main() -> None:
         async with endpoints("ab") as (a, b):
             log: list[int] = []
+            state = random.getstate()
             b.attach("b.1", lambda envelope: log.append(envelope.message.content))
             for number in range(300):
                 a.send(note(number))
@@ -135,6 +137,7 @@ def test_a_connection_that_breaks_is_made_again_and_nothing_is_counted_twice() -
             assert a.counts.delivered == len(log) == b.counts.received
             assert log == sorted(set(log))
             assert a.counts.lost == 300 - len(log) > 0
+            assert random.getstate() == state  # pauses between attempts are not drawn from what all share
 
     run(main)
 
