@@ -72,7 +72,7 @@ def _templates() -> Environment:
 
 
 def _variables(colours: Mapping[str, str]) -> Markup:
-    return Markup(" ".join(f"--{name}: {value};" for name, value in colours.items()))  # nosec B704 - our own
+    return Markup(" ".join(f"--{name}: {value};" for name, value in colours.items()))  # our own  # nosec B704
 
 
 # --- what the page opens with -------------------------------------------------------------------------------
