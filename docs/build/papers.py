@@ -104,16 +104,33 @@ def is_met(row: dict[str, Any]) -> bool:
     """Whether there is something of ours: a row that a study has not run yet has none."""
     if "needs" in row:
         return False
-    return "study" not in row or bool(kept(row["study"], row["case"], row.get("metric", "accuracy")).values)
+    return all(kept(row["study"], case, _metric(row)).values for case in cases(row))
+
+
+def cases(row: dict[str, Any]) -> list[str]:
+    """The cases of its study that a row shows: `case`, or each of `cases`; none without a study."""
+    if "study" not in row:
+        return []
+    return row["cases"] if "cases" in row else [row["case"]]
+
+
+def _metric(row: dict[str, Any]) -> str:
+    return str(row.get("metric", "accuracy"))
 
 
 def _ours(row: dict[str, Any]) -> str:
     if "study" not in row:
         return str(row.get("ours", ""))
-    metric = row.get("metric", "accuracy")
-    values = [*kept(row["study"], row["case"], metric).values.values()]
-    if not values:
+    if not is_met(row):
         return ""
+    if "case" in row:
+        return _interval(row, row["case"])
+    return "; ".join(f"{case}: {_interval(row, case)}" for case in row["cases"])
+
+
+def _interval(row: dict[str, Any], case: str) -> str:
+    metric = _metric(row)
+    values = [*kept(row["study"], case, metric).values.values()]
     found, scale = estimate(values), 100 if is_share(metric) or metric == "better_than_alone" else 1
     digits = 1 if scale == 100 else 2
     mean = f"{found.mean * scale:.{digits}f}"
@@ -129,12 +146,13 @@ def _verdict(row: dict[str, Any], alone: str | None) -> str:
         return "- (the study has yet to run)"
     said = [row["agrees"]]
     if "study" in row:
-        metric = row.get("metric", "accuracy")
-        found = kept(row["study"], row["case"], metric)
+        metric = _metric(row)
         local = kept(row["study"], alone or "", metric).values
-        if metric == "accuracy" and local and _mean(found.values) < _mean(local):
+        found = [kept(row["study"], case, metric) for case in cases(row)]
+        is_one = metric == "accuracy" and "case" in row
+        if is_one and local and _mean(found[0].values) < _mean(local):
             said.append("untuned")
-        if not found.is_current:
+        if not all(each.is_current for each in found):
             said.append("old")
     return "; ".join(said)
 
@@ -169,7 +187,7 @@ def _parts() -> Iterator[str]:
                 row["what"],
                 row.get("theirs", ""),
                 _ours(row),
-                _verdict(row, paper.get("local")),
+                _verdict(row, row.get("local", paper.get("local"))),
                 _code(command(row)),
             ]
             for row in paper["rows"]
