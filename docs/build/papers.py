@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from docs.build.scenarios import markdown_table
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
-from sim.studies.index import INDEX, SweepIndex
+from sim.studies.index import DONE, INDEX, WAITING, SweepIndex, Value
 from sim.studies.statistics import estimate
 from sim.studies.study import is_share, load_study
 
@@ -54,13 +54,13 @@ def digest(study: str) -> str:
 def keep(runs: Path) -> None:
     """Take what the studies gave from their latest results in the folder `runs`, if these have their axes.
 
-    A case goes by its value on the study's first axis.
+    A case goes by its value on the study's first axis. A study that still runs is left as it is.
     """
     KEPT.mkdir(exist_ok=True)
     for path in sorted(STUDIES.glob("*.toml")):
         planned = plan(path)
         found = [index.parent for index in runs.glob(f"{planned.name}-sweep-*/{INDEX}")]
-        found = [folder for folder in found if SweepIndex.read(folder).axes == planned.axes]
+        found = [folder for folder in found if _has_ended(SweepIndex.read(folder), planned.axes)]
         if not found:
             continue
         results = max(found, key=lambda folder: (folder / INDEX).stat().st_mtime)
@@ -76,6 +76,12 @@ def keep(runs: Path) -> None:
             earlier.unlink()
         with (KEPT / f"{path.stem}-{digest(path.stem)}.csv").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([["case", "seed", "metric", "value"], *rows])
+
+
+def _has_ended(index: SweepIndex, axes: dict[str, tuple[Value, ...]]) -> bool:
+    """Whether a sweep has these axes, some results, and no run that still waits."""
+    states = {cell.state for cell in index.cells}
+    return index.axes == axes and DONE in states and WAITING not in states
 
 
 @cache

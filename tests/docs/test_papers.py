@@ -12,6 +12,7 @@ from docs.build import papers
 from docs.build.papers import DOCS, STUDIES, cases, command, digest, is_met, page
 from sim.scenario.reading import find_scenario
 from sim.studies.cells import plan
+from sim.studies.index import WAITING, IndexedCell, SweepHead, SweepIndex
 
 ROWS = {"CoBo": 27, "MAPL": 27, "SCooL": 29, "Learning to Collaborate": 20, "FedeRiCo": 14}
 
@@ -76,3 +77,18 @@ def test_what_is_below_local_is_untuned_and_what_ran_before_a_change_is_old(resu
     papers._table.cache_clear()
     current.rename(results / "cobo_table2-00000000.csv")
     assert papers._verdict(local, "local") == "no; old"
+
+
+def test_a_study_that_still_runs_is_left_as_it_is(results: Path, tmp_path: Path) -> None:
+    planned = plan(STUDIES / "cobo_table1.toml")
+    cells = [
+        IndexedCell(values=cell.values, seed=cell.seed, state=WAITING, directory=None, error=None)
+        for cell in planned.cells
+    ]
+    head = {key: getattr(planned, key) for key in SweepHead.model_fields}
+    index = SweepIndex(**head, cells=tuple(cells))
+    folder = tmp_path / "runs" / f"{planned.name}-sweep-00000000"
+    folder.mkdir(parents=True)
+    index.write(folder)
+    papers.keep(tmp_path / "runs")
+    assert not [*results.glob("*.csv")]

@@ -78,7 +78,7 @@ def test_one_whose_budget_is_spent_keeps_its_own_model() -> None:
 
 
 def test_fine_tuning_from_a_moment_on_spends_what_the_budget_leaves() -> None:
-    """A change of `local_steps` makes one long round of personal models, all from the common one of before."""
+    """A change of `local_steps` makes one long round, of models that begin at the common one."""
     text = WORLD[0].replace('duration = "8 s"\n', "")
     text += '\n[[change]]\nat = "2 s"\nprotocol = { local_steps = 100 }\n'
     with ran(text, *WORLD[1:], "protocol.name=fedavg-plus", "run.budget.steps=20") as world:
