@@ -2,7 +2,8 @@
 
 `python -m benchmarks.graphs SWEEP [--round 20]` prints for each of its methods, by seed: precision and recall
 of the edges, and the l1 of rows (figure 6 of SCooL's paper), at the end among the clients that are up then,
-after some rounds among all, and the weight that is left for those that are gone.
+after some rounds among all, and the weight that is left for those that are gone. Of a method that assigns
+clusters, as IFCA does, the graph joins those in the same one.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def graph_at(view: RunView, time_s: float, members: Sequence[int]) -> Graph:
         return Graph(None, None, None)
     clusters = view.clusters.tolist()
     scaled = beside_largest(weights) if view.get("graph", "weights_are_shares") else weights
-    found = graph_summary(scaled, clusters, members, threshold=view.get("graph", "edge_threshold"))
+    found = graph_summary(scaled, clusters, members, threshold=view.edge_threshold)
     return Graph(found["edge_precision"], found["edge_recall"], row_distance(weights, clusters, members))
 
 
@@ -60,9 +61,23 @@ def _weights(view: RunView, time_s: float) -> dict[tuple[int, int], float] | Non
     times = view.snapshot_times(1_000_000)
     times = times[times <= time_s]
     if not times.size:
-        return None
+        return _assigned(view, time_s)
     source, target, weight = [column.tolist() for column in view.snapshot(times[-1])]
     return dict(zip(zip(source, target, strict=True), weight, strict=True))
+
+
+def _assigned(view: RunView, time_s: float) -> dict[tuple[int, int], float] | None:
+    """1 between clients that last observed the same `cluster`, as those of IFCA do; None if they do not."""
+    panel = view.panel("cluster")
+    if panel is None or not (panel.times <= time_s).any():
+        return None
+    chosen = panel.values[panel.times <= time_s][-1].tolist()
+    return {
+        (i, j): 1.0
+        for i, own in enumerate(chosen)
+        for j, other in enumerate(chosen)
+        if i != j and own == other
+    }
 
 
 def weight_of(view: RunView, clients: Collection[int]) -> float:

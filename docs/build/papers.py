@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from docs.build.scenarios import markdown_table
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
-from sim.studies.index import INDEX, SweepIndex
+from sim.studies.index import DONE, INDEX, WAITING, SweepIndex, Value
 from sim.studies.statistics import estimate
 from sim.studies.study import is_share, load_study
 
@@ -54,13 +54,13 @@ def digest(study: str) -> str:
 def keep(runs: Path) -> None:
     """Take what the studies gave from their latest results in the folder `runs`, if these have their axes.
 
-    A case goes by its value on the study's first axis.
+    A case goes by its value on the study's first axis. A study that still runs is left as it is.
     """
     KEPT.mkdir(exist_ok=True)
     for path in sorted(STUDIES.glob("*.toml")):
         planned = plan(path)
         found = [index.parent for index in runs.glob(f"{planned.name}-sweep-*/{INDEX}")]
-        found = [folder for folder in found if SweepIndex.read(folder).axes == planned.axes]
+        found = [folder for folder in found if _has_ended(SweepIndex.read(folder), planned.axes)]
         if not found:
             continue
         results = max(found, key=lambda folder: (folder / INDEX).stat().st_mtime)
@@ -76,6 +76,12 @@ def keep(runs: Path) -> None:
             earlier.unlink()
         with (KEPT / f"{path.stem}-{digest(path.stem)}.csv").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([["case", "seed", "metric", "value"], *rows])
+
+
+def _has_ended(index: SweepIndex, axes: dict[str, tuple[Value, ...]]) -> bool:
+    """Whether a sweep has these axes, some results, and no run that still waits."""
+    states = {cell.state for cell in index.cells}
+    return index.axes == axes and DONE in states and WAITING not in states
 
 
 @cache
@@ -104,16 +110,33 @@ def is_met(row: dict[str, Any]) -> bool:
     """Whether there is something of ours: a row that a study has not run yet has none."""
     if "needs" in row:
         return False
-    return "study" not in row or bool(kept(row["study"], row["case"], row.get("metric", "accuracy")).values)
+    return all(kept(row["study"], case, _metric(row)).values for case in cases(row))
+
+
+def cases(row: dict[str, Any]) -> list[str]:
+    """The cases of its study that a row shows: `case`, or each of `cases`; none without a study."""
+    if "study" not in row:
+        return []
+    return row["cases"] if "cases" in row else [row["case"]]
+
+
+def _metric(row: dict[str, Any]) -> str:
+    return str(row.get("metric", "accuracy"))
 
 
 def _ours(row: dict[str, Any]) -> str:
     if "study" not in row:
         return str(row.get("ours", ""))
-    metric = row.get("metric", "accuracy")
-    values = [*kept(row["study"], row["case"], metric).values.values()]
-    if not values:
+    if not is_met(row):
         return ""
+    if "case" in row:
+        return _interval(row, row["case"])
+    return "; ".join(f"{case}: {_interval(row, case)}" for case in row["cases"])
+
+
+def _interval(row: dict[str, Any], case: str) -> str:
+    metric = _metric(row)
+    values = [*kept(row["study"], case, metric).values.values()]
     found, scale = estimate(values), 100 if is_share(metric) or metric == "better_than_alone" else 1
     digits = 1 if scale == 100 else 2
     mean = f"{found.mean * scale:.{digits}f}"
@@ -129,12 +152,13 @@ def _verdict(row: dict[str, Any], alone: str | None) -> str:
         return "- (the study has yet to run)"
     said = [row["agrees"]]
     if "study" in row:
-        metric = row.get("metric", "accuracy")
-        found = kept(row["study"], row["case"], metric)
+        metric = _metric(row)
         local = kept(row["study"], alone or "", metric).values
-        if metric == "accuracy" and local and _mean(found.values) < _mean(local):
+        found = [kept(row["study"], case, metric) for case in cases(row)]
+        is_one = metric == "accuracy" and "case" in row
+        if is_one and local and _mean(found[0].values) < _mean(local):
             said.append("untuned")
-        if not found.is_current:
+        if not all(each.is_current for each in found):
             said.append("old")
     return "; ".join(said)
 
@@ -169,7 +193,7 @@ def _parts() -> Iterator[str]:
                 row["what"],
                 row.get("theirs", ""),
                 _ours(row),
-                _verdict(row, paper.get("local")),
+                _verdict(row, row.get("local", paper.get("local"))),
                 _code(command(row)),
             ]
             for row in paper["rows"]

@@ -10,6 +10,7 @@ Ghosh, Chung, Yin and Ramchandran, "An efficient framework for clustered federat
 
 The K models start apart (`protocols.shared.several_models`). A client is judged by the last model of its
 cluster that it received; one that was never sampled, and is told all (`broadcast`), finds its own as above.
+What clients choose is observed as `cluster`.
 
 Differences to the paper: averages are weighed by samples; its restarts from other random models are runs with
 other seeds here. All K models travel to each sampled client, as in the paper.
@@ -80,6 +81,7 @@ class IFCA(RoundClient):
         finite = [loss if math.isfinite(loss) else math.inf for loss in losses]
         self.cluster = finite.index(min(finite))
         self.params = received.models[self.cluster]
+        self.observe("cluster", self.cluster)
 
     def learn(self, news: LatestModels) -> None:
         if self.sampled:

@@ -1,8 +1,13 @@
 """What is said of the graphs of a sweep's runs is right."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
 from benchmarks import graphs
+from sim.results.population import Panel
 
 
 def test_rows_that_are_shared_out_as_the_true_ones_have_no_distance() -> None:
@@ -15,3 +20,17 @@ def test_rows_that_are_shared_out_as_the_true_ones_have_no_distance() -> None:
     # Client 0 is gone; half of client 1's weight is on client 3.
     half = inside | {(1, 3): 0.25}
     assert graphs.row_distance(half, clusters, [1, 2, 3, 4]) == pytest.approx(1.0 / 4)
+
+
+def test_those_in_the_same_assigned_cluster_are_joined() -> None:
+    panel = Panel(np.array([1.0, 2.0, 3.0]), np.array([[0.0, 0, 0, 0], [1, 1, 0, 0], [1, 0, 0, 1]]))
+    view: Any = SimpleNamespace(
+        snapshot_times=lambda count: np.array([]),
+        panel={"cluster": panel}.get,
+        clusters=np.array([0, 0, 1, 1]),
+        edge_threshold=0.5,
+        get=lambda *keys: None,
+    )
+    assert graphs.graph_at(view, 2.5, range(4)) == graphs.Graph(1.0, 1.0, 0.0)
+    assert graphs.graph_at(view, 3.0, range(4)) == graphs.Graph(0.0, 0.0, 2.0)
+    assert graphs.graph_at(view, 0.5, range(4)) == graphs.Graph(None, None, None)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from docs.build import papers
-from docs.build.papers import DOCS, STUDIES, command, digest, is_met, page
+from docs.build.papers import DOCS, STUDIES, cases, command, digest, is_met, page
 from sim.scenario.reading import find_scenario
 from sim.studies.cells import plan
+from sim.studies.index import WAITING, IndexedCell, SweepHead, SweepIndex
 
 ROWS = {"CoBo": 27, "MAPL": 27, "SCooL": 29, "Learning to Collaborate": 20, "FedeRiCo": 14}
 
@@ -35,7 +36,8 @@ def test_a_row_has_a_result_or_says_what_it_would_take() -> None:
         assert "agrees" not in row or (command(row) and ("study" in row or row["ours"])), row["what"]
         if "study" in row:
             contents = tomllib.loads((STUDIES / f"{row['study']}.toml").read_text(encoding="utf-8"))
-            assert row["case"] in [case["name"] for case in contents["sweep"]["case"]], row["what"]
+            names = [case["name"] for case in contents["sweep"]["case"]]
+            assert ("case" in row) != ("cases" in row) and {*cases(row)} <= {*names}, row["what"]
 
 
 @pytest.mark.parametrize("words", sorted({command(row) for row in rows()} - {""}))
@@ -69,6 +71,24 @@ def test_what_is_below_local_is_untuned_and_what_ran_before_a_change_is_old(resu
     local = ditto | {"case": "local"}
     assert papers._ours(ditto) == "60.0 (1 seed)" and papers._ours(local) == "75.0 ± 63.5 (2 seeds)"
     assert papers._verdict(local, "local") == "no"
+    both = {"what": "x", "study": "cobo_table2", "cases": ["local", "Ditto"], "agrees": "yes"}
+    assert papers._ours(both) == "local: 75.0 ± 63.5 (2 seeds); Ditto: 60.0 (1 seed)"
+    assert papers._verdict(both, "local") == "yes" and not is_met(both | {"cases": ["local", "FC"]})
     papers._table.cache_clear()
     current.rename(results / "cobo_table2-00000000.csv")
     assert papers._verdict(local, "local") == "no; old"
+
+
+def test_a_study_that_still_runs_is_left_as_it_is(results: Path, tmp_path: Path) -> None:
+    planned = plan(STUDIES / "cobo_table1.toml")
+    cells = [
+        IndexedCell(values=cell.values, seed=cell.seed, state=WAITING, directory=None, error=None)
+        for cell in planned.cells
+    ]
+    head = {key: getattr(planned, key) for key in SweepHead.model_fields}
+    index = SweepIndex(**head, cells=tuple(cells))
+    folder = tmp_path / "runs" / f"{planned.name}-sweep-00000000"
+    folder.mkdir(parents=True)
+    index.write(folder)
+    papers.keep(tmp_path / "runs")
+    assert not [*results.glob("*.csv")]

@@ -75,3 +75,18 @@ def test_one_whose_budget_is_spent_keeps_its_own_model() -> None:
             own = descended(np.tile(common, (3, 1)), a[:3], mu[:3], steps=2)
             common = own.mean(axis=0)
         np.testing.assert_allclose(params(world)[:3], own, atol=1e-6)
+
+
+def test_fine_tuning_from_a_moment_on_spends_what_the_budget_leaves() -> None:
+    """A change of `local_steps` makes one long round, of models that begin at the common one."""
+    text = WORLD[0].replace('duration = "8 s"\n', "")
+    text += '\n[[change]]\nat = "2 s"\nprotocol = { local_steps = 100 }\n'
+    with ran(text, *WORLD[1:], "protocol.name=fedavg-plus", "run.budget.steps=20") as world:
+        rounds = len([row for row in messages(world, "Contribution") if row[1] == "client-0"]) - 1
+        assert 1 <= rounds <= 8
+        a, mu = optima(world)
+        common = np.zeros(3)
+        for _ in range(rounds):
+            common = descended(np.tile(common, (4, 1)), a, mu, steps=2).mean(axis=0)
+        own = descended(np.tile(common, (4, 1)), a, mu, steps=20 - 2 * rounds)
+        np.testing.assert_allclose(params(world), own, atol=1e-6)

@@ -70,6 +70,8 @@ def test_clusters_and_newcomers_find_their_models() -> None:
         learners: list[Any] = [learner(world, i) for i in range(6)]
         pairs = set(zip(world.clusters, [each.cluster for each in learners], strict=True))
         assert len(pairs) == 2 and len({model for _, model in pairs}) == 2
+        observed = world.observer.metrics.latest("cluster")
+        assert [observed[client.name] for client in world.clients] == [each.cluster for each in learners]
 
 
 def test_who_was_never_sampled_is_judged_by_the_model_that_fits_it_best() -> None:
