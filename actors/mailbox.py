@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol
 
@@ -118,6 +117,7 @@ class Mailbox:
 
     __slots__ = (
         "_bytes_most",
+        "_collected",
         "_full_at",
         "_kept",
         "_kept_count",
@@ -143,10 +143,11 @@ class Mailbox:
         self.overflows = 0
         self._bytes_most = 0  # of what waits, what was taken since the last count included
         self._full_at = 0  # how many messages waited when they were counted and no more would fit
-        self.arrived: deque[Envelope] = deque()
-        self._kept: dict[type, list[Envelope]] = {kind: [] for kind in collected}
+        self.arrived: list[Envelope] = []  # an empty deque takes ten times as much, and most are empty
+        self._collected = collected
+        self._kept: dict[type, list[Envelope]] = {}  # of those classes, as far as there were any
         self._kept_count = 0
-        self.collections: list[_Collection] = []
+        self.collections: tuple[_Collection, ...] = ()
         self.bell = bell()
 
     def __len__(self) -> int:
@@ -155,12 +156,13 @@ class Mailbox:
     @property
     def contents(self) -> list[Envelope]:
         """The messages that wait to be handled or collected, each kind in the order of its arrival."""
-        return [*self.arrived, *[envelope for kept in self._kept.values() for envelope in kept]]
+        kept = [self._kept.get(kind, []) for kind in self._collected]
+        return [*self.arrived, *[envelope for envelopes in kept for envelope in envelopes]]
 
     def put(self, envelope: Envelope) -> bool:
         """Accept the envelope, or return False because the mailbox is full. Never raises, never waits."""
         kind = type(envelope.message)
-        if kind in self._kept:
+        if kind in self._collected:
             return self._offer(kind, envelope) or self._keep(kind, envelope)
         if len(self.arrived) + self._kept_count >= self.capacity or not self._fits(envelope):
             self.overflows += 1
@@ -173,7 +175,7 @@ class Mailbox:
         """The next envelope for the consumer, as soon as there is one."""
         while not self.arrived:
             await self.bell
-        return self.arrived.popleft()
+        return self.arrived.pop(0)
 
     async def collect(
         self,
@@ -193,7 +195,7 @@ class Mailbox:
         collection = _Collection(kind, order, where, watch)
         loop = asyncio.get_running_loop()
         timer = None if timeout is None else loop.call_later(timeout, collection.expire)
-        self.collections.append(collection)
+        self.collections = (*self.collections, collection)
         try:
             self._collect_kept(collection)
             if watch is not None:
@@ -203,7 +205,7 @@ class Mailbox:
                 await collection.wakeup
                 self._collect_kept(collection)
         finally:
-            self.collections = [other for other in self.collections if other is not collection]
+            self.collections = tuple([other for other in self.collections if other is not collection])
             if timer is not None:
                 timer.cancel()
             if watch is not None:
@@ -212,7 +214,7 @@ class Mailbox:
 
     def discard(self, kind: type, where: Callable[[Envelope], bool] | None = None) -> int:
         """Drop the envelopes with a `kind` (one of `collected`) for which `where` holds; return how many."""
-        kept = self._kept[kind]
+        kept = self._kept.get(kind, [])
         staying = [] if where is None else [envelope for envelope in kept if not where(envelope)]
         return self._replace_kept(kind, staying)
 
@@ -230,8 +232,7 @@ class Mailbox:
     def clear(self) -> None:
         """Drop everything that waits."""
         self.arrived.clear()
-        for kept in self._kept.values():
-            kept.clear()
+        self._kept.clear()
         self._kept_count = 0
 
     def waits(self) -> list[str]:
@@ -254,7 +255,7 @@ class Mailbox:
         if len(self) >= self.capacity or not self._fits(envelope):
             self.overflows += 1
             return False
-        self._kept[kind].append(envelope)
+        self._kept.setdefault(kind, []).append(envelope)
         self._kept_count += 1
         return True
 
@@ -276,11 +277,12 @@ class Mailbox:
 
     def _collect_kept(self, collection: _Collection) -> None:
         if collection.missing:
-            staying = [envelope for envelope in self._kept[collection.kind] if not collection.offer(envelope)]
+            kept = self._kept.get(collection.kind, [])
+            staying = [envelope for envelope in kept if not collection.offer(envelope)]
             self._replace_kept(collection.kind, staying)
 
     def _replace_kept(self, kind: type, staying: list[Envelope]) -> int:
-        gone = len(self._kept[kind]) - len(staying)
+        gone = len(self._kept.get(kind, ())) - len(staying)
         self._kept[kind] = staying
         self._kept_count -= gone
         return gone

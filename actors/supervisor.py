@@ -169,12 +169,12 @@ class Supervisor:
         actor._launch(first, self._actor_failed)
         self._next_request[name] = first + _REQUESTS_PER_LIFE
         self.running[name] = actor
-        if factory is not None:
+        if factory is not None and self._on_failure == "restart":
             self._factories[name] = factory
 
     def _end(self, actor: Actor) -> list[asyncio.Task[Any]]:
         del self.running[actor.name]
-        self._next_request[actor.name] = max(self._next_request[actor.name], actor._questions.next_number)
+        self._next_request[actor.name] = max(self._next_request[actor.name], actor._next_request)
         self._factories.pop(actor.name, None)
         tasks = actor._halt()
         for task in tasks:
