@@ -231,8 +231,11 @@ class Mailbox:
 
     def clear(self) -> None:
         """Drop everything that waits."""
+        # The oldest first: in this order go the vectors in them, and are their places taken again.
+        self.arrived.reverse()
         self.arrived.clear()
-        self._kept.clear()
+        for kind in self._collected:
+            self._kept.pop(kind, None)
         self._kept_count = 0
 
     def waits(self) -> list[str]:
