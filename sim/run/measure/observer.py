@@ -14,8 +14,9 @@ from actors.supervisor import Supervisor
 from protocols.framework.client import Client, form_of
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
-from sim.learning.engine import Engine, Vector, checksums
-from sim.learning.evaluation import finite_rows, measure_models
+from sim.learning.engine import Engine, Vector
+from sim.learning.engine.vector_pool import HeldRows
+from sim.learning.evaluation import look_at, measure_models
 from sim.learning.metrics import metrics_of
 from sim.results.measures import MEASURES, measure_called
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
@@ -238,8 +239,8 @@ class Observer:
         shown_by: Callable[[Sequence[ClientLife]], Sequence[Mapping[str, Ensemble]] | None],
     ) -> None:
         """`_evaluate_models` of clients with the same architecture, and these parameters."""
-        rows = self._engine.rows(params)
-        looked = self._engine.read_measurement(partial(_looked_at, rows))
+        rows = self._engine.held(params)
+        looked = self._engine.read_measurement(partial(look_at, rows))
         finite = looked["finite"]
         if not again:
             for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
@@ -252,7 +253,7 @@ class Observer:
         places = [place for place, client in enumerate(clients) if client.index in chosen]
         if len(places) < len(clients):
             self.divergence.look(now, [client.name for client in clients], finite, {}, finite)
-            clients, rows, finite = [clients[place] for place in places], rows[places], finite[places]
+            clients, rows, finite = [clients[place] for place in places], rows.of(places), finite[places]
         if not clients:
             return
         numbers = [client.index for client in clients]
@@ -288,7 +289,7 @@ class Observer:
                 )
 
     def _measured(
-        self, clients: Sequence[ClientLife], rows: Tensor, shares: Tensor | None = None
+        self, clients: Sequence[ClientLife], rows: Tensor | HeldRows, shares: Tensor | None = None
     ) -> dict[str, np.ndarray]:
         """What is measured of one model, or ensemble, of each client; all have the same architecture."""
         numbers = [client.index for client in clients]
@@ -316,8 +317,3 @@ class Observer:
             if found is not None:
                 members = [self.by_name[member].index for member in found.members]
                 self.metrics.coalition(now, client.index, members, found.since, found.losses)
-
-
-def _looked_at(rows: Tensor) -> dict[str, np.ndarray]:
-    """Checksums of models [N, P], and which of them are finite, [N] each."""
-    return {"checksums": checksums(rows), "finite": finite_rows(rows)}
