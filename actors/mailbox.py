@@ -9,6 +9,7 @@ from actors.codec import size
 from actors.message import Envelope
 
 _NAMES_SHOWN = 8
+_NOTHING: dict[type, list[Envelope]] = {}  # which nobody changes
 
 
 class Bell(Protocol):
@@ -145,7 +146,7 @@ class Mailbox:
         self._full_at = 0  # how many messages waited when they were counted and no more would fit
         self.arrived: list[Envelope] = []  # an empty deque takes ten times as much, and most are empty
         self._collected = collected
-        self._kept: dict[type, list[Envelope]] = {}  # of those classes, as far as there were any
+        self._kept = _NOTHING  # of those classes, as far as there were any
         self._kept_count = 0
         self.collections: tuple[_Collection, ...] = ()
         self.bell = bell()
@@ -258,6 +259,8 @@ class Mailbox:
         if len(self) >= self.capacity or not self._fits(envelope):
             self.overflows += 1
             return False
+        if self._kept is _NOTHING:
+            self._kept = {}
         self._kept.setdefault(kind, []).append(envelope)
         self._kept_count += 1
         return True
@@ -286,7 +289,8 @@ class Mailbox:
 
     def _replace_kept(self, kind: type, staying: list[Envelope]) -> int:
         gone = len(self._kept.get(kind, ())) - len(staying)
-        self._kept[kind] = staying
+        if kind in self._kept:
+            self._kept[kind] = staying
         self._kept_count -= gone
         return gone
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+_NOBODY: frozenset[str] = frozenset()
 Tell = Callable[[str, object], object]
 """An actor's verb: `tell(peer, message)` sends the message and does not wait."""
 
@@ -105,7 +106,7 @@ class NeighbourView(MembershipView):
         self._peers = sorted(set(neighbours))
         if name in self._peers:
             raise ValueError(f"{name} cannot be its own neighbour")
-        self._missing: frozenset[str] = frozenset()  # the neighbours that are not among the peers
+        self._missing = _NOBODY  # the neighbours that are not among the peers
         if absent:
             self._believe_down(peer for peer in self._peers if peer in absent)
 
