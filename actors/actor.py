@@ -73,9 +73,11 @@ class Actor:
         self._late_answers = 0
         self._transport = transport
         self._mailbox = Mailbox(mailbox_capacity, self.collected, transport.bell, transport.mailbox_bytes)
-        self.round_trips = RoundTrips()
-        self._questions = OpenQuestions(name, transport.send, self.round_trips)
-        self._answers = GivenAnswers()
+        self._next_request = 0
+        # Many actors never ask, and are never asked: these are made when there is something to keep in them.
+        self._round_trips: RoundTrips | None = None
+        self._open_questions: OpenQuestions | None = None
+        self._given_answers: GivenAnswers | None = None
         self._phase = "new"  # new | running | stopping | failed | stopped
         self._alive = False
         self._failed: Failed | None = None
@@ -153,7 +155,8 @@ class Actor:
         require_attempts(attempts)
         asked_s = self.now
         try:
-            answer = await self._questions.ask(peer, message, timeout, attempts)
+            number, self._next_request = self._next_request, self._next_request + 1
+            answer = await self._questions.ask(number, peer, message, timeout, attempts)
         except TypeError as error:
             raise unsendable("ask()", error) from error
         if answer is None:
@@ -200,7 +203,8 @@ class Actor:
 
     def give_up_on(self, peer: str) -> None:
         """Stop waiting for `peer`, which is known to be gone: as if the time for its messages were up."""
-        self._questions.give_up_on(peer)
+        if self._open_questions is not None:
+            self._open_questions.give_up_on(peer)
         self._mailbox.excuse(peer)
 
     def _forget(self, peer: str) -> None:
@@ -232,6 +236,25 @@ class Actor:
         """How far `run` is, in words."""
         return None
 
+    @property
+    def round_trips(self) -> RoundTrips:
+        """How long its peers take to answer."""
+        if self._round_trips is None:
+            self._round_trips = RoundTrips()
+        return self._round_trips
+
+    @property
+    def _questions(self) -> OpenQuestions:
+        if self._open_questions is None:
+            self._open_questions = OpenQuestions(self.name, self._transport.send, self.round_trips)
+        return self._open_questions
+
+    @property
+    def _answers(self) -> GivenAnswers:
+        if self._given_answers is None:
+            self._given_answers = GivenAnswers()
+        return self._given_answers
+
     # --- for the supervisor ---------------------------------------------------------------------------------
 
     def _launch(self, first_request: int, failed: Failed) -> None:
@@ -242,7 +265,7 @@ class Actor:
         if self._alive or self._tasks:
             raise ActorError(f"{self.name} is still {self._phase if self._alive else 'ending'}")
         self._transport.attach(self.name, self._deliver)
-        self._questions.next_number = first_request
+        self._next_request = first_request
         self._failed = failed
         self._tasks.failed = self._report_failure
         self._phase = "running"
@@ -272,7 +295,7 @@ class Actor:
         self._pump = None
         self._goodbye = None
         self._mailbox.clear()
-        self._answers.clear()
+        self._given_answers = None
         return self._tasks.cancel()
 
     # --- machinery ------------------------------------------------------------------------------------------
@@ -288,7 +311,7 @@ class Actor:
         while True:
             while not arrived:  # mailbox.get(), but without a coroutine for each message
                 await bell
-            envelope = arrived.popleft()
+            envelope = arrived.pop(0)
             message = envelope.message
             try:
                 answer = await self.on_message(message, envelope.sender)

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ from actors.message import Envelope
 
 _NAMES_SHOWN = 8
 _FEW = 16  # messages that wait however large they are, such as the models of all neighbours in a round
+_NOTHING: dict[type, list[Envelope]] = {}  # which nobody changes
 
 
 class Bell(Protocol):
@@ -119,6 +119,7 @@ class Mailbox:
 
     __slots__ = (
         "_bytes_most",
+        "_collected",
         "_full_at",
         "_kept",
         "_kept_count",
@@ -144,10 +145,11 @@ class Mailbox:
         self.overflows = 0
         self._bytes_most = 0  # of what waits, what was taken since the last count included
         self._full_at = 0  # how many messages waited when they were counted and no more would fit
-        self.arrived: deque[Envelope] = deque()
-        self._kept: dict[type, list[Envelope]] = {kind: [] for kind in collected}
+        self.arrived: list[Envelope] = []  # an empty deque takes ten times as much, and most are empty
+        self._collected = collected
+        self._kept = _NOTHING  # of those classes, as far as there were any
         self._kept_count = 0
-        self.collections: list[_Collection] = []
+        self.collections: tuple[_Collection, ...] = ()
         self.bell = bell()
 
     def __len__(self) -> int:
@@ -156,12 +158,13 @@ class Mailbox:
     @property
     def contents(self) -> list[Envelope]:
         """The messages that wait to be handled or collected, each kind in the order of its arrival."""
-        return [*self.arrived, *[envelope for kept in self._kept.values() for envelope in kept]]
+        kept = [self._kept.get(kind, []) for kind in self._collected]
+        return [*self.arrived, *[envelope for envelopes in kept for envelope in envelopes]]
 
     def put(self, envelope: Envelope) -> bool:
         """Accept the envelope, or return False because the mailbox is full. Never raises, never waits."""
         kind = type(envelope.message)
-        if kind in self._kept:
+        if kind in self._collected:
             return self._offer(kind, envelope) or self._keep(kind, envelope)
         if len(self.arrived) + self._kept_count >= self.capacity or not self._fits(envelope):
             self.overflows += 1
@@ -174,7 +177,7 @@ class Mailbox:
         """The next envelope for the consumer, as soon as there is one."""
         while not self.arrived:
             await self.bell
-        return self.arrived.popleft()
+        return self.arrived.pop(0)
 
     async def collect(
         self,
@@ -194,7 +197,7 @@ class Mailbox:
         collection = _Collection(kind, order, where, watch)
         loop = asyncio.get_running_loop()
         timer = None if timeout is None else loop.call_later(timeout, collection.expire)
-        self.collections.append(collection)
+        self.collections = (*self.collections, collection)
         try:
             self._collect_kept(collection)
             if watch is not None:
@@ -204,7 +207,7 @@ class Mailbox:
                 await collection.wakeup
                 self._collect_kept(collection)
         finally:
-            self.collections = [other for other in self.collections if other is not collection]
+            self.collections = tuple([other for other in self.collections if other is not collection])
             if timer is not None:
                 timer.cancel()
             if watch is not None:
@@ -213,7 +216,7 @@ class Mailbox:
 
     def discard(self, kind: type, where: Callable[[Envelope], bool] | None = None) -> int:
         """Drop the envelopes with a `kind` (one of `collected`) for which `where` holds; return how many."""
-        kept = self._kept[kind]
+        kept = self._kept.get(kind, [])
         staying = [] if where is None else [envelope for envelope in kept if not where(envelope)]
         return self._replace_kept(kind, staying)
 
@@ -230,9 +233,11 @@ class Mailbox:
 
     def clear(self) -> None:
         """Drop everything that waits."""
+        # The oldest first: in this order go the vectors in them, and are their places taken again.
+        self.arrived.reverse()
         self.arrived.clear()
-        for kept in self._kept.values():
-            kept.clear()
+        for kind in self._collected:
+            self._kept.pop(kind, None)
         self._kept_count = 0
 
     def waits(self) -> list[str]:
@@ -255,7 +260,9 @@ class Mailbox:
         if len(self) >= self.capacity or not self._fits(envelope):
             self.overflows += 1
             return False
-        self._kept[kind].append(envelope)
+        if self._kept is _NOTHING:
+            self._kept = {}
+        self._kept.setdefault(kind, []).append(envelope)
         self._kept_count += 1
         return True
 
@@ -277,12 +284,14 @@ class Mailbox:
 
     def _collect_kept(self, collection: _Collection) -> None:
         if collection.missing:
-            staying = [envelope for envelope in self._kept[collection.kind] if not collection.offer(envelope)]
+            kept = self._kept.get(collection.kind, [])
+            staying = [envelope for envelope in kept if not collection.offer(envelope)]
             self._replace_kept(collection.kind, staying)
 
     def _replace_kept(self, kind: type, staying: list[Envelope]) -> int:
-        gone = len(self._kept[kind]) - len(staying)
-        self._kept[kind] = staying
+        gone = len(self._kept.get(kind, ())) - len(staying)
+        if kind in self._kept:
+            self._kept[kind] = staying
         self._kept_count -= gone
         return gone
 

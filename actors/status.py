@@ -11,6 +11,8 @@ from actors.tasks import handled_message, line_of
 class ActorStatus:
     """An actor as it is now."""
 
+    __slots__ = ("_actor",)
+
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
 
@@ -27,7 +29,9 @@ class ActorStatus:
     @property
     def waiting_for(self) -> str | None:
         """The messages from other actors for which `run` and spawned coroutines wait; None if none."""
-        return "; ".join(self._actor._questions.waits() + self._actor._mailbox.waits()) or None
+        actor = self._actor
+        questions = [] if actor._open_questions is None else actor._open_questions.waits()
+        return "; ".join(questions + actor._mailbox.waits()) or None
 
     @property
     def progress(self) -> str | None:

@@ -102,6 +102,7 @@ class Supervisor:
         self._next_request: dict[str, int] = {}  # number of the first question of the next life
         self._restarts: dict[str, int] = {}
         self._ending: dict[asyncio.Task[Any], None] = {}
+        self._failed = self._actor_failed  # one for all actors
 
     def start(self, actor_or_factory: Actor | Factory) -> Actor:
         """Start an actor, or the one that a factory makes; restarting failed actors takes factories.
@@ -166,15 +167,15 @@ class Supervisor:
         if name in self.running:
             raise ActorError(f"{name} is already running")
         first = self._next_request.get(name, 0)
-        actor._launch(first, self._actor_failed)
+        actor._launch(first, self._failed)
         self._next_request[name] = first + _REQUESTS_PER_LIFE
         self.running[name] = actor
-        if factory is not None:
+        if factory is not None and self._on_failure == "restart":
             self._factories[name] = factory
 
     def _end(self, actor: Actor) -> list[asyncio.Task[Any]]:
         del self.running[actor.name]
-        self._next_request[actor.name] = max(self._next_request[actor.name], actor._questions.next_number)
+        self._next_request[actor.name] = max(self._next_request[actor.name], actor._next_request)
         self._factories.pop(actor.name, None)
         tasks = actor._halt()
         for task in tasks:

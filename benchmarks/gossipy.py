@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 import networkx as nx
 import torch
-from sklearn.datasets import load_digits
 
 DEGREE, SAMPLES, LEARNING_RATE, CLASSES = 20, 16, 0.1, 10
 ROUND, DELAY_MAX = 100, 10  # gossipy's ticks per period, and a tenth of them
@@ -69,6 +68,8 @@ Shards = Sequence[torch.Tensor]
 
 def _digits(clients: int) -> tuple[Shards, Shards]:
     """So many digits for each client, repeated where there are not enough."""
+    from sklearn.datasets import load_digits  # takes 100 MB, which runs of ours are not to be charged with
+
     x, y = load_digits(return_X_y=True)
     copies = -(-clients * SAMPLES // len(y))
     images = torch.tensor(x / 16, dtype=torch.float32).repeat(copies, 1)

@@ -54,7 +54,7 @@ def run(count: int) -> Cost:
         membership = SampledView(
             name, service, loop, lambda purpose: RandomStream(1, purpose, name), settings
         )
-        context = ClientContext(network, membership, rng, 1, lambda name, value: None)
+        context = ClientContext(network, membership, rng, 1, lambda who, name, value: None)
         member = Node(name, context, None, None)  # type: ignore[arg-type]
         supervisor.start(member)
         membership.start(member.tell)

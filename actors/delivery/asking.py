@@ -57,7 +57,6 @@ class OpenQuestions:
     """All questions that an actor has asked and waits for."""
 
     def __init__(self, name: str, send: Send, round_trips: RoundTrips) -> None:
-        self.next_number = 0
         self._name = name
         self._send = send
         self._round_trips = round_trips
@@ -65,14 +64,14 @@ class OpenQuestions:
         self._given_up: dict[int, OpenQuestion] = {}
 
     async def ask(
-        self, peer: str, message: object, timeout_s: float, attempts: int | None
+        self, number: int, peer: str, message: object, timeout_s: float, attempts: int | None
     ) -> Envelope | None:
         """The answer; None if there is none within `timeout_s`, or before the last of `attempts` is overdue.
 
-        A single attempt is waited for until the timeout; None: as many as there is time for.
+        number: higher than those of all questions before. A single attempt is waited for until the timeout;
+        None: as many as there is time for.
         """
-        question = OpenQuestion(self.next_number, peer, message, attempts)
-        self.next_number += 1
+        question = OpenQuestion(number, peer, message, attempts)
         loop = asyncio.get_running_loop()
         question.deadline_s = loop.time() + timeout_s
         self._open[question.number] = question
@@ -230,12 +229,6 @@ class GivenAnswers:
     def forget(self, asker: str, question: Question) -> None:
         """A question could not be taken up after all."""
         self._given[asker].pop(question.number, None)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._given.clear()
-        self._until.clear()
-        self._open_from.clear()
 
     def _forget_until(self, now: float) -> None:
         while self._until and self._until[0][0] < now:

@@ -81,7 +81,7 @@ class CoBoAsynchronous(Client):
         for peer in self.peers:
             pair = self.known[peer]
             if pair.latest is not None:
-                self.context.report("staleness", self.now - pair.latest.time)
+                self.context.report(self.name, "staleness", self.now - pair.latest.time)
                 pair.pulled += 1
                 share = self.evidence(peer) / (pair.pulled if self.settings.fading else 1)
                 proximal.append((self.settings.rho * share * self.pairs.weight(peer), pair.latest.params))

@@ -270,7 +270,7 @@ class Dada(Client):
                     self.own_loss = await self.loss(self.params, on="train")
                 return GraphAnswer(self.params, self.own_loss, self.degree, self.samples, self.edges[sender])
             case NeighbourModel(_, time, edge):
-                self.context.report("staleness", self.now - time)
+                self.context.report(self.name, "staleness", self.now - time)
                 self.models[sender] = message
                 self.correct(sender, edge)
             case EdgeNews(edge):

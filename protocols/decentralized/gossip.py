@@ -71,7 +71,7 @@ class Gossip(Client):
     async def on_message(self, message: object, sender: str) -> None:
         match message:
             case AgedModel() as other:
-                self.context.report("staleness", self.now - other.time)
+                self.context.report(self.name, "staleness", self.now - other.time)
                 self.params = self.merged(other)
                 self.age = max(self.age, other.age)
                 await self.train_on()

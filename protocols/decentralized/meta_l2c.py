@@ -249,7 +249,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
     async def on_message(self, message: object, sender: str) -> None:
         match message:
             case LatestUpdate(_, time):
-                self.context.report("staleness", self.now - time)
+                self.context.report(self.name, "staleness", self.now - time)
                 self.arrived[sender] = message
 
 

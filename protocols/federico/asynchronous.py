@@ -98,7 +98,7 @@ class FedericoAsynchronous(Client):
             patience = self.settings.patience
             request = ModelRequest(self.iterations, self.now)
             answer: RequestedModel = await self.ask(peer, request, timeout=patience, attempts=ATTEMPTS)
-            self.context.report("staleness", self.now - answer.time)
+            self.context.report(self.name, "staleness", self.now - answer.time)
             self.peer_time.met(peer, answer.time, answer.iterations)
             self.chosen[peer] = answer
         except (PeerUnavailable, RemoteError):
@@ -153,7 +153,7 @@ class FedericoAsynchronous(Client):
                 self.peer_time.met(sender, time, iterations)
                 return RequestedModel(self.params, self.now, self.iterations)
             case WeightedUpdate(update, time):
-                self.context.report("staleness", self.now - time)
+                self.context.report(self.name, "staleness", self.now - time)
                 self.params = self.params + update
         return None
 

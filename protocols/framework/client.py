@@ -94,7 +94,7 @@ class Client(Node):
         self.discard(CurrentModel)
         if models:
             self.params = mix([(1 / len(models), model) for model in models])
-        self.context.report("models_at_start", len(models))
+        self.context.report(self.name, "models_at_start", len(models))
 
     # --- the method -----------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class Client(Node):
 
     def _finish(self) -> None:
         super()._finish()
-        self.context.report("iterations", self.iterations)  # so that the observer looks at it again
+        self.context.report(self.name, "iterations", self.iterations)  # for the observer to look again
 
     def _progress(self) -> str:
         """The iteration that this client is in, in words."""
@@ -140,7 +140,7 @@ class Client(Node):
     def _finish_iteration(self) -> None:
         """Count one iteration; `run` does so after each step."""
         self.iterations += 1
-        self.context.report("iterations", self.iterations)
+        self.context.report(self.name, "iterations", self.iterations)
         for component in self._components:
             component.step_ended()
 

@@ -25,6 +25,10 @@ class Links:
     weights: Mapping[str, float] | None = None
 
 
+NO_LINKS = Links()
+"""What is said of them elsewhere."""
+
+
 class Membership(Protocol):
     """The peers that this client believes to be up. `on_change(peer, up)` is called when this changes."""
 
@@ -55,7 +59,7 @@ class NewcomersStart:
     patience: float = 10.0
 
 
-@dataclass
+@dataclass(slots=True)
 class Noise:
     """What makes a client's vectors private, over all its lives.
 
@@ -66,31 +70,35 @@ class Noise:
     releases: int = 0
 
 
-@dataclass(frozen=True)
+def _unheard(who: str, name: str, value: Any) -> None:
+    """Nobody observes."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClientContext:
     """Everything that a client or a server is given by whoever runs it.
 
     `rng` is its own random stream; `shared_seed` is a number that all clients were given before the start;
-    `observe(name, value)` reports to the observer and costs nothing; `report` is the same for coterie's own
-    code, whose names no method may use. `alone`: there are no peers and no
+    `observe(who, name, value)` reports to the observer and costs nothing; `report` is the same for coterie's
+    own code, whose names no method may use. `alone`: there are no peers and no
     servers, and never will be. `links`: what the topology says of its links. `trainable`: a model with 0 in
     place of what no optimizer changes. `compute`: the device and data of a server that has some; a client is
     handed its own beside these. `model`: what its vectors are the parameters of; of a server, the first
     client's. `number`: of a client, from 0, by which the scenario and its name call it; None for a server.
-    `noise`: for a `GaussianMechanism`.
+    `noise` finds an actor's by name, for a `GaussianMechanism`.
     """
 
     transport: Transport
     membership: Membership
     rng: np.random.Generator
     shared_seed: int
-    observe: Callable[[str, Any], None]
+    observe: Callable[[str, str, Any], None]
     newcomers: NewcomersStart = NewcomersStart()
     alone: bool = False
-    links: Links = Links()
+    links: Links = NO_LINKS
     trainable: Callable[[Vector], Vector] = lambda of: of
     compute: Compute | None = None
     model: Model | None = None
     number: int | None = None
-    noise: Noise | None = None
-    report: Callable[[str, Any], None] = lambda name, value: None
+    noise: Callable[[str], Noise] | None = None
+    report: Callable[[str, str, Any], None] = _unheard

@@ -1,6 +1,7 @@
 """An actor with peers, a model, and perhaps a device and data: the common base of clients and servers."""
 
 import asyncio
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from protocols.framework.vectors import Scalar, Vector
 from protocols.membership.view import MembershipMessage
 
 _PICKS_DRAWN = 32
+_NO_NUMBERS = array("d")
 # A suspected peer is tried again for _SEEK_FOR_S. Pauses double from _SEEK_AFTER_S up to a minute, and are at
 # least the silence so far divided by _SEEK_PARTS: in a long run this costs little.
 _SEEK_AFTER_S = 1.0
@@ -61,13 +63,6 @@ class Node(Actor):
     _machinery: ClassVar[bool] = True
     rng: np.random.Generator
     """The client's own random stream, from the scenario's seed: its only source of randomness."""
-    observe: Callable[[str, Any], None]
-    """`observe(name, value)` records a number or a Scalar under a name; free. What is kept is the mean since
-    the evaluation before. TypeError for what is no number, and for a name under which coterie records:
-    `accuracy`, `loss`, `distance` and other measures of `run.metrics`, also with `_alone` or `_of_...` behind
-    them; `iterations`, `models_at_start`, `alive`, `bytes_sent`, `messages_sent`, `steps_taken`, `flops`,
-    `training_steps`, `gradients`, `samples_seen`; and where coterie's code does so for the same client or
-    server, `staleness` (`Rounds`, `AsyncClient`) or `versions_behind` (`AsyncServer`)."""
     newcomer = False
     """Whether it came later than the others, and has no model of its own yet."""
     late = False
@@ -84,11 +79,10 @@ class Node(Actor):
         self.context = context
         self._membership = context.membership
         self.rng = context.rng
-        self.observe = context.observe
         self._receivers = context.links.receivers
-        self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
-        # By peer: the task that looks for a suspected peer from time to time.
-        self._sought: dict[str, asyncio.Task[None]] = {}
+        self._uniforms = _NO_NUMBERS  # random numbers in [0, 1) for `pick_peer`
+        # By peer: the task that looks for a suspected peer from time to time; None before the first.
+        self._sought: dict[str, asyncio.Task[None]] | None = None
         self._membership.on_change = self.peer_changed
         if compute is not None:
             self.compute = compute
@@ -97,6 +91,17 @@ class Node(Actor):
         # attributes, and many clients no longer fit into the processor's cache.
         self.finished = False
         self._stepping = False  # whether its iterations go on
+
+    def observe(self, name: str, value: Any) -> None:
+        """Record a number or a Scalar under a name; free. Kept is the mean since the evaluation before.
+
+        TypeError for what is no number, and for a name under which coterie records: `accuracy`, `loss`,
+        `distance` and other measures of `run.metrics`, also with `_alone` or `_of_...` behind them;
+        `iterations`, `models_at_start`, `alive`, `bytes_sent`, `messages_sent`, `steps_taken`, `flops`,
+        `training_steps`, `gradients`, `samples_seen`; and where coterie's code does so for the same client or
+        server, `staleness` (`Rounds`, `AsyncClient`) or `versions_behind` (`AsyncServer`).
+        """
+        self.context.observe(self.name, name, value)
 
     def begin(self) -> None:
         """Set up what the method's clients, or servers, keep: their fields, and what they are made of."""
@@ -144,7 +149,8 @@ class Node(Actor):
         if not peers:
             raise PeerUnavailable("every peer", f"{self.name} knows of none that is up")
         if not self._uniforms:
-            self._uniforms = self.rng.random(_PICKS_DRAWN).tolist()  # one by one they cost ten times as much
+            # One by one they cost ten times as much; as an array they take a quarter of a list's memory.
+            self._uniforms = array("d", self.rng.random(_PICKS_DRAWN).tobytes())
         return peers[int(self._uniforms.pop() * len(peers))]
 
     def vector(self, numbers: Any) -> Any:
@@ -165,9 +171,10 @@ class Node(Actor):
         believed = peer in self.peers
         self._membership.suspect(peer)
         if believed and peer not in self.peers:
-            if peer in self._sought:
-                self._sought[peer].cancel()  # what it has doubled since an earlier silence does not count
-            self._sought[peer] = self.spawn(self._seek(peer))
+            sought = self._sought = self._sought or {}
+            if peer in sought:
+                sought[peer].cancel()  # what it has doubled since an earlier silence does not count
+            sought[peer] = self.spawn(self._seek(peer))
 
     async def _seek(self, peer: str) -> None:
         began_s = self.now

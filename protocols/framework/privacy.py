@@ -41,7 +41,7 @@ class GaussianMechanism:
         self.noise_multiplier = noise_multiplier
         self._client = client
         assert client.context.noise is not None, "of members that are no clients alone"
-        self._noise = client.context.noise
+        self._noise = client.context.noise(client.name)
 
     @property
     def releases(self) -> int:

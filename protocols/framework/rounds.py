@@ -119,7 +119,7 @@ class Rounds(Component, RoundMessages):
         models = {peer: envelope.message for peer, envelope in found.items()}
         for model in models.values():
             if isinstance(model, RoundModel):
-                self.client.context.report("staleness", self.client.now - model.time)
+                self.client.context.report(self.client.name, "staleness", self.client.now - model.time)
         return models
 
     def is_mutual(self, peer: str) -> bool:

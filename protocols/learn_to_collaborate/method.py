@@ -137,7 +137,7 @@ class CollaboratingClient(Client):
     def merge(self, message: PartnerModel, sender: str) -> None:
         """Mix a partner's model in, by its age."""
         if sender in self.partners and not self.is_content:
-            self.context.report("staleness", self.now - message.time)
+            self.context.report(self.name, "staleness", self.now - message.time)
             share = message.age / (self.age + message.age) if message.age else 0.0
             mixed = mix([(1 - share, self.gradients.common(self.params)), (share, message.params)])
             own = self.gradients.head is not None

@@ -148,7 +148,7 @@ class MaplClient(Client):
             knowledge = neighbours.known.get(peer)
             if knowledge is not None:
                 age_s = self.now - knowledge.time
-                self.context.report("staleness", age_s)
+                self.context.report(self.name, "staleness", age_s)
                 weighted.append((share * self.discount(age_s), knowledge))
         kept = 1.0 - sum([weight for weight, _ in weighted])
         for name in self.mixed:

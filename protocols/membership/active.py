@@ -4,7 +4,7 @@ Both live in the client that they belong to, and spend its network: every messag
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -24,7 +24,7 @@ class SwimView(NeighbourView):
         self,
         name: str,
         neighbours: Iterable[str],
-        absent: Iterable[str],
+        absent: Collection[str],
         loop: asyncio.AbstractEventLoop,
         draws: Chance,
         settings: SwimSettings,

@@ -5,10 +5,11 @@ Here is what all kinds share, and the one that sends a word when it comes and wh
 
 from abc import ABC, abstractmethod
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+_NOBODY: frozenset[str] = frozenset()
 Tell = Callable[[str, object], object]
 """An actor's verb: `tell(peer, message)` sends the message and does not wait."""
 
@@ -46,6 +47,8 @@ class MembershipView(ABC):
     `on_message` if it is a `MembershipMessage`. `on_change(peer, up)`, where set, is called when a peer has
     come up or gone down, as far as this client knows.
     """
+
+    __slots__ = ("name", "on_change")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -95,19 +98,26 @@ class MembershipView(ABC):
 class NeighbourView(MembershipView):
     """A membership among fixed neighbours: those of the topology."""
 
-    def __init__(self, name: str, neighbours: Iterable[str], absent: Iterable[str] = ()) -> None:
-        """`absent`: the neighbours that are known not to be there yet, all others are believed to be up."""
+    __slots__ = ("_missing", "_peers")
+
+    def __init__(self, name: str, neighbours: Iterable[str], absent: Collection[str] = ()) -> None:
+        """`absent`: those that are known not to be there yet; all other neighbours are believed to be up."""
         super().__init__(name)
-        self.neighbours = tuple(sorted(set(neighbours)))
-        if name in self.neighbours:
+        self._peers = sorted(set(neighbours))
+        if name in self._peers:
             raise ValueError(f"{name} cannot be its own neighbour")
-        self._peers: list[str]
-        self._missing: set[str] = set()  # the neighbours that are not among the peers; never iterated over
-        self._believe_down(name for name in absent if name in self.neighbours)
+        self._missing = _NOBODY  # the neighbours that are not among the peers
+        if absent:
+            self._believe_down(peer for peer in self._peers if peer in absent)
 
     def __repr__(self) -> str:
         kind, up = type(self).__name__, len(self._peers)
         return f"<{kind} of {self.name}, {up} of {len(self.neighbours)} neighbours up>"
+
+    @property
+    def neighbours(self) -> tuple[str, ...]:
+        """Those in the topology, sorted."""
+        return tuple(sorted([*self._peers, *self._missing]) if self._missing else self._peers)
 
     @property
     def peers(self) -> list[str]:
@@ -118,16 +128,16 @@ class NeighbourView(MembershipView):
 
     def _believe_down(self, names: Iterable[str]) -> None:
         """Start afresh: all neighbours are up but these. What differs from before is reported."""
-        before, self._missing = self._missing, set(names)
-        self._peers = [peer for peer in self.neighbours if peer not in self._missing]
-        for peer in self.neighbours:
+        neighbours, before, self._missing = self.neighbours, self._missing, frozenset(names)
+        self._peers = [peer for peer in neighbours if peer not in self._missing]
+        for peer in neighbours:
             if (peer in before) != (peer in self._missing):
                 self._report(peer, peer in before)
 
     def _add(self, peer: str) -> None:
         if peer not in self._missing:
             return
-        self._missing.remove(peer)
+        self._missing -= {peer}
         self._peers = self._peers.copy()
         insort(self._peers, peer)
         self._report(peer, True)
@@ -135,7 +145,7 @@ class NeighbourView(MembershipView):
     def _remove(self, peer: str) -> None:
         if peer not in self._peers:
             return
-        self._missing.add(peer)
+        self._missing |= {peer}
         self._peers = [other for other in self._peers if other != peer]
         self._report(peer, False)
 
@@ -148,6 +158,8 @@ class AnnouncedView(NeighbourView):
     its sender's Goodbye on a datagram link brings the sender back until the next suspicion; to ignore it
     would be worse, since a peer whose Hello was lost would stay unknown for good.
     """
+
+    __slots__ = ()
 
     def heard_from(self, sender: str) -> None:
         if sender in self._missing:

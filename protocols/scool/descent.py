@@ -66,7 +66,7 @@ class PeersUpdates(Descent):
             known = self.posterior.known[peer]
             new = known.take_new_progress()
             if new is not None and known.evaluation is not None:
-                client.context.report("staleness", client.now - known.evaluation.time)
+                client.context.report(client.name, "staleness", client.now - known.evaluation.time)
                 received.append((weight, new))
         own, factor = self._scales([weight for weight, _ in received])
         peers_updates = [(factor * weight, new) for weight, new in received]

@@ -87,7 +87,7 @@ class AsyncServer(Server):
         time, version = self.given.get(sender, (math.nan, 0))
         if isinstance(message, Report) and message.time == time:
             staleness, before = self.version - version, self.params
-            self.context.report("versions_behind", staleness)
+            self.context.report(self.name, "versions_behind", staleness)
             self.arrived(message.work, sender, staleness)
             self.version += self.params is not before
         self.given[sender] = (self.now, self.version)
@@ -133,7 +133,7 @@ class AsyncClient(Client):
         work = await self.work(start.params)
         if work is None:
             raise TypeError(f"{at_line(self.work)} returned nothing: it is what the server makes use of")
-        self.context.report("staleness", self.now - start.time)
+        self.context.report(self.name, "staleness", self.now - start.time)
         self.start = await self._asked(Report(work, start.time))
         self.params = self.start.params
 

@@ -82,7 +82,7 @@ class PairAveraging(Component):
                 peer, Exchange(sent, client.now), timeout=self.patience, attempts=_ATTEMPTS
             )
             if answer is not None:
-                client.context.report("staleness", client.now - answer.time)
+                client.context.report(client.name, "staleness", client.now - answer.time)
                 client.params = client.params + (answer.params - sent) / 2
                 if self._met is not None:
                     self._met(peer, answer)
@@ -96,7 +96,7 @@ class PairAveraging(Component):
         client = self.client
         if not isinstance(message, Exchange) or (self.asked == sender and client.name < sender):
             return None  # ours to it will do
-        client.context.report("staleness", client.now - message.time)
+        client.context.report(client.name, "staleness", client.now - message.time)
         sent = client.params
         client.params = sent + (message.params - sent) / 2
         answer = Exchange(sent, client.now)

@@ -378,8 +378,12 @@ class VirtualLoop(BareLoop):
             self._refuse_closed()
         task = cast("asyncio.Task[T]", VirtualTask(coro, self, name, context))
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
         return task
+
+    def task_ended(self, task: asyncio.Task[Any]) -> None:
+        """Forgets a task; each says so itself, as a callback of every task takes much memory."""
+        self._tasks.pop(task, None)
+        self._must_finish.pop(task, None)
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """The unfinished tasks, in the order of their making (`asyncio.all_tasks` has no order)."""
@@ -388,8 +392,8 @@ class VirtualLoop(BareLoop):
     def must_finish(self, task: asyncio.Task[Any], describe: Callable[[], str]) -> None:
         """Registers a task that must finish: it is a `Deadlock` if it still waits when no event is left,
         and `describe()` then says in words what the task waits for."""
-        self._must_finish[task] = describe
-        task.add_done_callback(lambda task: self._must_finish.pop(task, None))
+        if not task.done():
+            self._must_finish[task] = describe
 
     def _deadlock(self, tasks: Iterable[asyncio.Task[Any]]) -> Deadlock:
         describe = self._must_finish

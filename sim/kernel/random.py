@@ -45,7 +45,7 @@ def _digest(seed: int, names: tuple[str | int, ...], size_bytes: int) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-@lru_cache(maxsize=1 << 16)  # a client's name is in the streams of all its connections
+@lru_cache(maxsize=1 << 12)
 def _encoded(kind: Hashable, part: str | int) -> bytes:
     """One part of a name. `kind`, its type, keeps equal values of different types apart."""
     if kind is str:

@@ -115,7 +115,6 @@ class VirtualTask(asyncio.Future[T]):
         "_must_cancel",
         "_name",
         "_reason",
-        "_send",
         "_virtual_loop",
         "due",
     )
@@ -131,7 +130,6 @@ class VirtualTask(asyncio.Future[T]):
         if not asyncio.iscoroutine(coro):
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         self._coro = coro
-        self._send = coro.send
         self._virtual_loop = loop
         self._name = f"Task-{next(_numbers)}" if name is None else str(name)
         self._context = copy_context() if context is None else context
@@ -206,7 +204,7 @@ class VirtualTask(asyncio.Future[T]):
         _enter_task(loop, self)  # type: ignore[arg-type]
         try:
             if error is None:
-                awaited = self._context.run(self._send, None)
+                awaited = self._context.run(self._coro.send, None)
             else:
                 awaited = self._context.run(self._coro.throw, error)
         except StopIteration as end:
@@ -214,13 +212,9 @@ class VirtualTask(asyncio.Future[T]):
                 super().cancel(*self._reason)
             else:
                 super().set_result(end.value)
-        except asyncio.CancelledError as cancelled:
-            super().cancel(*cancelled.args[:1])
-        except SystemExit as leaving:  # a method called sys.exit(): it fails like any other error
-            called = RuntimeError(f"sys.exit({leaving.code!r}) was called; a run ends as its scenario says")
-            super().set_exception(called.with_traceback(leaving.__traceback__))
+            loop.task_ended(self)  # type: ignore[arg-type]
         except BaseException as failure:
-            super().set_exception(failure)
+            self._failed(failure)
             if isinstance(failure, KeyboardInterrupt):
                 raise
         else:
@@ -236,6 +230,17 @@ class VirtualTask(asyncio.Future[T]):
             _leave_task(loop, self)  # type: ignore[arg-type]
             # An error's traceback keeps this frame alive, which would keep the error and the task alive.
             self = error = None  # type: ignore[assignment]
+
+    def _failed(self, failure: BaseException) -> None:
+        """The coroutine has ended by an exception."""
+        if isinstance(failure, asyncio.CancelledError):
+            super().cancel(*failure.args[:1])
+        elif isinstance(failure, SystemExit):  # a method called sys.exit(): it fails like any other error
+            called = RuntimeError(f"sys.exit({failure.code!r}) was called; a run ends as its scenario says")
+            super().set_exception(called.with_traceback(failure.__traceback__))
+        else:
+            super().set_exception(failure)
+        self._virtual_loop.task_ended(self)  # type: ignore[arg-type]
 
     def _wait_for(self, awaited: Any) -> None:
         """Waits for `awaited`. If it cannot be awaited, an error is raised in the coroutine."""

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.sampler import clients_at_once
 from sim.learning.engine.graph.samples import Subset
+from sim.learning.engine.vector_pool import HeldRows, checksums
 from sim.learning.metrics import METRICS, Metric, metrics_of
 
 # What is measured in one call. On a CPU it stays in the cache (measured).
@@ -21,7 +23,7 @@ _CUDA_CHUNK_BYTES = 128 * 2**20  # of samples: enough work to hide what it costs
 def measure_models(
     task: str,
     kernel: Kernel,
-    rows: Tensor,
+    rows: Tensor | HeldRows,
     subset: Subset,
     clients: Sequence[int],
     shares: Tensor | None = None,
@@ -41,6 +43,7 @@ def measure_models(
     largest of numbers that are none says nothing of what was learned.
     """
     if shares is not None and shares.shape[1] == 1:
+        assert isinstance(rows, Tensor)
         rows, shares = rows[:, 0], None
     metrics = metrics_of(task, names, kernel.objective)
     others = [metric for metric in metrics if metric.on == "models"]
@@ -61,8 +64,8 @@ def measure_models(
     @torch.no_grad()  # in this thread, too
     def measured(of: tuple[np.ndarray, int]) -> dict[str, np.ndarray]:
         block, length = of
-        chosen, count = torch.from_numpy(block).to(rows.device), int(counts[block[0]])
-        look = _Look(kernel, rows[chosen], None if shares is None else shares[chosen], task)
+        count = int(counts[block[0]])
+        look = _Look(kernel, rows[block], None if shares is None else shares[block], task)
         for start in range(0, count, length):
             x, y = subset.of_each(numbers[block], np.arange(start, min(start + length, count)))
             look.add(list(on_samples.values()), x, y)
@@ -74,7 +77,7 @@ def measure_models(
     for name, values in found.items():
         if name not in ("loss", "objective"):
             values[~np.isfinite(found["loss"])] = np.nan
-    found |= {metric.name: metric.of(rows, subset, clients) for metric in others}
+    found |= {metric.name: metric.of(rows[:], subset, clients) for metric in others}
     if len(of_test) < len(metrics):
         assert train is not None
         losses = measure_models(task, kernel, rows, train, clients, shares, ("loss",), each=each)
@@ -164,6 +167,16 @@ def _mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
     """The mean outputs [N, B, T]."""
     members = [kernel.outputs(models[:, place], x) for place in range(models.shape[1])]
     return sum(shares[:, place, None, None] * outputs for place, outputs in enumerate(members))  # type: ignore[return-value]
+
+
+def look_at(rows: HeldRows) -> dict[str, np.ndarray]:
+    """Checksums of models [N, P], and which of them are finite, [N] each."""
+    at_once, sums, finite = clients_at_once(rows.device, rows.row_bytes), [], []
+    for first in range(0, len(rows), at_once):
+        block = rows[first : first + at_once]
+        sums.append(checksums(block))
+        finite.append(finite_rows(block))
+    return {"checksums": np.concatenate(sums), "finite": np.concatenate(finite)}
 
 
 def finite_rows(rows: Tensor) -> np.ndarray:

@@ -67,6 +67,8 @@ def bandwidth_of_each(
     way: Way, settings: ClientBandwidth, participants: Participants
 ) -> Callable[[str], float | None]:
     """The function from an actor's name to one of its two bandwidths (None: unlimited). UserError."""
+    if isinstance(settings, Constant):
+        return lambda name: settings.value
     if isinstance(settings, Distribution):
         return lambda name: settings.sample(RandomStream(participants.seed, way, name))
     if isinstance(settings, OwnBandwidth):

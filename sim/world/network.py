@@ -141,7 +141,8 @@ class SimulatedNetwork(Transport):
         before, self._model = self._model, model
         for connection in self._connections.values():
             connection.set_model(model.model_of(connection.pair), self._seed)
-        for name, both in model.bandwidths.items():
+        for name in {**before.bandwidths, **model.bandwidths}:
+            both = model.bandwidths_of(name)
             if both != before.bandwidths_of(name):
                 self.set_bandwidths(name, *both)
 

@@ -51,7 +51,7 @@ def test_first_in_first_out() -> None:
         for number in range(3):
             assert box.put(note(number))
         assert len(box) == 3
-        assert [box.arrived.popleft(), await box.get(), await box.get()] == [note(0), note(1), note(2)]
+        assert [box.arrived.pop(0), await box.get(), await box.get()] == [note(0), note(1), note(2)]
         assert not box.arrived
 
     asyncio.run(main())
@@ -91,7 +91,7 @@ def test_overflow_is_refused_and_counted_over_both_kinds() -> None:
     assert not box.put(note(2))
     assert not box.put(model("a", 2))
     assert (len(box), box.overflows) == (2, 2)
-    box.arrived.popleft()
+    box.arrived.pop(0)
     assert box.put(model("a", 3))
     assert (len(box), box.overflows) == (2, 2)
 

@@ -90,6 +90,6 @@ def lone_server(kind: type[RoundServer], settings: RoundSettings, *clients: str)
         Known(list(clients)),  # type: ignore[arg-type]
         np.random.default_rng(0),
         0,
-        lambda name, value: None,
+        lambda who, name, value: None,
     )
     return kind("server", context, settings, initial=None)  # type: ignore[arg-type]

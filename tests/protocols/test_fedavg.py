@@ -162,7 +162,7 @@ def test_how_many_clients_are_sampled(fraction: float, clients: int, count: int)
         Known(names),
         np.random.default_rng(0),
         0,
-        lambda name, value: None,
+        lambda who, name, value: None,
     )
     settings = FedAvgSettings(fraction=fraction)
     one = RoundServer("server", context, settings, initial=None)  # type: ignore[arg-type]

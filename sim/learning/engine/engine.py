@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import ref
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +33,7 @@ from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.memory import explained
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.replay.replay_log import META, Arrays, ReadLog
-from sim.learning.engine.vector_pool import VectorPool
+from sim.learning.engine.vector_pool import HeldRows, VectorPool
 from sim.learning.objectives import Objective
 
 Interned = TypeVar("Interned", bound=Hashable)
@@ -284,11 +285,15 @@ class Engine:
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
         """The numbers of one or more vectors of equal width, [len(vectors), width]."""
+        return self.held(vectors)[:]
+
+    def held(self, vectors: Sequence[Vector]) -> HeldRows:
+        """The same, to be copied piece by piece before anything else is computed."""
         self.read_log.arrive(self.flushes)
         slots = [self._input(vector, vectors[0].width) for vector in vectors]
         if nodes := [slot.node for slot in slots if slot.node is not None]:
             self.compute(nodes)
-        return slots[0].pool.gather([slot.row for slot in slots])
+        return HeldRows(slots[0].pool, np.array([slot.row for slot in slots], dtype=np.int64))
 
     def flush(self) -> None:
         """Compute every pending node that somebody still holds, level by level."""

@@ -1,5 +1,7 @@
 """Storage of parameter vectors: one growing matrix per width, whose rows are recycled."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -32,7 +34,7 @@ class VectorPool:
         return self.data.shape[0] - len(self._free)
 
     def take(self, count: int) -> list[int]:
-        """Reserve `count` rows, growing the matrix by doubling when too few are free."""
+        """Reserve `count` rows, growing the matrix by a quarter when too few are free."""
         if count > len(self._free):
             self._grow(self.in_use + count)
         # Between fixed bounds: a garbage collection may give rows back meanwhile, behind them.
@@ -78,7 +80,7 @@ class VectorPool:
 
     def _grow(self, needed: int) -> None:
         old = self.data
-        data = self._allocate(max(2 * old.shape[0], needed), needed)
+        data = self._allocate(max(old.shape[0] * 5 // 4, needed), needed)
         data[: old.shape[0]] = old
         self.data = data
         # New rows go below the free ones on the stack, so that low rows are reused first.
@@ -93,6 +95,34 @@ class VectorPool:
                 if not is_out_of_memory(error):
                     raise
         raise does_not_fit(f"a store of {needed:,} vectors of {self.width:,} numbers", self.device)
+
+
+class HeldRows:
+    """Some rows of a pool, as a matrix [N, width] of which nothing is copied before it is indexed."""
+
+    def __init__(self, pool: VectorPool, rows: np.ndarray) -> None:
+        self._pool = pool
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self._pool.data.device
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row."""
+        return 4 * self._pool.width
+
+    def __getitem__(self, places: slice | np.ndarray | list[int]) -> Tensor:
+        return self._pool.gather(self._rows[places])
+
+    def of(self, places: list[int]) -> HeldRows:
+        """Fewer of them."""
+        return HeldRows(self._pool, self._rows[places])
 
 
 def index_tensor(rows: Sequence[int] | np.ndarray, device: torch.device) -> Tensor:

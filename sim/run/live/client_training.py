@@ -67,8 +67,9 @@ class DeviceCompute(Compute):
         self.learning_rate = settings.learning_rate
         self.kernel = engine.kernel(settings.architecture, settings.objective)
         self._train = engine.training(self.kernel, settings.optimizer, self._draws.augmented)
-        self._operations: dict[tuple[type, Samples, Weighted], BatchOperation] = {}
-        self._train_key = self._draws.keys["train"]
+        self._operations: dict[tuple[type, Samples, Weighted], BatchOperation] | None = None
+        self._timed_samples, self._timed_s = 0, 0.0  # of the last training job
+        self._train_key = engine.draw_key(client, "train")
         self._gradients = 0
         self._samples_measured = 0  # in gradients, each view counted
         self._optimizer_state: Vector | None = None
@@ -76,8 +77,6 @@ class DeviceCompute(Compute):
         self._taken = StepsTaken(settings.optimizer)
         # Otherwise the learning rate is known at the end.
         self._is_foreseeable = settings.schedule is None or settings.schedule.unit != "second"
-        self._training_s: dict[int, float] = {}  # of jobs, by samples
-        self._forward_s: dict[int, float] = {}
 
     @cached_property
     def class_counts(self) -> dict[int, int]:
@@ -94,7 +93,7 @@ class DeviceCompute(Compute):
     @property
     def training_steps(self) -> int:
         """Training steps so far, over all lives of the client."""
-        return self._draws.drawn["train"]
+        return self._draws.train
 
     @property
     def gradients(self) -> int:
@@ -133,12 +132,13 @@ class DeviceCompute(Compute):
 
     def recorded(self) -> dict[str, Any]:
         """What it has done over all lives of the client, for `recall`."""
-        done = {"drawn": dict(self._draws.drawn), "gradients": self._gradients, "spent_s": self.spent_s}
+        done = {"drawn": self._draws.drawn, "gradients": self._gradients, "spent_s": self.spent_s}
         return done | {"measured": self._samples_measured, "taken": self._taken.recorded()}
 
     def recall(self, recorded: Mapping[str, Any]) -> None:
         """Have done what another process's computing of this client has done."""
-        self._draws.drawn |= recorded["drawn"]
+        for purpose, drawn in recorded["drawn"].items():
+            setattr(self._draws, purpose, drawn)
         self._gradients, self.spent_s = recorded["gradients"], recorded["spent_s"]
         self._samples_measured = recorded["measured"]
         self._taken = StepsTaken(self.settings.optimizer)
@@ -155,7 +155,7 @@ class DeviceCompute(Compute):
         kernel = engine.kernel(settings.architecture, settings.objective)
         training = engine.training(kernel, settings.optimizer, draws.augmented)
         start = engine.vector(self._initial.tensor())
-        return self._taken.again(engine, training, start, self.client, draws.keys["train"])
+        return self._taken.again(engine, training, start, self.client, self._train_key)
 
     def rehearse(self, engine: Engine) -> None:
         """Take a training step by another engine, for nothing: what takes long the first time is over."""
@@ -192,7 +192,7 @@ class DeviceCompute(Compute):
             self.forget()
         due = self._next_job(steps, stated, fresh_optimizer, strengths)
         job, state = due
-        self._draws.drawn["train"] = job.first_step + steps
+        self._draws.train = job.first_step + steps
         engine.statistics.updates += steps
         self._taken.add(steps, job.learning_rate, not job.steps_done)
         if on != "batch":
@@ -210,7 +210,7 @@ class DeviceCompute(Compute):
         self, steps: int, stated: float | None, fresh_optimizer: bool, strengths: tuple[Factor, ...]
     ) -> tuple[TrainJob, Vector | None]:
         """The training that would come next if its time was over now, and the optimizer's state before."""
-        first = self._draws.drawn["train"]
+        first = self._draws.train
         rate: float | tuple[float, ...] = self.learning_rate if stated is None else stated
         if stated is None and self.settings.schedule is not None:
             rate = self._scheduled(self.settings.schedule, first, steps)
@@ -238,7 +238,7 @@ class DeviceCompute(Compute):
         weights: Vector | None,
     ) -> Vector:
         """Every step on the same batch."""
-        key = self._draws.keys["batch"]
+        key = self._draws.key("batch")
         for step in range(steps):
             own_rate = rate[step] if isinstance(rate, tuple) else rate
             job = TrainJob(self.client, key, batch.number, 1, own_rate, self._steps_done, strengths)
@@ -301,7 +301,7 @@ class DeviceCompute(Compute):
         return self.device.state == WAITING
 
     def batch(self) -> Batch:
-        return self._draws.batch()
+        return self._draws.fresh_batch()
 
     async def class_features(self, of: vectors.Vector) -> dict[int, vectors.Vector]:
         await self._take_time(self.samples, training=False)
@@ -356,11 +356,11 @@ class DeviceCompute(Compute):
 
         Each view costs its floating-point operations; the time that a step is stated to take includes them.
         """
-        durations_s = self._training_s if training else self._forward_s
-        seconds = durations_s.get(samples)
-        if seconds is None:
-            seconds = durations_s[samples] = self._duration_s(samples, training)
-        return self.device.run(seconds)
+        if not training:
+            return self.device.run(self._duration_s(samples, training))
+        if samples != self._timed_samples:
+            self._timed_samples, self._timed_s = samples, self._duration_s(samples, training)
+        return self.device.run(self._timed_s)
 
     def _duration_s(self, samples: int, training: bool) -> float:
         if self.cost.flops_per_s is None:
@@ -389,9 +389,10 @@ class DeviceCompute(Compute):
         self, kind: type[Measure], on: Samples, sampler: BatchSampler, weighted: Weighted
     ) -> Measure:
         key = (kind, "batch" if isinstance(on, Batch) else on, weighted)
-        operation = self._operations.get(key)
+        known = self._operations = self._operations or {}
+        operation = known.get(key)
         if operation is None:
-            operation = self._operations[key] = self.engine.intern(kind(self.kernel, sampler, weighted))
+            operation = known[key] = self.engine.intern(kind(self.kernel, sampler, weighted))
         assert isinstance(operation, kind)
         return operation
 

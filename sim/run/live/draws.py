@@ -17,16 +17,18 @@ from sim.learning.engine.handles import known
 from sim.run.live.learning_settings import LearningSettings
 
 Purpose = Literal["train", "gradient", "loss", "batch"]
+PURPOSES = get_args(Purpose)
+_NONE: dict[str, int] = {}  # shared by all clients that only train
 
 
 class Draws:
     """The batches that client number `client` draws, each purpose from a stream of its own.
 
-    `batch_size`: samples of a batch, all of the client's where it has fewer. `drawn`: batches drawn so far,
-    by purpose. ValueError for a client without training samples.
+    `batch_size`: samples of a batch, all of the client's where it has fewer. `train`, `gradient`, `loss`,
+    `batch`: batches drawn so far. ValueError for a client without training samples.
     """
 
-    __slots__ = ("_plain", "augmented", "batch_size", "client", "drawn", "engine", "keys", "samples")
+    __slots__ = ("_keys", "augmented", "batch_size", "client", "engine", "samples", *PURPOSES)
 
     def __init__(self, engine: Engine, client: int, settings: LearningSettings) -> None:
         self.engine = engine
@@ -36,13 +38,25 @@ class Draws:
             raise ValueError(f"client {client} has no training samples")
         size, kind = settings.batch_size, settings.sampling
         self.batch_size = size if kind == "replacement" else min(size, self.samples)
-        self.augmented = BatchSampler(
-            engine.data.train, self.batch_size, kind, settings.augmentation, settings.views
+        self.augmented = engine.intern(
+            BatchSampler(engine.data.train, self.batch_size, kind, settings.augmentation, settings.views)
         )
-        """Draws the batches for training; `_plain` those for all else."""
-        self._plain = replace(self.augmented, augmentation=None)
-        self.keys = {purpose: engine.draw_key(client, purpose) for purpose in get_args(Purpose)}
-        self.drawn: dict[str, int] = dict.fromkeys(get_args(Purpose), 0)
+        """Draws the batches for training."""
+        self.train = self.gradient = self.loss = self.batch = 0
+        self._keys: dict[str, int] = _NONE  # of the streams that were asked for
+
+    @property
+    def drawn(self) -> dict[str, int]:
+        """Batches drawn so far, by purpose."""
+        return {purpose: getattr(self, purpose) for purpose in PURPOSES}
+
+    def key(self, purpose: Purpose) -> int:
+        """The key of a stream."""
+        found = self._keys.get(purpose)
+        if found is None:
+            found = self.engine.draw_key(self.client, purpose)
+            self._keys = {**self._keys, purpose: found}
+        return found
 
     def sampler(self, on: Samples, *, training: bool) -> BatchSampler:
         """How the samples of `on` are drawn; in training, a batch is augmented. ValueError for none."""
@@ -51,7 +65,8 @@ class Draws:
                 raise ValueError(
                     f"this batch is of client {on.client}; client {self.client} has other samples"
                 )
-            return self.augmented if training else self._plain
+            is_plain = training or self.augmented.augmentation is None
+            return self.augmented if is_plain else replace(self.augmented, augmentation=None)
         if on not in ("train", "validation"):
             raise ValueError(
                 f'on is "batch", "train", "validation" or a batch that batch() returned, not {on!r}'
@@ -66,17 +81,17 @@ class Draws:
 
     def advance(self, purpose: Purpose, batches: int) -> int:
         """Draw so many batches; returns the number of the first."""
-        first = self.drawn[purpose]
-        self.drawn[purpose] = first + batches
+        first: int = getattr(self, purpose)
+        setattr(self, purpose, first + batches)
         return first
 
     def next_job(self, purpose: Purpose, on: Samples) -> SampleJob:
         """The next job of this purpose; on a fresh batch, the one that `advance` has come to."""
         if isinstance(on, Batch):
-            return SampleJob(self.client, self.keys["batch"], on.number)
-        return SampleJob(self.client, self.keys[purpose], self.drawn[purpose] if on == "batch" else 0)
+            return SampleJob(self.client, self.key("batch"), on.number)
+        return SampleJob(self.client, self.key(purpose), getattr(self, purpose) if on == "batch" else 0)
 
-    def batch(self) -> Batch:
+    def fresh_batch(self) -> Batch:
         """A batch that none was before."""
         return Batch(self.client, self.advance("batch", 1), self.batch_size)
 

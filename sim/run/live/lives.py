@@ -1,12 +1,13 @@
 """Clients and servers as seen from outside: each over all its lives."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from protocols.framework.client import Client
+from protocols.framework.context import ClientContext
 from protocols.framework.server import Server
 from protocols.membership.view import MembershipView
 from sim.learning.engine import Vector
@@ -23,15 +24,16 @@ A = TypeVar("A", Client, Server)
 class Life(Generic[A]):
     """A client or a server over all its lives: its device and its view of the others stay, its actor changes.
 
-    `fresh` makes an actor that remembers nothing. `compute`: its device and data, if it has some. `returns`:
-    when (seconds) it comes back and with what, by time; `later`: with what it may come back after that.
+    `make` makes its actors; all clients have the same. `compute`: its device and data, if it has some.
+    `returns`: when (seconds) it comes back and with what, by time; `later`: with what it may come back after
+    that.
     `actor` is None while nothing is left of it: before the first life, and after one whose state nobody will
     need. `backup`: the model that it saved last, where it may come back with that.
     """
 
     name: str
-    fresh: Callable[[], A]
-    membership: MembershipView
+    context: ClientContext
+    make: Callable[[Any], A]
     compute: DeviceCompute | None
     returns: Sequence[tuple[float, State]] = ()
     later: State = "fresh"
@@ -54,6 +56,19 @@ class Life(Generic[A]):
         """Have another actor from now on, or none."""
         if actor is not self.actor:
             self.former_waits, self.actor = self.waits, actor
+
+    @property
+    def membership(self) -> MembershipView:
+        """Its view of the others."""
+        view = self.context.membership
+        assert isinstance(view, MembershipView)
+        return view
+
+    def fresh(self) -> A:
+        """An actor that remembers nothing."""
+        if self.compute is not None:
+            self.compute.forget()
+        return self.make(self)
 
     def begin_anew(self) -> A:
         """A fresh actor that comes after the others."""
@@ -106,17 +121,17 @@ class ServerLife(Life[Server]):
 class ClientLife(Life[Client]):
     """A client over all its lives.
 
-    `backup_every_s`: seconds between its backups, where it makes any. `failed_hooks`: those of its method,
-    such as weights(), that the observer asks no more.
+    `bytes_sent`: by all, by name. `backup_every_s`: seconds between its backups, where it makes any.
+    `failed_hooks`: those of its method, such as weights(), that the observer asks no more.
     """
 
     index: int
     compute: DeviceCompute
-    bytes_sent: Callable[[], int]
+    bytes_sent: Mapping[str, int]
     up_at_start: bool
     backup_every_s: float | None = None
     leaving: asyncio.Task[None] | None = None
-    failed_hooks: set[str] = field(default_factory=set)
+    failed_hooks: frozenset[str] = frozenset()
 
     def begin_anew(self) -> Client:
         actor = self.fresh()
@@ -138,7 +153,7 @@ class ClientLife(Life[Client]):
     @property
     def work(self) -> Work:
         """The client's work until now."""
-        return Work.of(self.compute, self.bytes_sent())
+        return Work.of(self.compute, self.bytes_sent[self.name])
 
     @property
     def finished(self) -> bool:

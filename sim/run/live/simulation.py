@@ -96,6 +96,7 @@ class Simulation:
         self.has_begun = True
         self._by_name = {life.name: life for life in self.lives}
         self.observer.by_name = {client.name: client for client in self.clients}
+        self.observer.servers = [server.name for server in self.servers]
         self.loop.call_soon(self._begin)
         self.observer.evaluate_every(self.loop.time())
         for time_s, network in self.networks:

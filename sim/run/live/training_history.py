@@ -22,6 +22,9 @@ class _Steps:
     fresh_optimizer: bool
 
 
+_NONE = _Steps(0, math.nan, True)  # which is like no other
+
+
 class StepsTaken:
     """The training steps of a client so far, over all its lives.
 
@@ -33,7 +36,7 @@ class StepsTaken:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._taken: list[_Steps] = []
-        self.last = _Steps(0, math.nan, True)  # which is like no other
+        self.last = _NONE
 
     def add(self, steps: int, learning_rate: float | tuple[float, ...], fresh: bool) -> None:
         """Remember steps, the first perhaps with a `fresh` optimizer; those of one kind are one entry."""

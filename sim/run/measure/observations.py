@@ -48,7 +48,7 @@ def asked(client: ClientLife, hook: str, check: Callable[[Any], T], supervisor: 
     try:
         return check(getattr(actor, hook)())
     except FAILURES as error:
-        client.failed_hooks.add(hook)
+        client.failed_hooks |= {hook}
         place = line_of(type(actor), error, hook)
         supervisor.record(actor, hook, error, "go on", place)
         return None

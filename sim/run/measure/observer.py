@@ -14,8 +14,9 @@ from actors.supervisor import Supervisor
 from protocols.framework.client import Client, form_of
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
-from sim.learning.engine import Engine, Vector, checksums
-from sim.learning.evaluation import finite_rows, measure_models
+from sim.learning.engine import Engine, Vector
+from sim.learning.engine.vector_pool import HeldRows
+from sim.learning.evaluation import look_at, measure_models
 from sim.learning.metrics import metrics_of
 from sim.results.measures import MEASURES, measure_called
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
@@ -55,7 +56,8 @@ def _require_free(name: str, evaluated: Sequence[str]) -> None:
 class Observer:
     """Measures the clients now and then; what it finds lands in `metrics` and `trace`.
 
-    by_name: the clients, once there are any. on_evaluated is called after each evaluation.
+    by_name: the clients, once there are any; servers: their names. on_evaluated is called after each
+    evaluation.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Observer:
         self.divergence = Divergence()
         self.models: dict[str, None] = {}  # by which names clients have several
         self.by_name: Mapping[str, ClientLife] = {}
+        self.servers: Sequence[str] = ()
         self.on_evaluated: Callable[[], object] | None = None
         self.at_end = False
         """Whether the evaluation is, or was, the one at the end of the run."""
@@ -83,9 +86,8 @@ class Observer:
         self._supervisor = supervisor
         self._trace = trace
         self._reported = reported
-        # What the actors reported since the last evaluation: sum and number of values, by name. By actor, and
-        # whether coterie's code did so.
-        self._reports: dict[tuple[str, bool], dict[str, list[Any]]] = {}
+        # By actor and name: sum and number of values since the last evaluation, and whether coterie's.
+        self._reports: dict[tuple[str, str], list[Any]] = {}
         self._by_coterie: dict[tuple[str, str], bool] = {}  # by actor and name: who reports it
         self.converged_s: float | None = None
         protocol, rule = scenario.protocol, scenario.run.converged
@@ -105,33 +107,45 @@ class Observer:
         """Whether any client's model was another one at a later evaluation; None without such an evaluation,
         and of a method that is judged by other models, which says itself which (`evaluated`)."""
 
-    def of_actor(self, actor: str, *, by_coterie: bool = False) -> Callable[[str, float], None]:
-        """The function that an actor reports to, by name and value: `iterations` a count, all else averaged.
+    def observe(self, actor: str, name: str, value: float) -> None:
+        """A method's code reports a value, whose mean is recorded. TypeError for names of the observer's."""
+        entry = self._reports.get((actor, name))
+        if entry is None or entry[2]:
+            _require_free(_require_name(name), self.evaluated)
+            self._begin_mean(actor, name, value, by_coterie=False)
+        else:
+            entry[0] += value if type(value) is float else observed(name, value)
+            entry[1] += 1
 
-        by_coterie: the one for coterie's own code. The other one is for methods, and raises TypeError for
-        names of the observer's. Both do for a name that the actor's other code uses: its mean would mix both.
+    def report(self, actor: str, name: str, value: float) -> None:
+        """Coterie's own code reports: `iterations` a count, of all else the mean is recorded.
+
+        TypeError for a name that the actor's other code uses: its mean would mix both.
         """
-        sums = self._reports.setdefault((actor, by_coterie), {})  # of all its lives
-        reported = self._reported
+        # The shortest way is nearly always taken: every message may be a reason to report something.
+        if name == "iterations":
+            if self._reported is not None:
+                self._reported(value)
+            return
+        entry = self._reports.get((actor, name))
+        if entry is None or not entry[2]:
+            self._begin_mean(actor, name, value, by_coterie=True)
+        else:
+            entry[0] += value if type(value) is float else observed(name, value)
+            entry[1] += 1
 
-        def observe(name: str, value: float) -> None:
-            # The shortest way is nearly always taken: every message may be a reason to report something.
-            if by_coterie and name == "iterations":
-                if reported is not None:
-                    reported(value)
-                return
-            entry = sums.get(name)
-            if entry is None:
-                if not by_coterie:
-                    _require_free(_require_name(name), self.evaluated)
-                if self._by_coterie.setdefault((actor, name), by_coterie) != by_coterie:
-                    raise _taken(name, "coterie records that")
-                sums[name] = [observed(name, value), 1]
-            else:
-                entry[0] += value if type(value) is float else observed(name, value)
-                entry[1] += 1
+    def _begin_mean(self, actor: str, name: str, value: float, *, by_coterie: bool) -> None:
+        if self._by_coterie.setdefault((actor, name), by_coterie) != by_coterie:
+            raise _taken(name, "coterie records that")
+        self._reports[actor, name] = [observed(name, value), 1, by_coterie]
 
-        return observe
+    def _record_reports(self, now: float) -> None:
+        """Record the means of what was reported, actor by actor, what methods report before all else."""
+        order = {name: place for place, name in enumerate([*self.by_name, *self.servers])}
+        reports, self._reports = self._reports, {}
+        for actor, name in sorted(reports, key=lambda key: (order[key[0]], reports[key][2])):
+            total, count, _ = reports[actor, name]
+            self.metrics.add(now, actor, name, total / count)
 
     def evaluate_every(self, time_s: float) -> None:
         """Evaluate from `time_s` on at multiples of how often the scenario says, before the end; or once."""
@@ -169,11 +183,7 @@ class Observer:
             self._evaluate_models(now, up, chosen)
             self._record_graph(now, up)
             self._record_coalitions(now, up)
-        for (actor, _), sums in self._reports.items():
-            means = [(name, total / count) for name, (total, count) in sums.items()]
-            sums.clear()
-            for name, mean in means:
-                self.metrics.add(now, actor, name, mean)
+        self._record_reports(now)
         iterations = [client.iterations for client in up]
         self.metrics.add_all(now, [client.name for client in up], "iterations", iterations)
         counts = self._network.counts
@@ -229,8 +239,8 @@ class Observer:
         shown_by: Callable[[Sequence[ClientLife]], Sequence[Mapping[str, Ensemble]] | None],
     ) -> None:
         """`_evaluate_models` of clients with the same architecture, and these parameters."""
-        rows = self._engine.rows(params)
-        looked = self._engine.read_measurement(partial(_looked_at, rows))
+        rows = self._engine.held(params)
+        looked = self._engine.read_measurement(partial(look_at, rows))
         finite = looked["finite"]
         if not again:
             for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
@@ -243,7 +253,7 @@ class Observer:
         places = [place for place, client in enumerate(clients) if client.index in chosen]
         if len(places) < len(clients):
             self.divergence.look(now, [client.name for client in clients], finite, {}, finite)
-            clients, rows, finite = [clients[place] for place in places], rows[places], finite[places]
+            clients, rows, finite = [clients[place] for place in places], rows.of(places), finite[places]
         if not clients:
             return
         numbers = [client.index for client in clients]
@@ -279,7 +289,7 @@ class Observer:
                 )
 
     def _measured(
-        self, clients: Sequence[ClientLife], rows: Tensor, shares: Tensor | None = None
+        self, clients: Sequence[ClientLife], rows: Tensor | HeldRows, shares: Tensor | None = None
     ) -> dict[str, np.ndarray]:
         """What is measured of one model, or ensemble, of each client; all have the same architecture."""
         numbers = [client.index for client in clients]
@@ -307,8 +317,3 @@ class Observer:
             if found is not None:
                 members = [self.by_name[member].index for member in found.members]
                 self.metrics.coalition(now, client.index, members, found.since, found.losses)
-
-
-def _looked_at(rows: Tensor) -> dict[str, np.ndarray]:
-    """Checksums of models [N, P], and which of them are finite, [N] each."""
-    return {"checksums": checksums(rows), "finite": finite_rows(rows)}

@@ -2,25 +2,28 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
+from protocols.framework import vectors
 from protocols.framework.client import Client, form_of
-from protocols.framework.context import ClientContext, Links, NewcomersStart, Noise
+from protocols.framework.compute import Compute
+from protocols.framework.context import NO_LINKS, ClientContext, NewcomersStart, Noise
 from protocols.framework.server import Server, ServerPlan
-from protocols.membership.view import AnnouncedView, MembershipView
+from protocols.membership.view import AnnouncedView
 from sim.files.data_folder import DataFolder
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key, stream
 from sim.learning.architecture import Architecture
-from sim.learning.engine import Vector
+from sim.learning.engine import Engine, Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.run.live.budget import BudgetedCompute
 from sim.run.live.client_training import DeviceCompute
+from sim.run.live.learning_settings import LearningSettings
 from sim.run.live.lives import ClientLife, ServerLife
 from sim.run.live.message_contents import has_non_finite
 from sim.run.live.simulation import Simulation
@@ -131,9 +134,10 @@ class _Builder:
             self.scenario = scenario = decided(scenario, learning)
             self.engine = make_engine(scenario, learning)
             self.initial = self._initial_parameters()
+        self.trainable = {name: _trainable(self.engine, own) for name, own in learning.kinds.items()}
         self.names, servers = list(plan.learning.names), plan.learning.servers
         self.rejoins = rejoins(plan.churn.events)
-        self.absent = [self.names[index] for index in plan.churn.absent]
+        self.absent = dict.fromkeys([self.names[index] for index in plan.churn.absent])
         up = [name for name in self.names if name not in self.absent] + [server.name for server in servers]
         self.loop = world.loop(key(self.seed, "ties") if scenario.run.shuffle_ties else None)
         self.view_of = self._views(up)
@@ -154,11 +158,12 @@ class _Builder:
             simulation.clusters = plan.learning.clusters
             simulation.features = plan.learning.dataset.features
             simulation.churn.turned_away = plan.churn.turned_away
+            shared, make = self._shared_context(simulation), _maker_of_clients(simulation)
             simulation.clients += [
-                self._client(simulation, index, name) for index, name in enumerate(self.names)
+                self._client(shared, make, index, name) for index, name in enumerate(self.names)
             ]
             simulation.servers = [
-                self._server(simulation, number, server)
+                self._server(shared, simulation, number, server)
                 for number, server in enumerate(plan.learning.servers)
             ]
             return simulation
@@ -171,7 +176,7 @@ class _Builder:
         if self.scenario.protocol.alone:  # nobody to learn of, nor to be told by a service
             return lambda name, neighbours: AnnouncedView(name, ())
         return self.scenario.network.membership.views(
-            MembershipContext(self.loop, self.seed, up, self.absent)
+            MembershipContext(self.loop, self.seed, up, tuple(self.absent))
         )
 
     def _initial_parameters(self) -> list[Vector]:
@@ -194,85 +199,101 @@ class _Builder:
             starts.append(self.engine.vector(start))
         return starts
 
+    def _shared_context(self, simulation: Simulation) -> dict[str, Any]:
+        """What the contexts of all clients and servers have in common: the same objects, not equal ones."""
+        noises: dict[str, Noise] = {}
+        seed, observer = self.seed, simulation.observer
+
+        def noise(name: str) -> Noise:
+            if name not in noises:
+                noises[name] = Noise(stream(seed, "noise", name))
+            return noises[name]
+
+        return {
+            "transport": self.network,
+            "shared_seed": key(seed, "shared by all clients"),
+            "observe": observer.observe,
+            "newcomers": newcomers_start(self.scenario),
+            "alone": self.scenario.protocol.alone,
+            "noise": noise,
+            "report": observer.report,
+        }
+
     def _context(
-        self, simulation: Simulation, name: str, membership: MembershipView, number: int | None = None
+        self, shared: dict[str, Any], name: str, number: int | None = None, compute: Compute | None = None
     ) -> ClientContext:
-        """number: of a client; servers have the first one's model."""
+        """number: of a client; servers have the first one's model. compute: of a server that has some."""
         model = self.learning.settings[number or 0].architecture
         return ClientContext(
-            self.network,
-            membership,
-            stream(self.seed, "actor", name),
-            key(self.seed, "shared by all clients"),
-            simulation.observer.of_actor(name),
-            newcomers_start(self.scenario),
-            self.scenario.protocol.alone,
-            self.plan.links.get(name, Links()),
-            lambda of: self.engine.trainable(cast(Vector, of), model),
+            membership=self.view_of(name, self.plan.neighbours[name]),
+            rng=stream(self.seed, "actor", name),
+            links=self.plan.links.get(name, NO_LINKS),
+            trainable=self.trainable[model.key],
+            compute=compute,
             model=model,
             number=number,
-            noise=Noise(stream(self.seed, "noise", name)),
-            report=simulation.observer.of_actor(name, by_coterie=True),
+            **shared,
         )
 
-    def _client(self, simulation: Simulation, index: int, name: str) -> ClientLife:
-        def bytes_sent() -> int:
-            return self.network.bytes_sent[name]
-
-        compute = self._compute(index, bytes_sent)
-        membership = self.view_of(name, self.plan.neighbours[name])
-        context = self._context(simulation, name, membership, index)
-        protocol = self.scenario.protocol
-
-        def fresh() -> Client:
-            compute.forget()
-            kind = form_of(protocol.method, simulation.settings)
-            return made(kind, name, context, compute, simulation.settings)
-
-        returns = self.rejoins.get(index, [])
+    def _client(
+        self, shared: dict[str, Any], make: Callable[[ClientLife], Client], index: int, name: str
+    ) -> ClientLife:
+        returns = self.rejoins.get(index, ())
         later, every_s = self.plan.churn.returns.get(index, ("fresh", 0.0))
         backups_s = [each.backup_every_s for each in returns if each.state == "stale"]
         backups_s += [every_s] if later == "stale" else []
         return ClientLife(
             name,
-            fresh,
-            membership,
-            returns=[(each.time_s, each.state) for each in returns],
+            self._context(shared, name, index),
+            make,
+            returns=tuple([(each.time_s, each.state) for each in returns]),
             later=later,
-            compute=compute,
+            compute=self._compute(index, name),
             index=index,
-            bytes_sent=bytes_sent,
+            bytes_sent=self.network.bytes_sent,
             up_at_start=self.plan.clients[index].up_at_start,
             backup_every_s=backups_s[0] if backups_s else None,
         )
 
-    def _compute(self, index: int, bytes_sent: Callable[[], int]) -> DeviceCompute:
-        settings, plan = self.learning.settings[index], self.plan.clients[index]
+    def _compute(self, index: int, name: str) -> DeviceCompute:
+        settings, plan, network = self.learning.settings[index], self.plan.clients[index], self.network
         device = Device(self.loop, plan.slowness, up=plan.up_at_start)
-        initial, budget = self.initial[index], self.scenario.run.budget
+        given = (self.engine, settings, index, device, plan.cost, self.initial[index])
+        budget = self.scenario.run.budget
         if budget is None:
-            return self.world.compute(self.engine, settings, index, device, plan.cost, initial)
-        return BudgetedCompute(
-            self.engine, settings, index, device, plan.cost, initial, budget=budget, bytes_sent=bytes_sent
-        )
+            return self.world.compute(*given)
+        return BudgetedCompute(*given, budget=budget, bytes_sent=lambda: network.bytes_sent[name])
 
-    def _server(self, simulation: Simulation, number: int, plan: ServerPlan) -> ServerLife:
-        section = self.scenario.server
+    def _server(
+        self, shared: dict[str, Any], simulation: Simulation, number: int, plan: ServerPlan
+    ) -> ServerLife:
+        section, initial = self.scenario.server, self.initial[0]
         compute = None
         if section is not None and section.samples:
             owner, learning = len(self.names) + number, self.learning.settings[0]
             device = Device(self.loop)
-            compute = self.world.compute(
-                self.engine, learning, owner, device, section.cost_model(), self.initial[0]
-            )
-        membership = self.view_of(plan.name, self.plan.neighbours[plan.name])
-        context = replace(self._context(simulation, plan.name, membership), compute=compute)
+            compute = self.world.compute(self.engine, learning, owner, device, section.cost_model(), initial)
         crashes = [] if section is None else section.crashes_of(number, len(self.plan.learning.servers))
 
-        def fresh() -> Server:
-            if compute is not None:
-                compute.forget()
-            return made(plan.kind, plan.name, context, simulation.settings, self.initial[0])
+        def make(life: ServerLife) -> Server:
+            return made(plan.kind, life.name, life.context, simulation.settings, initial)
 
         returns = [(crash.back, crash.state) for crash in crashes if crash.back is not None]
-        return ServerLife(plan.name, fresh, membership, compute, returns, crashes=crashes)
+        context = self._context(shared, plan.name, compute=compute)
+        return ServerLife(plan.name, context, make, compute, returns, crashes=crashes)
+
+
+def _maker_of_clients(simulation: Simulation) -> Callable[[ClientLife], Client]:
+    """Makes the actors of clients, as the settings are by then."""
+    method = simulation.scenario.protocol.method
+
+    def make(life: ClientLife) -> Client:
+        settings = simulation.settings
+        return made(form_of(method, settings), life.name, life.context, life.compute, settings)
+
+    return make
+
+
+def _trainable(engine: Engine, settings: LearningSettings) -> Callable[[vectors.Vector], vectors.Vector]:
+    """Makes of a vector of this model one without what is not trained."""
+    return lambda of: engine.trainable(cast(Vector, of), settings.architecture)

@@ -217,6 +217,8 @@ class DevicesOfClients:
         for kind in self._settings.classes:
             if kind.clients is not None and client in kind.clients:
                 return kind
+        if not self._settings.classes:
+            return None
         place = RandomStream(self._seed, "device class", client).uniform()
         for kind in self._settings.classes:
             place -= kind.share or 0.0

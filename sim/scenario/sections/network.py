@@ -191,7 +191,8 @@ class Network(Settings):
         uplink_bps = bandwidth_of_each("uplink", self.uplink, participants)
         downlink_bps = bandwidth_of_each("downlink", self.downlink, participants)
         drawn = participants.names if self.server is None else participants.clients
-        bandwidths = {name: (uplink_bps(name), downlink_bps(name)) for name in drawn}
+        drawn_bps = [(name, (uplink_bps(name), downlink_bps(name))) for name in drawn]
+        bandwidths = {name: both for name, both in drawn_bps if both != (None, None)}
         if self.server is not None:
             servers = (self.server.uplink, self.server.downlink)
             bandwidths |= dict.fromkeys(participants.servers, servers)

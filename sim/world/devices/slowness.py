@@ -58,30 +58,31 @@ class Slowness:
     what the device does, so two protocols have the same slow devices.
     """
 
-    __slots__ = ("_ahead", "_source", "_steady", "factor")
+    __slots__ = ("_ahead", "_source", "factor")
 
     def __init__(self, factor: float = 1.0, *sources: Iterator[Piece]) -> None:
         self.factor = factor
-        self._steady = not sources
-        self._source = _product(factor, sources)
-        self._ahead = deque([next(self._source)])  # pieces (end_s, factor) that are not over yet
+        self._source = _product(factor, sources) if sources else None
+        if self._source is not None:
+            self._ahead = deque([next(self._source)])  # pieces (end_s, factor) that are not over yet
 
     def finish_s(self, start_s: float, work_s: float) -> float:
         """The virtual time at which `work_s` nominal seconds that begin at `start_s` are done, exactly.
 
         `start_s` must not decrease from call to call: earlier pieces are dropped.
         """
-        if self._steady:
+        source = self._source
+        if source is None:
             return start_s + work_s * self.factor
         ahead = self._ahead
         while ahead[0][0] <= start_s:
             ahead.popleft()
             if not ahead:
-                ahead.append(next(self._source))
+                ahead.append(next(source))
         at_s, index = start_s, 0
         while True:
             if index == len(ahead):
-                ahead.append(next(self._source))
+                ahead.append(next(source))
             end_s, factor = ahead[index]
             done_s = (end_s - at_s) / factor
             if work_s <= done_s:

@@ -48,7 +48,8 @@ class Announce(MembershipKind):
     kind: Literal["announce"]
 
     def views(self, context: MembershipContext) -> ViewOf:
-        return lambda name, neighbours: AnnouncedView(name, neighbours, context.absent)
+        absent = frozenset(context.absent)
+        return lambda name, neighbours: AnnouncedView(name, neighbours, absent)
 
 
 class AllKnowing(MembershipKind):

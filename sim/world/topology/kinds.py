@@ -10,9 +10,9 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations
+from itertools import accumulate, chain, combinations, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -24,9 +24,6 @@ from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.kernel.random import key
 from sim.members import cluster_misfits
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 _LINKS_MAX = 20_000_000  # about as many as fit in 6 GB
 _TRIES = 100  # draws of a random graph before it is called hopeless to get a connected one
@@ -90,37 +87,47 @@ class Undirected(TopologyKind):
         """The links between n clients, each in one direction at least. UserError if they are impossible."""
 
     def adjacency(self, n: int, seed: int) -> Adjacency:
-        neighbours: list[set[int]] = [set() for _ in range(n)]
-        for i, j in self.pairs(n, seed):
-            neighbours[i].add(j)
-            neighbours[j].add(i)
-        numbers = [sorted(each) for each in neighbours]
+        numbers = _neighbours(n, self.pairs(n, seed))
         return Adjacency(numbers, numbers)
 
 
-class RandomGraph(Undirected):
+class RandomGraph(TopologyKind):
     """A topology whose graph is drawn until one is connected."""
 
     remedy: ClassVar[str]
     """What the graph needs to be connected, in words for the error."""
 
     @abstractmethod
-    def draw(self, n: int, seed: int) -> nx.Graph:
-        """A graph of n clients."""
+    def draw(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+        """The links of a graph of n clients, each in one direction."""
 
-    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
-        import networkx as nx
-
+    def adjacency(self, n: int, seed: int) -> Adjacency:
         of_kind = key(seed, self.kind)
         for attempt in range(_TRIES):
-            drawn = self.draw(n, key(of_kind, attempt))
-            if nx.is_connected(drawn):
-                links: Iterable[tuple[int, int]] = drawn.edges
-                return links
+            numbers = _neighbours(n, self.draw(n, key(of_kind, attempt)))
+            if _is_connected(numbers):
+                return Adjacency(numbers, numbers)
         raise UserError(
             f'clients.topology.kind = "{self.kind}": no connected graph of {n} clients in {_TRIES} draws: it '
             f"needs {self.remedy}"
         )
+
+
+def _neighbours(n: int, pairs: Iterable[tuple[int, int]]) -> Numbers:
+    """The neighbours of each of n clients, sorted, from pairs in one direction at least."""
+    found = np.fromiter(chain.from_iterable(pairs), np.int64).reshape(-1, 2)
+    links = np.unique(np.concatenate([found, found[:, ::-1]]) @ (n, 1))
+    ends, others = np.searchsorted(links, np.arange(n + 1) * n).tolist(), (links % n).tolist()
+    return [others[start:end] for start, end in pairwise(ends)]
+
+
+def _is_connected(neighbours: Numbers) -> bool:
+    reached, unseen = {0}, [0]
+    while unseen:
+        new = [other for other in neighbours[unseen.pop()] if other not in reached]
+        reached.update(new)
+        unseen += new
+    return len(reached) == len(neighbours)
 
 
 class Complete(Undirected):
@@ -167,14 +174,23 @@ class KRegular(RandomGraph):
     def links(self, n: int) -> int:
         return n * self.degree // 2
 
-    def draw(self, n: int, seed: int) -> nx.Graph:
+    def draw(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
         import networkx as nx
+
+        class Links(nx.Graph):
+            """Keeps the links as they come: as a graph, those of a million clients take gigabytes."""
+
+            links: Iterable[tuple[int, int]] = ()
+
+            def add_edges_from(self, ebunch_to_add: Iterable[tuple[int, int]], **attr: object) -> None:
+                self.links = ebunch_to_add
 
         # Its algorithm pairs free ends at random, which hardly ever succeeds if most pairs are linked. Then
         # the complement is drawn.
         if 2 * self.degree > n:
-            return nx.complement(nx.random_regular_graph(n - 1 - self.degree, n, seed=seed))
-        return nx.random_regular_graph(self.degree, n, seed=seed)
+            return nx.complement(nx.random_regular_graph(n - 1 - self.degree, n, seed=seed)).edges
+        drawn: Links = nx.random_regular_graph(self.degree, n, seed=seed, create_using=Links)
+        return drawn.links
 
 
 class ErdosRenyi(RandomGraph):
@@ -196,10 +212,10 @@ class ErdosRenyi(RandomGraph):
             )
         return round(self.probability * n * (n - 1) / 2)
 
-    def draw(self, n: int, seed: int) -> nx.Graph:
+    def draw(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
         import networkx as nx
 
-        return nx.fast_gnp_random_graph(n, self.probability, seed=seed)
+        return nx.fast_gnp_random_graph(n, self.probability, seed=seed).edges
 
 
 class SmallWorld(RandomGraph):
@@ -220,10 +236,10 @@ class SmallWorld(RandomGraph):
     def links(self, n: int) -> int:
         return n * self.degree // 2
 
-    def draw(self, n: int, seed: int) -> nx.Graph:
+    def draw(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
         import networkx as nx
 
-        return nx.watts_strogatz_graph(n, self.degree, self.rewire, seed=seed)
+        return nx.watts_strogatz_graph(n, self.degree, self.rewire, seed=seed).edges
 
 
 class ClusterTopology(Undirected):

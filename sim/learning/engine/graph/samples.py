@@ -28,11 +28,12 @@ class Subset:
         self.sample_bytes = 4 * max(x[:1].numel(), output_numbers)
         """Of a sample, or of what a model makes of it if that is more."""
         self.counts = np.array([len(owned) for owned in rows], dtype=np.int64)
-        self._offsets = np.concatenate(([0], np.cumsum(self.counts)[:-1])).astype(np.int64)
-        flat = np.concatenate([np.asarray(owned, dtype=np.int64) for owned in rows])
-        self._rows = index_tensor(flat, x.device)
+        first = rows[0]
+        self._all_equal = all(owned is first or np.array_equal(owned, first) for owned in rows)
+        kept = rows[:1] if self._all_equal else rows  # equal ones, such as common test samples, once
+        self._offsets = np.cumsum(self.counts) - self.counts if len(kept) > 1 else np.zeros_like(self.counts)
+        self._rows = index_tensor(np.concatenate([np.asarray(owned, np.int64) for owned in kept]), x.device)
         self._label_maps = label_maps
-        self._all_equal = all(np.array_equal(owned, rows[0]) for owned in rows)
 
     @cached_property
     def stacked(self) -> tuple[Tensor, Tensor] | None:
@@ -41,7 +42,7 @@ class Subset:
         Here a client's samples lie side by side: who wants all of them gets them in half the time. None
         unless all clients own equally many, and the copy is small and no larger than the data.
         """
-        count, copied = int(self.counts[0]), self._rows.numel()
+        count, copied = int(self.counts[0]), int(self.counts.sum())
         small = copied <= len(self.x) and copied * (self.sample_bytes + 8) <= _STACKED_BYTES
         if not small or (self.counts != count).any():
             return None
@@ -70,6 +71,8 @@ class Subset:
         """How many samples of each class each client has, int64 [clients, classes]."""
         owner = np.repeat(np.arange(len(self.counts)), self.counts)
         y = self.y.index_select(0, self._rows)
+        if self._all_equal:
+            y = y.repeat(len(self.counts))
         if self._label_maps is not None:
             y = self._label_maps[index_tensor(owner, y.device), y]
         found = np.bincount(owner * classes + y.cpu().numpy(), minlength=len(self.counts) * classes)
