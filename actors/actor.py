@@ -238,7 +238,10 @@ class Actor:
 
     @property
     def round_trips(self) -> RoundTrips:
-        """How long its peers take to answer."""
+        """How long its peers take to answer, which says how long to wait for them.
+
+        ``round_trips.wait_at_first(seconds)`` says it for peers of which nothing is known.
+        """
         if self._round_trips is None:
             self._round_trips = RoundTrips()
         return self._round_trips

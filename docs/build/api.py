@@ -80,7 +80,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Messages are frozen dataclasses.",
             client,
             "tell ask collect discard gossip peers pick_peer is_peer senders mixing_weights suspect "
-            "give_up_on",
+            "give_up_on round_trips",
         ),
         (
             "Time, chance, and what is observed",

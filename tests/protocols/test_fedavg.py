@@ -274,10 +274,10 @@ def test_rounds_go_on_where_three_of_ten_messages_are_lost() -> None:
     assert rounds[0.0] == 300 / (0.5 + 4 * 0.5) and rounds[0.3] > rounds[0.0] / 8
 
 
-def test_a_newcomer_whose_greeting_was_lost_makes_itself_known() -> None:
+def test_a_newcomer_whose_greeting_was_lost_makes_itself_known(monkeypatch: pytest.MonkeyPatch) -> None:
     text = QUADRATIC + churn("join", 3, "2.5 s")
     with closing(make(text, *FEDAVG, "protocol.patience=2 s", "run.duration=20 s")) as world:
-        world.clients[3].membership.join = lambda tell: None  # type: ignore[method-assign]
+        monkeypatch.setattr(type(world.clients[3].membership), "join", lambda view, tell: None)
         world.run()
         assert [row[0] for row in messages(world, "Ready")] == [4.5]
         assert min(time_s for time_s, names in assigned(world).items() if "client-3" in names) == 5.0

@@ -385,13 +385,12 @@ def test_neighbours_out_of_view_are_judged() -> None:
         np.testing.assert_allclose(shares(world), same / 3, atol=1e-9)
 
 
-def test_a_neighbour_that_nobody_declares_dead_loses_its_weight() -> None:
+def test_a_neighbour_that_nobody_declares_dead_loses_its_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A membership that watches others only makes nothing of a suspicion."""
 
     def deaf(world: Simulation) -> None:
         two_clusters(world)
-        for client in world.clients:
-            client.membership.suspect = lambda peer: None  # type: ignore[method-assign]
+        monkeypatch.setattr(type(world.clients[0].membership), "suspect", lambda view, peer: None)
 
     with ran(
         WORLD[0].replace("iterations = 6", 'duration = "14 s"') + churn("crash", 2, "4.6 s"),
