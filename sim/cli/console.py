@@ -160,9 +160,9 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         share = text.share(membership["bytes"] / messages["bytes"])
         counted = f"{membership['sent']:,} ({text.size(membership['bytes'])}, {share} of all bytes)"
         rows.append(("of them membership", counted))
-    rows.append(
-        ("time", f"{text.duration(summary['virtual_seconds'])} virtual, simulated in {text.duration(wall_s)}")
-    )
+    lasted, took = text.duration(summary["virtual_seconds"]), text.duration(wall_s)
+    on_the_clock = f"{lasted} on the wall clock, {took} with its beginning and end"
+    rows.append(("time", on_the_clock if "live" in summary else f"{lasted} virtual, simulated in {took}"))
     if (work := summary.get("work")) is not None:
         did = [(name, work[name]) for name in ("steps", "gradients", "samples") if work[name]["max"]]
         parts = [f"{between(*(f'{of[end]:,}' for end in ('min', 'max')))} {name}" for name, of in did]

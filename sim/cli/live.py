@@ -49,7 +49,7 @@ def live(
 ) -> None:
     """Run a scenario on the wall clock: the same clients, in processes that talk over TCP.
 
-    Results go to a directory as those of `coterie run` do. A scenario with a [sweep] runs once for each of
+    Results go to a directory as those of `coterie run` do. A scenario with a sweep runs once for each of
     its cells; with --against and three or more, the ranking of methods is compared, too.
     """
     with exit_on_errors(file):

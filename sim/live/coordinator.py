@@ -111,9 +111,15 @@ class LiveRun(Events):
             addresses = {name: Address(*where) for name, where in self._assignment.addresses.items()}
             own = self._listeners.get(COORDINATOR)
             secret = bytes.fromhex(self._assignment.secret)
-            self._wire = Wire(
-                COORDINATOR, addresses, secret, self, tls=self._tls, listener=own, limits=LIMITS
-            )
+            try:
+                self._wire = Wire(
+                    COORDINATOR, addresses, secret, self, tls=self._tls, listener=own, limits=LIMITS
+                )
+            except OSError as error:
+                where = addresses[COORDINATOR]
+                raise UserError(
+                    f"{where.host}:{where.port}: cannot listen there: {error.strerror}"
+                ) from error
             stack.callback(self._wire.close)
             patience_s = 0.0
             try:
@@ -142,7 +148,12 @@ class LiveRun(Events):
         while late := [name for name in first if not self._seats[name].is_ready]:
             self._look(_LOOK_S)
             if time.monotonic() > until_s:
-                raise ProcessFailed(f"{', '.join(late)} did not begin within {CONNECT_S:g} s")
+                others = (
+                    ""
+                    if self._tls is None
+                    else ("; do all machines run it, with the same certificates, hosts and scenario?")
+                )
+                raise ProcessFailed(f"{', '.join(late)} did not begin within {CONNECT_S:g} s{others}")
         self._on_ready()
         self._began_s = time.monotonic() + _HEAD_START_S
         assert self._wire is not None
@@ -255,10 +266,11 @@ def take_part(plan: Placement, assignment: ProcessOrder, here: Sequence[str]) ->
     """Run the processes of one machine for a coordinator on another. ProcessFailed."""
     processes = {name: start(replace(assignment, process=name)) for name in here if name in plan.actors}
     try:
-        while running := [name for name, each in processes.items() if each.code is None]:
-            failed = [name for name, each in processes.items() if each.code]
-            if failed:
+        running = True
+        while running:
+            time.sleep(_LOOK_S)
+            running = any(each.code is None for each in processes.values())
+            if failed := [name for name, each in processes.items() if each.code]:
                 raise ProcessFailed(f"{failed[0]} ended: {processes[failed[0]].last_words}")
-            time.sleep(_LOOK_S if running else 0.0)
     finally:
         end(processes.values(), 0.0)

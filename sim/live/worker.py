@@ -180,7 +180,7 @@ class _Worker(Events):
             self.alone = None
         if not up and not self.may_leave.is_set():
             patience_s = ALONE_S if self.assignment.certificates is None else ALONE_ELSEWHERE_S
-            self.alone = threading.Timer(patience_s, os._exit, (1,))
+            self.alone = threading.Timer(patience_s, _end_alone)
             self.alone.daemon = True
             self.alone.start()
 
@@ -335,6 +335,11 @@ class _Worker(Events):
         return told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)
 
     wire: Wire
+
+
+def _end_alone() -> None:
+    print("the coordinator has ended, or cannot be reached", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _vector(simulation: LiveSimulation, model: str) -> Vector:

@@ -286,7 +286,8 @@ def _settings(path: Path) -> dict[str, Value]:
         contents = tomllib.loads(directory.scenario_text())
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path / 'scenario.toml'} is damaged: {error}") from error
-    found: dict[str, Value] = {"protocol": protocol(directory.summary())}
+    summary = directory.summary()
+    found: dict[str, Value] = {"protocol": protocol(summary), "live": "live" in summary}
     for key, value in listed(contents).items():
         if key not in ("run.name", "run.seed", "protocol.name", "protocol.alone"):
             found[key] = value if isinstance(value, Value) else json.dumps(value, default=str)

@@ -11,7 +11,7 @@ from sim.live.calibrate import Calibration, calibrate, calibrated
 from sim.scenario.scenario import load_scenario
 
 SMALL = ("clients.count=6", "clients.topology.degree=2", "run.duration=20 s", "run.evaluate_every=5 s")
-LATE = {"raw": False, "delivered_late_s": {"median": 0.0005, "p95": 0.02}}
+LATE = {"raw": False, "too_busy": False, "delivered_late_s": {"median": 0.0005, "p95": 0.02}}
 
 
 def test_a_simulation_is_as_near_to_itself_as_can_be() -> None:
@@ -40,6 +40,7 @@ def test_devices_that_are_slower_are_found_to_be() -> None:
     assert held["iterations of all within 1 %"] is False
     raw = verdicts({"against": found, "live": LATE | {"raw": True}})
     assert all(holds for _, _, holds in raw)
+    assert verdicts({"against": found, "live": LATE | {"too_busy": True}}) == []
 
 
 def summary(method: str, predicted: float, measured: float) -> dict[str, object]:

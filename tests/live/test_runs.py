@@ -4,21 +4,29 @@ import multiprocessing
 import os
 import re
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from sim.errors import UserError
+from sim.live import coordinator
+from sim.live.placement import COORDINATOR, place_actors
 from sim.live.running import run_live
+from sim.live.worker import ProcessOrder
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario, load_scenario
+from sim.studies.study import load_study
 
+ORDER = ProcessOrder("none.toml", "", None, True, {}, "00" * 32)
 SMALL = ("clients.count=6", "clients.topology.degree=2", "run.evaluate_every=2 s", "run.compare_alone=false")
 
 
@@ -70,14 +78,16 @@ def test_a_run_on_sockets_is_the_simulated_one(tmp_path: Path) -> None:
         for key in ("sent", "bytes"):
             assert summary["messages"][key] == simulated["messages"][key]
         assert summary["work"]["steps"] == simulated["work"]["steps"]
-        assert held["iterations of all within 1 %"]
+        assert held.get("iterations of all within 1 %", summary["live"]["too_busy"])
     assert accounted(summary)
-    assert held["messages of other sizes than counted: none"]
+    assert summary["against"]["wrong_sizes"] == 0
     assert summary["live"]["messages_between"] > 0
     assert summary["live"]["refused"] == 0
     assert result.directory is not None
     page = (result.directory / "report.html").read_text()
-    assert "Against the simulation" in page and "On real sockets" in page
+    assert "Against the simulation" in page and "On real sockets" in page and "on the wall clock" in page
+    beside = load_study([result.directory, next(tmp_path.glob("gossip-1-*"))], None)
+    assert [run.values for run in beside.runs] == [{"live": True}, {"live": False}]
     directory = RunDirectory.load(result.directory)
     events = directory.scan("events").collect()
     sent = events.filter(pl.col("event") == "sent")
@@ -175,6 +185,32 @@ def test_a_process_that_dies_unasked_is_told(tmp_path: Path) -> None:
     assert result.summary["clients"]["alive"] == 3
 
 
+@dataclass
+class Ended:
+    code: int | None
+    last_words: str = "the coordinator has ended, or cannot be reached"
+
+
+def test_a_machine_that_takes_part_says_why_its_processes_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them may have ended by the time of the first look."""
+    monkeypatch.setattr(coordinator, "start", lambda order: Ended(1))
+    monkeypatch.setattr(coordinator, "end", lambda processes, patience_s: None)
+    who = place_actors(["client-0", "client-1"], [], [], 2)
+    with pytest.raises(coordinator.ProcessFailed, match="process-0 ended: the coordinator has ended"):
+        coordinator.take_part(who, ORDER, ["process-0", "process-1"])
+
+
+def test_a_port_that_is_in_use_is_named() -> None:
+    who = place_actors(["client-0", "client-1"], [], [], 2)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()
+        order = replace(ORDER, addresses={COORDINATOR: taken, "process-0": taken, "process-1": taken})
+        with pytest.raises(UserError, match=rf"127\.0\.0\.1:{taken[1]}: cannot listen there: .*in use"):
+            coordinator.LiveRun(who, order, 1.0).run()
+
+
 def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
@@ -200,7 +236,6 @@ def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["again", "not empty"])
 def test_certificates_are_made_once(tmp_path: Path, what: str) -> None:
     pytest.importorskip("cryptography")
-    from sim.errors import UserError
     from sim.live.certificates import make_certificates
     from sim.live.tokens import read_token, tls_of
 
