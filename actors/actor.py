@@ -239,9 +239,8 @@ class Actor:
     @property
     def round_trips(self) -> RoundTrips:
         """How long its peers take to answer."""
-        if self._round_trips is None:
-            self._round_trips = RoundTrips()
-        return self._round_trips
+        trips = self._round_trips = self._round_trips or RoundTrips()
+        return trips
 
     @property
     def _questions(self) -> OpenQuestions:
@@ -251,9 +250,8 @@ class Actor:
 
     @property
     def _answers(self) -> GivenAnswers:
-        if self._given_answers is None:
-            self._given_answers = GivenAnswers()
-        return self._given_answers
+        given = self._given_answers = self._given_answers or GivenAnswers()
+        return given
 
     # --- for the supervisor ---------------------------------------------------------------------------------
 
