@@ -254,9 +254,8 @@ class Actor:
 
     @property
     def _answers(self) -> GivenAnswers:
-        if self._given_answers is None:
-            self._given_answers = GivenAnswers()
-        return self._given_answers
+        given = self._given_answers = self._given_answers or GivenAnswers()
+        return given
 
     # --- for the supervisor ---------------------------------------------------------------------------------
 

@@ -381,7 +381,7 @@ class VirtualLoop(BareLoop):
         return task
 
     def task_ended(self, task: asyncio.Task[Any]) -> None:
-        """Forgets a task; each says so itself, as a callback of every task takes much memory."""
+        """Forgets a task, which says so itself: a callback of each takes much memory."""
         self._tasks.pop(task, None)
         self._must_finish.pop(task, None)
 

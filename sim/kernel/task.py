@@ -212,9 +212,13 @@ class VirtualTask(asyncio.Future[T]):
                 super().cancel(*self._reason)
             else:
                 super().set_result(end.value)
-            loop.task_ended(self)  # type: ignore[arg-type]
+        except asyncio.CancelledError as cancelled:
+            super().cancel(*cancelled.args[:1])
+        except SystemExit as leaving:  # a method called sys.exit(): it fails like any other error
+            called = RuntimeError(f"sys.exit({leaving.code!r}) was called; a run ends as its scenario says")
+            super().set_exception(called.with_traceback(leaving.__traceback__))
         except BaseException as failure:
-            self._failed(failure)
+            super().set_exception(failure)
             if isinstance(failure, KeyboardInterrupt):
                 raise
         else:
@@ -228,19 +232,10 @@ class VirtualTask(asyncio.Future[T]):
                 loop._ready.append(self)
         finally:
             _leave_task(loop, self)  # type: ignore[arg-type]
+            if self.done():
+                loop.task_ended(self)  # type: ignore[arg-type]
             # An error's traceback keeps this frame alive, which would keep the error and the task alive.
             self = error = None  # type: ignore[assignment]
-
-    def _failed(self, failure: BaseException) -> None:
-        """The coroutine has ended by an exception."""
-        if isinstance(failure, asyncio.CancelledError):
-            super().cancel(*failure.args[:1])
-        elif isinstance(failure, SystemExit):  # a method called sys.exit(): it fails like any other error
-            called = RuntimeError(f"sys.exit({failure.code!r}) was called; a run ends as its scenario says")
-            super().set_exception(called.with_traceback(failure.__traceback__))
-        else:
-            super().set_exception(failure)
-        self._virtual_loop.task_ended(self)  # type: ignore[arg-type]
 
     def _wait_for(self, awaited: Any) -> None:
         """Waits for `awaited`. If it cannot be awaited, an error is raised in the coroutine."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import finalize
 
 import pytest
 from hypothesis import given
@@ -295,3 +296,15 @@ def test_nothing_is_lost_but_overflow(
         assert len(box) == len(kept) == box.discard(Model)
 
     asyncio.run(main())
+
+
+def test_what_is_cleared_goes_in_the_order_in_which_it_came() -> None:
+    """With messages go the vectors in them; in another order, others would be computed in their places."""
+    box, gone = Mailbox(10), list[int]()
+    for number in range(3):
+        envelope = note(number)
+        finalize(envelope.message, gone.append, number)
+        box.put(envelope)
+    del envelope
+    box.clear()
+    assert (len(box), gone) == (0, [0, 1, 2])

@@ -11,6 +11,7 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay.snapshot import collect
 from sim.learning.engine.vector_pool import VectorPool
@@ -138,7 +139,22 @@ def no_more_than(rows: int) -> Callable[..., Tensor]:
     return empty
 
 
-def test_an_pool_that_cannot_double_grows_by_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_grows_by_a_quarter_and_gives_the_same_rows_as_a_large_one() -> None:
+    small, large = [VectorPool(1, torch.device("cpu"), capacity=capacity) for capacity in (16, 1000)]
+    taken = []
+    for pool in (small, large):
+        rows = pool.take(17)
+        for row in (3, 11, 5):
+            pool.give_back(row)
+        taken.append([*rows, *pool.take(9)])
+        assert pool.in_use == 23
+    assert taken[0] == taken[1]
+    assert [len(pool.data) for pool in (small, large)] == [25, 1000]
+
+
+def test_a_pool_without_room_for_a_quarter_grows_by_what_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = VectorPool(3, torch.device("cpu"), capacity=4)
     values = torch.arange(30.0).view(10, 3)
     rows = pool.store(values[:4])
@@ -194,3 +210,20 @@ def test_rows_of_cyclic_garbage_are_taken_again_in_one_order(order: tuple[int, .
     vectors.clear()
     collect(engine)
     assert engine.pool(3).take(3) == [first, first + 1, first + 2]
+
+
+# --- data ---
+
+
+@pytest.mark.parametrize("maps", [None, torch.tensor([[0, 1, 2], [2, 0, 1]])])
+def test_samples_that_all_own_are_kept_once(maps: Tensor | None) -> None:
+    """So they are, whether their rows are one array or equal ones, and nobody sees a difference."""
+    x, y, rows = torch.arange(5.0)[:, None], torch.tensor([0, 1, 2, 1, 0]), np.array([1, 2, 4])
+    shared = Subset(x, y, [rows, rows.copy()], maps)
+    assert len(shared._rows) == 3
+    apart = Subset(x, y, [rows, rows, rows[:1]], None if maps is None else maps[[0, 1, 1]])
+    assert len(apart._rows) == 7
+    assert np.array_equal(shared.class_counts(3), apart.class_counts(3)[:2])
+    clients, positions = np.array([1, 0]), np.array([[2, 0], [0, 1]])
+    for ours, theirs in zip(shared.gather(clients, positions), apart.gather(clients, positions), strict=True):
+        assert torch.equal(ours, theirs)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from sim.errors import UserError
+from sim.kernel.random import key
 from sim.world.topology.kinds import Numbers, Topology
 
 kinds: TypeAdapter[Any] = TypeAdapter(Topology)
@@ -65,6 +66,13 @@ def test_k_regular_graphs_are_regular_and_connected(n: int, k: int, seed: int) -
 def test_random_graphs_are_connected_functions_of_the_seed(table: dict[str, Any]) -> None:
     assert neighbours(30, 1, **table) == neighbours(30, 1, **table) != neighbours(30, 2, **table)
     assert all(nx.is_connected(graph(30, seed, **table)) for seed in range(10))
+
+
+def test_a_k_regular_graph_is_that_of_networkx() -> None:
+    """It is drawn without being made there, as its dictionaries would take most of the memory."""
+    drawn = nx.random_regular_graph(4, 30, seed=key(key(1, "k-regular"), 0))
+    assert nx.is_connected(drawn)
+    assert nx.utils.graphs_equal(graph(30, 1, kind="k-regular", degree=4), nx.Graph(sorted(drawn.edges)))
 
 
 def test_the_density_of_an_erdos_renyi_graph() -> None:

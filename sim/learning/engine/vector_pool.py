@@ -101,21 +101,11 @@ class HeldRows:
     """Some rows of a pool, as a matrix [N, width] of which nothing is copied before it is indexed."""
 
     def __init__(self, pool: VectorPool, rows: np.ndarray) -> None:
-        self._pool = pool
-        self._rows = rows
+        self.device, self.row_bytes = pool.data.device, 4 * pool.width
+        self._pool, self._rows = pool, rows
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    @property
-    def device(self) -> torch.device:
-        """Where they are."""
-        return self._pool.data.device
-
-    @property
-    def row_bytes(self) -> int:
-        """Of a row."""
-        return 4 * self._pool.width
 
     def __getitem__(self, places: slice | np.ndarray | list[int]) -> Tensor:
         return self._pool.gather(self._rows[places])

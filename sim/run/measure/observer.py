@@ -135,9 +135,10 @@ class Observer:
             entry[1] += 1
 
     def _begin_mean(self, actor: str, name: str, value: float, *, by_coterie: bool) -> None:
-        if self._by_coterie.setdefault((actor, name), by_coterie) != by_coterie:
+        pair = (actor, name)
+        if self._by_coterie.setdefault(pair, by_coterie) != by_coterie:
             raise _taken(name, "coterie records that")
-        self._reports[actor, name] = [observed(name, value), 1, by_coterie]
+        self._reports[pair] = [observed(name, value), 1, by_coterie]
 
     def _record_reports(self, now: float) -> None:
         """Record the means of what was reported, actor by actor, what methods report before all else."""
