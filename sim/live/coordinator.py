@@ -148,12 +148,10 @@ class LiveRun(Events):
         while late := [name for name in first if not self._seats[name].is_ready]:
             self._look(_LOOK_S)
             if time.monotonic() > until_s:
-                others = (
-                    ""
-                    if self._tls is None
-                    else ("; do all machines run it, with the same certificates, hosts and scenario?")
-                )
-                raise ProcessFailed(f"{', '.join(late)} did not begin within {CONNECT_S:g} s{others}")
+                problem = f"{', '.join(late)} did not begin within {CONNECT_S:g} s"
+                if self._tls is not None:
+                    problem += "; do all machines run it, with the same certificates, hosts and scenario?"
+                raise ProcessFailed(problem)
         self._on_ready()
         self._began_s = time.monotonic() + _HEAD_START_S
         assert self._wire is not None
