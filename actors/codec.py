@@ -259,9 +259,11 @@ def _binary(length: int) -> int:
 
 
 def _extension(length: int) -> int:
+    if 0xFF < length <= 0xFFFF:
+        return length + 4
     if length <= 0xFF:
         return length + (2 if length in _FIXED_EXTENSIONS else 3)
-    return length + 4 if length <= 0xFFFF else _countable(length) + 6
+    return _countable(length) + 6
 
 
 def _int(value: int, _: object = None) -> int:
@@ -279,7 +281,10 @@ def _str(value: str, _: object = None) -> int:
 
 
 def _tuple(value: tuple | list, alterable: list[object]) -> int:
-    return _items_head(len(value)) + sum(_SIZERS[type(item)](item, alterable) for item in value)
+    total = _items_head(len(value))
+    for item in value:
+        total += _SIZERS[type(item)](item, alterable)
+    return total
 
 
 def _list(value: list, alterable: list[object]) -> int:

@@ -66,7 +66,7 @@ def run(count: int) -> Cost:
     crashed = set(names[:: round(1 / CRASHED_SHARE)])
     for member in members:
         if member.name in crashed:
-            member.membership.crash()  # type: ignore[attr-defined]
+            member.context.membership.crash()  # type: ignore[attr-defined]
             supervisor.kill(member.name)
     loop.run_until(SECONDS)
     alive = [member for member in members if member.name not in crashed]

@@ -18,7 +18,7 @@ def main() -> None:
     own_process()
     # Most of what a command makes are modules, which last: to look through them again and again for garbage
     # would take a tenth of a short run's time. A run has its garbage collected as it says itself.
-    gc.set_threshold(200_000, 10, 20)
+    gc.set_threshold(1_000_000, 10, 20)
     _require_locks()
     _write_what_can_be_written()
     from sim.cli.live import app

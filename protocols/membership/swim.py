@@ -108,6 +108,10 @@ class _Watched:
             self.timer = None
 
 
+_UP = (ALIVE, SUSPECT)
+_MESSAGES = (SwimPing, SwimAck, SwimPingRequest, SwimNews)
+
+
 class FailureDetector:
     """One client's part in SWIM; `changed(name, up)` is called when a watched member is gone, or back."""
 
@@ -154,16 +158,16 @@ class FailureDetector:
 
     def watch_only(self, names: Iterable[str]) -> None:
         """Watch these members and no others, but for those that have yet to refute that they are dead."""
-        wanted = dict.fromkeys(names)
-        for name, member in list(self._members.items()):
-            if name not in wanted and member.status != SUSPECT:
+        wanted, members = dict.fromkeys(names), self._members
+        for name in [name for name in members if name not in wanted]:
+            if members[name].status != SUSPECT:
                 self.forget(name)
-        for name in wanted:
+        for name in [name for name in wanted if name not in members]:
             self.watch(name)
 
     def is_up(self, name: str) -> bool:
         """Whether a watched member is believed to be up; a suspected one is, until it is declared dead."""
-        return self._members[name].status in (ALIVE, SUSPECT)
+        return self._members[name].status in _UP
 
     # --- this client's own life -----------------------------------------------------------------------------
 
@@ -242,13 +246,13 @@ class FailureDetector:
                 name = self._turn.pop()
                 if name in self._members and self.is_up(name):
                     return name
-            self._turn = self._sample([name for name in self._members if self.is_up(name)])
+            self._turn = self._some(len(self._members))
         return None
 
     def _reconnect(self) -> None:
         self._reconnect_at_s += self._settings.reconnect_s
         dead = [name for name, member in self._members.items() if member.status == DEAD]
-        for name in self._sample(dead, 1):
+        for name in sample(self._draws, dead, 1):
             self._say_that_it_is_gone(name)
 
     def _say_that_it_is_gone(self, name: str) -> None:
@@ -262,8 +266,10 @@ class FailureDetector:
 
     def receive(self, message: object, sender: str) -> bool:
         """Take in a message; False if it is not one of SWIM's."""
-        if self._tell is None or not isinstance(message, SwimPing | SwimAck | SwimPingRequest | SwimNews):
-            return isinstance(message, SwimPing | SwimAck | SwimPingRequest | SwimNews)
+        if not isinstance(message, _MESSAGES):
+            return False
+        if self._tell is None:
+            return True
         for news in message.news:
             self._learn(*news)
         match message:
@@ -353,10 +359,9 @@ class FailureDetector:
 
     def _some(self, count: int, but: str | None = None) -> list[str]:
         """Random members that are believed to be up."""
-        return self._sample([name for name in self._members if name != but and self.is_up(name)], count)
-
-    def _sample(self, names: list[str], count: int | None = None) -> list[str]:
-        return sample(self._draws, names, len(names) if count is None else count)
+        members = self._members.items()
+        names = [name for name, member in members if member.status in _UP and name != but]
+        return sample(self._draws, names, count)
 
 
 def _overrides(status: int, incarnation: int, member: _Watched) -> bool:
@@ -367,7 +372,7 @@ def _overrides(status: int, incarnation: int, member: _Watched) -> bool:
         return incarnation > member.incarnation or (
             incarnation == member.incarnation and member.status == ALIVE
         )
-    return incarnation >= member.incarnation and member.status in (ALIVE, SUSPECT)
+    return incarnation >= member.incarnation and member.status in _UP
 
 
 def sample(draws: Chance, names: Sequence[str], count: int) -> list[str]:

@@ -29,6 +29,7 @@ class BareLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self._closed = False
         self._failure: BaseException | None = None  # an unhandled error that the run has yet to raise
+        self._interrupted = False  # there is something that the running of events must look at
         self._exception_handler: ExceptionHandler | None = None
         self._generators: weakref.WeakValueDictionary[int, AsyncGenerator[Any, Any]] = (
             weakref.WeakValueDictionary()
@@ -56,7 +57,7 @@ class BareLoop(asyncio.AbstractEventLoop):
         if self._closed or self._failure is not None:
             _log.error("%s", context["message"], exc_info=error)
         else:
-            self._failure = error
+            self._failure, self._interrupted = error, True
 
     def is_closed(self) -> bool:
         return self._closed

@@ -19,6 +19,7 @@ import asyncio
 import math
 import sys
 import threading
+from asyncio import current_task
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import Context, copy_context
@@ -168,7 +169,19 @@ class VirtualLoop(BareLoop):
             self._refuse_closed()
         event = Event(self._not_before_now(when), callback, args, self, None)
         heappush(self._observers, (event.when(), next(self._observer_order), event))
+        self._interrupted = True  # it may be the next to fire
         return event
+
+    def wake(self, task: VirtualTask[Any]) -> None:
+        """Has a task go on whose wait is over: at once if nothing else is to happen before, or in its turn.
+
+        To be called last in a callback, whose remainder would come behind what the task does.
+        """
+        timers, ready = self._timers, self._ready
+        if ready or self._interrupted or (timers and timers[0][0] <= self.now_s) or current_task(self):
+            ready.append(task)
+        else:
+            task.fire()
 
     def _not_before_now(self, when: float) -> float:
         if math.isnan(when):
@@ -255,35 +268,39 @@ class VirtualLoop(BareLoop):
         last_s = min(end_s, sys.float_info.max)  # an infinite timer never fires
         guard, iterations, iterations_max = LivelockGuard(), 0, ITERATIONS_MAX  # iterations: at this time
         while not self._stopping and self._failure is None:
+            self._interrupted = False
+            until_s = min(last_s, observers[0][0]) if observers else last_s
             try:
-                if ready:
-                    iterations += 1
-                    if iterations > iterations_max:
-                        iterations -= iterations_max // 100  # interrupt again after one per cent more
-                        guard.interrupt(ready, self.now_s)
-                    # One iteration: due timers are queued behind what is ready, and all of these run. What
-                    # they make ready waits for the next iteration.
-                    if timers and timers[0][0] <= self.now_s:
-                        self._queue_due_timers()
-                    for _ in range(len(ready)):
-                        next_ready().fire()
-                elif timers and timers[0][0] <= last_s and not (observers and observers[0][0] < timers[0][0]):
-                    when, number, timer = heappop(timers)
-                    if timer.due != number:
-                        self._cancelled -= 1
-                        continue
-                    iterations = iterations + 1 if when == self.now_s else 0
-                    self.now_s = when
-                    timer.due = NEVER
-                    if iterations > iterations_max or (timers and timers[0][0] <= when):
-                        ready.append(timer)
-                    else:  # it is the only event of its time
-                        timer.fire()
-                    del timer  # an error of a task keeps this frame alive, which must not keep the task alive
-                elif not self._next_observer(end_s):
-                    return
-                else:
-                    iterations = 0
+                while not self._interrupted:
+                    if ready:
+                        iterations += 1
+                        if iterations > iterations_max:
+                            iterations -= iterations_max // 100  # interrupt again after one per cent more
+                            guard.interrupt(ready, self.now_s)
+                        # One iteration: due timers are queued behind what is ready, and all of these run.
+                        # What they make ready waits for the next iteration.
+                        if timers and timers[0][0] <= self.now_s:
+                            self._queue_due_timers()
+                        for _ in range(len(ready)):
+                            next_ready().fire()
+                    elif timers and timers[0][0] <= until_s:
+                        when, number, timer = heappop(timers)
+                        if timer.due != number:
+                            self._cancelled -= 1
+                            continue
+                        iterations = iterations + 1 if when == self.now_s else 0
+                        self.now_s = when
+                        timer.due = NEVER
+                        if iterations > iterations_max or (timers and timers[0][0] <= when):
+                            ready.append(timer)
+                        else:  # it is the only event of its time
+                            timer.fire()
+                        del timer  # an error of a task keeps this frame alive, which must not keep the task
+                    elif not self._next_observer(end_s):
+                        return
+                    else:
+                        iterations = 0
+                        break
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:
@@ -320,12 +337,12 @@ class VirtualLoop(BareLoop):
 
     def stop(self) -> None:
         """Ends the run after the present iteration; if the loop is not running, ends the next run at once."""
-        self._stopping, self.paused = True, False
+        self._stopping, self.paused, self._interrupted = True, False, True
 
     def pause(self) -> None:
         """As `stop`, for a run that will go on later: `paused` is then true. It does not undo a `stop`."""
         if not self._stopping:
-            self._stopping = self.paused = True
+            self._stopping = self.paused = self._interrupted = True
 
     def is_running(self) -> bool:
         return self._thread is not None

@@ -53,10 +53,9 @@ class Signal:
         self._reason: tuple[Any, ...] | None = None  # what CancelledError gets, if it was cancelled
 
     def __await__(self) -> Generator[Signal, None, None]:
-        if not self._done:
-            yield self
         if self._reason is not None:
             raise asyncio.CancelledError(*self._reason)
+        return iter(() if self._done else (self,))  # type: ignore[return-value]  # costs less
 
     def done(self) -> bool:
         """Whether it was set or cancelled."""
@@ -73,6 +72,8 @@ class Signal:
         self._done = True
         task, self._task = self._task, None  # a reference to the signal must not keep the task alive
         if task is not None:
+            if self._reason is not None:
+                task._must_cancel, task._reason = True, self._reason
             task._virtual_loop._ready.append(task)
 
     def cancel(self, msg: Any = None) -> bool:
@@ -91,17 +92,15 @@ class Bell(Signal):
 
     def __await__(self) -> Generator[Signal, None, None]:
         self._done, self._reason = False, None
-        yield self
-        if self._reason is not None:
-            raise asyncio.CancelledError(*self._reason)
+        return iter((self,))  # type: ignore[return-value]
 
     def ring(self) -> None:
-        """Makes the waiting task ready to run. Does nothing if no task waits."""
+        """Has the waiting task go on, as `VirtualLoop.wake` does. Does nothing if no task waits."""
         task = self._task
         if task is not None:
             self._task = None
             self._done = True
-            task._virtual_loop._ready.append(task)
+            task._virtual_loop.wake(task)
 
 
 class VirtualTask(asyncio.Future[T]):
@@ -207,46 +206,48 @@ class VirtualTask(asyncio.Future[T]):
                 awaited = self._context.run(self._coro.send, None)
             else:
                 awaited = self._context.run(self._coro.throw, error)
-        except StopIteration as end:
-            if self._must_cancel:  # the coroutine cancelled itself before it returned
-                super().cancel(*self._reason)
-            else:
-                super().set_result(end.value)
-        except asyncio.CancelledError as cancelled:
-            super().cancel(*cancelled.args[:1])
-        except SystemExit as leaving:  # a method called sys.exit(): it fails like any other error
-            called = RuntimeError(f"sys.exit({leaving.code!r}) was called; a run ends as its scenario says")
-            super().set_exception(called.with_traceback(leaving.__traceback__))
-        except BaseException as failure:
-            super().set_exception(failure)
-            if isinstance(failure, KeyboardInterrupt):
-                raise
-        else:
-            if type(awaited) is not float:
-                self._wait_for(awaited)
-            elif awaited > 0.0:
+            if isinstance(awaited, Signal) and awaited._task is None:
+                awaited._task = self
+                self._awaited = awaited
+                if self._must_cancel:
+                    awaited.cancel(*self._reason)
+            elif type(awaited) is float and awaited > 0.0:
                 next_number = loop._next_number  # as in VirtualLoop.schedule
                 self.due = due = next_number()
                 heappush(loop._timers, (loop.now_s + awaited, due, self))
             else:
-                loop._ready.append(self)
+                self._wait_for(awaited)
+        except BaseException as ending:
+            self._end_by(ending)
         finally:
             _leave_task(loop, self)  # type: ignore[arg-type]
-            if self.done():
-                loop.task_ended(self)  # type: ignore[arg-type]
             # An error's traceback keeps this frame alive, which would keep the error and the task alive.
             self = error = None  # type: ignore[assignment]
 
+    def _end_by(self, ending: BaseException) -> None:
+        """The coroutine has returned, was cancelled or has failed."""
+        try:
+            if isinstance(ending, StopIteration) and not self._must_cancel:
+                super().set_result(ending.value)
+            elif isinstance(ending, StopIteration):  # it cancelled itself before it returned
+                super().cancel(*self._reason)
+            elif isinstance(ending, asyncio.CancelledError):
+                super().cancel(*ending.args[:1])
+            elif isinstance(ending, SystemExit):  # a method called sys.exit(): it fails like any other error
+                text = f"sys.exit({ending.code!r}) was called; a run ends as its scenario says"
+                super().set_exception(RuntimeError(text).with_traceback(ending.__traceback__))
+            else:
+                super().set_exception(ending)
+                if isinstance(ending, KeyboardInterrupt):
+                    raise ending
+        finally:
+            self._virtual_loop.task_ended(self)  # type: ignore[arg-type]
+            self = ending = None  # type: ignore[assignment]
+
     def _wait_for(self, awaited: Any) -> None:
-        """Waits for `awaited`. If it cannot be awaited, an error is raised in the coroutine."""
+        """Waits for what is no signal. If it cannot be awaited, an error is raised in the coroutine."""
         loop = self._virtual_loop
-        if isinstance(awaited, Signal) and awaited._task is None:
-            awaited._task = self
-            self._awaited = awaited
-            if self._must_cancel and awaited.cancel(*self._reason):
-                self._must_cancel = False
-            return
-        if awaited is None:  # a bare yield lets what is ready run first
+        if awaited is None or type(awaited) is float:  # a bare yield, or a sleep of no time
             loop._ready.append(self)
             return
         blocking = getattr(awaited, "_asyncio_future_blocking", None)

@@ -17,7 +17,7 @@ from actors.tcp.limits import MAILBOX_BYTES
 from actors.tcp.meaning import Meaningless, require_meaning
 from sim.live.control import Presence, TransferBegun, TransferCut
 from sim.live.wire import Stamp, Wire
-from sim.world.connection import Connection, Message
+from sim.world.connection import Connection, Message, kind_of
 from sim.world.fair_sharing import Transfer
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
@@ -164,7 +164,8 @@ class LiveNetwork(SimulatedNetwork):
         if connection is None:
             model = self._model.model_of(pair)
             connection = self._incoming[pair] = Connection(pair, model, self._seed)
-        message = Message(self._arrive, connection, envelope, len(content), -1, stamp.number)
+        kind = kind_of(envelope)
+        message = Message(self._arrive, connection, envelope, kind, len(content), -1, stamp.number)
         self._loop.schedule(stamp.due_s, message)
 
     @override

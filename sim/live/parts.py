@@ -212,10 +212,10 @@ def _one_after_the_other(intervals: Sequence[Any]) -> list[tuple[float, float, S
 
 def _add_counts(simulation: Simulation, facts: Mapping[str, Any]) -> None:
     counts, found = simulation.network.counts, facts["counts"]
-    for name in ("sent", "delivered", "lost", "dropped", "in_flight", "duplicated", "bytes"):
+    for name in ("sent", "delivered", "lost", "dropped", "duplicated"):
         setattr(counts, name, getattr(counts, name) + found[name])
     for kind, (number, length) in found["by_type"].items():
-        of_type = counts.by_type.setdefault(kind, [0, 0])
+        of_type = counts.by_type[kind]
         of_type[0] += number
         of_type[1] += length
     for reason, number in found["reasons"].items():

@@ -11,6 +11,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
@@ -172,14 +173,14 @@ class Metrics:
 
     def to_table(self) -> pa.Table:
         """All measurements, in order, with the columns of `METRICS_SCHEMA`."""
-        texts = pa.array(list(self._ids), pa.string())
-        columns = [
-            pa.array(np.array(self._times)),
-            texts.take(pa.array(np.array(self._actors))),
-            texts.take(pa.array(np.array(self._names))),
-            pa.array(np.array(self._values)),
-        ]
-        return pa.Table.from_arrays(columns, schema=METRICS_SCHEMA)
+        texts = pl.Series(list(self._ids), dtype=pl.String)
+        columns = {
+            "time": np.array(self._times),
+            "actor": texts.gather(np.array(self._actors)),
+            "name": texts.gather(np.array(self._names)),
+            "value": np.array(self._values),
+        }
+        return pl.DataFrame(columns).to_arrow().cast(METRICS_SCHEMA)
 
     def graph_rows(self) -> list[tuple[float, int, int, float]]:
         """All snapshots, as rows of `GRAPH_SCHEMA`."""
@@ -192,9 +193,8 @@ class Metrics:
 
 def table_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     """A table of rows, of which there may be none."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    frame = pl.DataFrame(rows, schema=schema.names, orient="row", strict=False, infer_schema_length=None)
+    return frame.to_arrow().cast(schema)
 
 
 def worst_decile(values: ArrayLike, *, higher_is_better: bool = True) -> float:

@@ -14,7 +14,6 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sim.results.store.events_file import TABLE_SCHEMA, EventsFile
 
@@ -157,22 +156,22 @@ class Trace:
         self._filled = 0
 
     def _table(self, rows: np.ndarray) -> pa.Table:
-        texts, events = pa.array(list(self._texts), pa.string()), pa.array(EVENTS, pa.string())
+        texts, events = pl.Series(list(self._texts), dtype=pl.String), pl.Series(EVENTS)
         is_message, is_checksum = rows["event"] < len(MESSAGE_EVENTS), rows["event"] == _CODES[CHECKSUM]
-        reasons = pa.array([text or None for text in self._texts], pa.string())
-        details = reasons.take(pa.array(np.where(is_checksum, 0, rows["detail"])))
+        reasons = pl.Series([text or None for text in self._texts], dtype=pl.String)
+        details = reasons.gather(np.where(is_checksum, 0, rows["detail"]).astype(np.uint32))
         if is_checksum.any():
             found = [f"{checksum:016x}" for checksum in rows["detail"][is_checksum].tolist()]
-            details = pc.replace_with_mask(details, pa.array(is_checksum), pa.array(found))
-        columns = [
-            pa.array(rows["time"]),
-            events.take(pa.array(rows["event"])),
-            *[texts.take(pa.array(rows[name])) for name in ("actor", "peer", "type")],
-            pa.array(rows["bytes"], mask=~is_message),
-            details,
-            pa.array(rows["message"], mask=rows["message"] == 0),
-        ]
-        return pa.Table.from_arrays(columns, schema=TABLE_SCHEMA)
+            details = details.scatter(np.flatnonzero(is_checksum), found)
+        columns = {
+            "time": rows["time"],
+            "event": events.gather(rows["event"]),
+            **{name: texts.gather(rows[name]) for name in ("actor", "peer", "type")},
+            "bytes": pl.Series(rows["bytes"]).set(pl.Series(~is_message), None),
+            "detail": details,
+            "message": pl.Series(rows["message"]).set(pl.Series(rows["message"] == 0), None),
+        }
+        return pl.DataFrame(columns).to_arrow().cast(TABLE_SCHEMA)
 
     def _settle(self) -> None:
         """Make records of the recent entries, hash them, and keep those that are to be kept."""

@@ -15,36 +15,57 @@ from sim.world.fair_sharing import Link, Transfer
 from sim.world.network_model import ConnectionModel
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Message:
     """A message in flight. After its transfer it is the timer of its own arrival.
 
     arrived: called at its arrival. pair_index: how many messages the pair had sent before it. number: among
-    all messages of the network, from 1; 0 until it is sent. together: the pair's messages that arrive at the
-    same time, in order, whatever the order of their timers. kind: the name under which it is counted: its
-    class, "None" for an empty answer, "error" for a failed one.
+    all messages of the network, from 1. kind: the name under which it is counted. together: the pair's
+    messages that arrive at the same time, in order, whatever the order of their timers.
     """
 
-    arrived: Callable[[Message], None]
-    connection: Connection
-    envelope: Envelope
-    size_bytes: int
-    pair_index: int
-    number: int = 0
-    together: list[Message] | None = None
-    due: int = NEVER
-    kind: str = field(init=False)
+    __slots__ = (
+        "arrived",
+        "connection",
+        "due",
+        "envelope",
+        "kind",
+        "number",
+        "pair_index",
+        "size_bytes",
+        "together",
+    )
 
-    def __post_init__(self) -> None:
-        message = self.envelope.message
-        if self.envelope.error is not None:
-            self.kind = "error"
-        else:
-            self.kind = "None" if message is None else type(message).__name__
+    def __init__(
+        self,
+        arrived: Callable[[Message], None],
+        connection: Connection,
+        envelope: Envelope,
+        kind: str,
+        size_bytes: int,
+        pair_index: int,
+        number: int,
+    ) -> None:
+        self.arrived = arrived
+        self.connection = connection
+        self.envelope = envelope
+        self.kind = kind
+        self.size_bytes = size_bytes
+        self.pair_index = pair_index
+        self.number = number
+        self.together: list[Message] | None = None
+        self.due = NEVER
 
     def fire(self) -> None:
         """Arrive. Of messages that arrive together, the first that is left arrives, whichever timer fires."""
         self.arrived(self if self.together is None else self.together.pop(0))
+
+
+def kind_of(envelope: Envelope) -> str:
+    """The name under which a message is counted: its class, "None" for an empty answer, "error" for a failed
+    one."""
+    if envelope.error is not None:
+        return "error"
+    return "None" if envelope.message is None else type(envelope.message).__name__
 
 
 class RandomStreams:

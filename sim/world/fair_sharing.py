@@ -6,13 +6,19 @@ be raised without lowering one that is no larger (Bertsekas and Gallager, Data N
 transfers end are exact, without time steps. Units are bits, bits per second and seconds of virtual time.
 """
 
-import asyncio
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from sim.kernel.task import NEVER
+
+if TYPE_CHECKING:
+    from sim.kernel.clock import VirtualLoop
 
 L = TypeVar("L", bound=Hashable)
 
@@ -63,7 +69,7 @@ class Link:
 
     name: str
     capacity_bps: float = math.inf
-    transfers: dict["Transfer", None] = field(default_factory=dict)
+    transfers: dict[Transfer, None] = field(default_factory=dict)
     binding: bool = False
 
     def __repr__(self) -> str:
@@ -83,7 +89,7 @@ class Link:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Transfer:
-    """Bits that pass through links. `SharedLinks` starts it, sets its rate and ends it.
+    """Bits that pass through links, and the timer of their end. `SharedLinks` starts it and sets its rate.
 
     number: in order of starting. bits_left: as of since_s.
     """
@@ -91,10 +97,11 @@ class Transfer:
     number: int
     bits_left: float
     links: tuple[Link, ...]
-    done: Callable[["Transfer"], None]
+    done: Callable[[Transfer], None]
     since_s: float
+    shared: SharedLinks
     rate_bps: float = 0.0
-    timer: asyncio.TimerHandle | None = None
+    due: int = NEVER
     ceiling_bps: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,6 +109,12 @@ class Transfer:
 
     def __repr__(self) -> str:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"
+
+    def fire(self) -> None:
+        """It is over, unless it was cancelled in this instant, or has another end since."""
+        if self.due == NEVER and self in self.links[0].transfers:
+            self.shared.remove(self)
+            self.done(self)
 
 
 class SharedLinks:
@@ -113,17 +126,18 @@ class SharedLinks:
     *binds* if its transfers could use more than its capacity; other links pass no change on.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.due = NEVER  # the number of the timer that rebalances
         self._loop = loop
         self._changed_links: dict[Link, None] = {}
         self._changed_transfers: dict[Transfer, None] = {}
         self._scheduled = False
         self._started = 0
 
-    def start(self, bits: float, links: tuple[Link, ...], done: Callable[["Transfer"], None]) -> Transfer:
+    def start(self, bits: float, links: tuple[Link, ...], done: Callable[[Transfer], None]) -> Transfer:
         """Start a transfer of `bits` > 0 through one link or more. `done(transfer)` is called at its end."""
         self._started += 1
-        transfer = Transfer(self._started, bits, links, done, self._loop.time())
+        transfer = Transfer(self._started, bits, links, done, self._loop.now_s, self)
         for link in links:
             link.transfers[transfer] = None
         if any(link.binding or link.can_bind() for link in links):
@@ -135,9 +149,8 @@ class SharedLinks:
 
     def cancel(self, transfer: Transfer) -> None:
         """End a running transfer without calling its `done`. Others get its share from now on."""
-        if transfer.timer is not None:
-            transfer.timer.cancel()
-        self._remove(transfer)
+        self._loop.withdraw(transfer)
+        self.remove(transfer)
 
     def set_capacity(self, link: Link, capacity_bps: float) -> None:
         """Change a link's capacity (positive, `math.inf`: unlimited), also for running transfers."""
@@ -147,11 +160,8 @@ class SharedLinks:
             self._changed_transfers[transfer] = None
             self._touch(transfer.links)  # it may now use more or less of its other links
 
-    def _finish(self, transfer: Transfer) -> None:
-        self._remove(transfer)
-        transfer.done(transfer)
-
-    def _remove(self, transfer: Transfer) -> None:
+    def remove(self, transfer: Transfer) -> None:
+        """Give the share of a transfer that is over to others."""
         for link in transfer.links:
             del link.transfers[transfer]
         self._changed_transfers.pop(transfer, None)
@@ -163,9 +173,9 @@ class SharedLinks:
         if links and not self._scheduled:
             self._scheduled = True
             # A timer runs behind those that are due at this instant already; call_soon would not.
-            self._loop.call_at(self._loop.time(), self._rebalance)
+            self._loop.schedule(self._loop.now_s, self)
 
-    def _rebalance(self) -> None:
+    def fire(self) -> None:
         """Give all affected transfers their fair rates, and set their timers."""
         self._scheduled = False
         open_links: dict[Link, None] = {}
@@ -179,7 +189,7 @@ class SharedLinks:
             rates_bps = self._fair_rates(open_links)
         self._changed_links.clear()
         self._changed_transfers.clear()
-        now_s = self._loop.time()
+        now_s = self._loop.now_s
         for transfer, rate_bps in rates_bps.items():
             if rate_bps != transfer.rate_bps:  # otherwise its timer stays, without more rounding
                 self._pace(transfer, rate_bps, now_s)
@@ -224,14 +234,13 @@ class SharedLinks:
         return unsettled
 
     def _pace(self, transfer: Transfer, rate_bps: float, now_s: float) -> None:
-        if transfer.timer is not None:
-            transfer.timer.cancel()
+        self._loop.withdraw(transfer)
         if now_s > transfer.since_s:  # avoids infinity times 0
             moved_bits = transfer.rate_bps * (now_s - transfer.since_s)
             transfer.bits_left = max(0.0, transfer.bits_left - moved_bits)  # rounding may overshoot the end
             transfer.since_s = now_s
         transfer.rate_bps = rate_bps
-        transfer.timer = self._loop.call_at(now_s + transfer.bits_left / rate_bps, self._finish, transfer)
+        self._loop.schedule(now_s + transfer.bits_left / rate_bps, transfer)
 
 
 def _top_of_full_link(link: Link, rates_bps: dict[Transfer, float]) -> float:

@@ -32,7 +32,7 @@ from actors.values import sealed
 from sim.errors import UserError
 from sim.kernel.random import RandomStream
 from sim.kernel.task import Bell, sleep
-from sim.world.connection import Connection, Message
+from sim.world.connection import Connection, Message, kind_of
 from sim.world.fair_sharing import Link, SharedLinks, Transfer
 from sim.world.network_model import NetworkModel
 from sim.world.partitions import ScheduledPartitions
@@ -54,11 +54,19 @@ class Counts:
     delivered: int = 0
     lost: int = 0
     dropped: int = 0
-    in_flight: int = 0
     duplicated: int = 0  # of the sent messages, those that are duplicates
-    bytes: int = 0  # of all sent messages
-    by_type: dict[str, list[int]] = field(default_factory=dict)  # type name -> [messages sent, their bytes]
+    by_type: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    """Type name -> [messages sent, their bytes]."""
     reasons: dict[str, int] = field(default_factory=dict)  # why messages were lost or dropped
+
+    @property
+    def in_flight(self) -> int:
+        return self.sent - self.delivered - self.lost - self.dropped
+
+    @property
+    def bytes(self) -> int:
+        """Of all sent messages."""
+        return sum([size_bytes for _, size_bytes in self.by_type.values()])
 
 
 class SimulatedNetwork(Transport):
@@ -163,23 +171,23 @@ class SimulatedNetwork(Transport):
         unreachable receiver is no error.
         """
         pair = (envelope.sender, envelope.receiver)
-        if pair[0] == pair[1]:
-            size(envelope)  # raises for what could not be sent to others either
-            # Without the network, and not counted.
-            self._loop.call_soon(self._deliver_to_self, sealed(envelope))
-            return
         connection = self._connections.get(pair)
         if connection is None:
+            if pair[0] == pair[1]:
+                size(envelope)  # raises for what could not be sent to others either
+                # Without the network, and not counted.
+                self._loop.call_soon(self._deliver_to_self, sealed(envelope))
+                return
             self.require_known(pair[1])
             connection = self._connections[pair] = Connection(pair, self._model.model_of(pair), self._seed)
         alterable: list[object] = []
         size_bytes = size_behind_head(envelope, connection.head_bytes, alterable)
         if alterable:
             envelope = sealed(envelope)
-        message = Message(self._arrive, connection, envelope, size_bytes, connection.sent)
-        connection.sent += 1
+        pair_index = connection.sent
+        connection.sent = pair_index + 1
         self.bytes_sent[pair[0]] += size_bytes
-        self._count_sent(message)
+        message = self._sent(connection, envelope, size_bytes, pair_index)
         if self._partitions is not None and self._partitions.separate(*pair, self._loop.now_s):
             self._end(message, "lost", "partition")  # without a transfer
         elif self._limited:
@@ -305,11 +313,9 @@ class SimulatedNetwork(Transport):
         self._travel(arrival_s, message)
         if copy_delay_s is not None:
             # The receiver of the original may alter its contents.
-            copy = Message(
-                self._arrive, connection, sealed(message.envelope), message.size_bytes, message.pair_index
-            )
+            content = sealed(message.envelope)
+            copy = self._sent(connection, content, message.size_bytes, message.pair_index, "duplicate")
             self.counts.duplicated += 1
-            self._count_sent(copy, "duplicate")
             self._travel(now_s + copy_delay_s, copy)
 
     def _end_run(self, error: UserError) -> None:
@@ -340,25 +346,27 @@ class SimulatedNetwork(Transport):
 
     # -- Bookkeeping
 
-    def _count_sent(self, message: Message, reason: Literal["", "duplicate"] = "") -> None:
-        counts = self.counts
-        counts.sent += 1
-        message.number = counts.sent
-        counts.in_flight += 1
-        kind, size_bytes = message.kind, message.size_bytes
-        counts.bytes += size_bytes
-        of_type = counts.by_type.get(kind)
-        if of_type is None:
-            of_type = counts.by_type[kind] = [0, 0]
+    def _sent(
+        self,
+        connection: Connection,
+        envelope: Envelope,
+        size_bytes: int,
+        pair_index: int,
+        reason: Literal["", "duplicate"] = "",
+    ) -> Message:
+        """A message that is sent now, counted."""
+        counts, kind = self.counts, kind_of(envelope)
+        counts.sent = number = counts.sent + 1
+        of_type = counts.by_type[kind]
         of_type[0] += 1
         of_type[1] += size_bytes
         listener = self.listener  # faster than calling the attribute, which looks in the class first
         if listener is not None:
-            listener("sent", self._loop.now_s, message.envelope, kind, size_bytes, reason, message.number)
+            listener("sent", self._loop.now_s, envelope, kind, size_bytes, reason, number)
+        return Message(self._arrive, connection, envelope, kind, size_bytes, pair_index, number)
 
     def _end(self, message: Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
-        counts.in_flight -= 1
         if event == "delivered":
             counts.delivered += 1
         else:

@@ -300,13 +300,13 @@ def test_a_bell_can_be_awaited_after_a_cancellation(loop, first):
                 log.append((*error.args, now()))
 
     def cancel():
-        if first == "ring":  # in the same instant, before the task could go on
-            bell.ring()
         if first == "cancel":
             task.cancel("enough")
         task.cancel("enough")
 
     task = loop.create_task(main())
+    if first == "ring":  # in the same instant, before the task could go on
+        loop.call_at(1.0, bell.ring)
     loop.call_at(1.0, cancel)
     loop.call_at(2.0, bell.ring)
     loop.run_until(3.0)

@@ -186,13 +186,11 @@ def test_transfers_that_share_no_tight_link_are_left_alone(loop: VirtualLoop) ->
         log.start(0.0, f"x{i}", 100.0, f"up{i}", "down")
     log.start(0.0, "y", 30.0, "other")
     timers = {}
-    loop.call_at(
-        1.0, lambda: timers.update({name: transfer.timer for name, transfer in log.transfers.items()})
-    )
+    loop.call_at(1.0, lambda: timers.update({name: transfer.due for name, transfer in log.transfers.items()}))
     log.cancel(2.0, "x4")
     log.start(4.0, "x4", 100.0, "up4", "down")
     loop.run_until(5.0)
-    assert all(log.transfers[f"x{i}"].timer is timers[f"x{i}"] for i in range(4))
+    assert all(log.transfers[f"x{i}"].due == timers[f"x{i}"] for i in range(4))
     assert log.run() == [("y", 3.0), ("x0", 10.0), ("x1", 10.0), ("x2", 10.0), ("x3", 10.0), ("x4", 14.0)]
 
 

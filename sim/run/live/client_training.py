@@ -74,6 +74,8 @@ class DeviceCompute(Compute):
         self._samples_measured = 0  # in gradients, each view counted
         self._optimizer_state: Vector | None = None
         self._steps_done = 0
+        self._round: int | None = None
+        self._changes = 0  # of what the next job depends on
         self._taken = StepsTaken(settings.optimizer)
         # Otherwise the learning rate is known at the end.
         self._is_foreseeable = settings.schedule is None or settings.schedule.unit != "second"
@@ -117,11 +119,22 @@ class DeviceCompute(Compute):
 
     def change_learning_rate(self, rate: float) -> None:
         """Set the rate of trainings that end from now on, where neither method nor schedule says another."""
+        self._changes += rate != self.learning_rate
         self.learning_rate = rate
 
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""
         self._optimizer_state, self._steps_done = None, 0
+        self._changes += 1
+
+    @property
+    def round(self) -> int | None:
+        return self._round
+
+    @round.setter
+    def round(self, number: int | None) -> None:
+        self._changes += self.settings.schedule is not None and number != self._round
+        self._round = number
 
     def has_finished(self) -> None:
         if self.spent_s is None and not self.steps_left and not self.steps_begun:
@@ -167,14 +180,14 @@ class DeviceCompute(Compute):
         engine.train(training, start, job)[0].tensor()
 
     async def train(self, request: TrainRequest) -> vectors.Vector:
-        start, steps, proximal, learning_rate, fresh_optimizer, on, weights = request
-        steps = operator.index(steps)
+        start, steps, proximal, stated, fresh_optimizer, on, weights = request
+        if type(steps) is not int:
+            steps = operator.index(steps)
         if steps < 1:
             raise ValueError(f"a training job needs at least one step, not {steps}")
-        stated = None if learning_rate is None else _learning_rate(learning_rate)
+        if stated is not None:
+            stated = _learning_rate(stated)
         own: Vector = start  # type: ignore[assignment]  # cast() would be a call, and every step passes here
-        # From now on: it must cancel in the update, whatever is merged meanwhile.
-        own.shortened(START_TERMS_MAX)
         strengths: tuple[Factor, ...] = ()
         anchors: list[Vector] = []
         if proximal:
@@ -183,27 +196,27 @@ class DeviceCompute(Compute):
         operation, of_samples = self._train, None
         if weights is not None or on != "batch":
             operation, of_samples = self._training(on, weights)
-        engine, begun = self.engine, None
-        if self._is_foreseeable and on == "batch" and self._begins_now:
-            begun = self._next_job(steps, stated, fresh_optimizer, strengths)
-            made = engine.train(operation, own, begun[0], state=begun[1], anchors=anchors, weights=of_samples)
+        engine, begun = self.engine, -1
+        if self._is_foreseeable and on == "batch" and self.device.state == WAITING:
+            job, state = self._next_job(steps, stated, fresh_optimizer, strengths)
+            made = engine.train(operation, own, job, state=state, anchors=anchors, weights=of_samples)
+            begun = self._changes
+        else:  # From now on: it must cancel in the update, whatever is merged meanwhile.
+            own.shortened(START_TERMS_MAX)
         await self._take_time(steps * self.batch_size)
-        if fresh_optimizer:
-            self.forget()
-        due = self._next_job(steps, stated, fresh_optimizer, strengths)
-        job, state = due
+        if begun != self._changes:
+            job, state = self._next_job(steps, stated, fresh_optimizer, strengths)
+            if on == "batch":
+                made = engine.train(operation, own, job, state=state, anchors=anchors, weights=of_samples)
+            else:
+                assert isinstance(on, Batch)
+                made = self._train_on(on, operation, own, state, job, anchors, of_samples)
         self._draws.train = job.first_step + steps
         engine.statistics.updates += steps
         self._taken.add(steps, job.learning_rate, not job.steps_done)
-        if on != "batch":
-            assert isinstance(on, Batch)
-            return self._train_on(
-                on, operation, own, steps, job.learning_rate, strengths, anchors, of_samples
-            )
-        if begun != due:
-            made = engine.train(operation, own, job, state=state, anchors=anchors, weights=of_samples)
         trained, self._optimizer_state = made
-        self._steps_done += steps
+        self._steps_done = job.steps_done + steps
+        self._changes += 1
         return trained
 
     def _next_job(
@@ -231,22 +244,21 @@ class DeviceCompute(Compute):
         batch: Batch,
         operation: Train,
         params: Vector,
-        steps: int,
-        rate: float | tuple[float, ...],
-        strengths: tuple[Factor, ...],
+        state: Vector | None,
+        all_steps: TrainJob,
         anchors: list[Vector],
         weights: Vector | None,
-    ) -> Vector:
-        """Every step on the same batch."""
-        key = self._draws.key("batch")
-        for step in range(steps):
+    ) -> tuple[Vector, Vector | None]:
+        """Parameters and the optimizer's state after steps that are all on the same batch."""
+        key, rate = self._draws.key("batch"), all_steps.learning_rate
+        for step in range(all_steps.steps):
             own_rate = rate[step] if isinstance(rate, tuple) else rate
-            job = TrainJob(self.client, key, batch.number, 1, own_rate, self._steps_done, strengths)
-            params, self._optimizer_state = self.engine.train(
-                operation, params, job, state=self._optimizer_state, anchors=anchors, weights=weights
+            done = all_steps.steps_done + step
+            job = TrainJob(self.client, key, batch.number, 1, own_rate, done, all_steps.strengths)
+            params, state = self.engine.train(
+                operation, params, job, state=state, anchors=anchors, weights=weights
             )
-            self._steps_done += 1
-        return params
+        return params, state
 
     async def gradient(
         self, at: vectors.Vector, on: Samples = "batch", weights: Any = None
@@ -288,17 +300,12 @@ class DeviceCompute(Compute):
     ) -> Vector:
         """What the next job of this purpose results in, after the time that it takes."""
         begun = self._draws.next_job(purpose, on)
-        made = submit(begun) if self._begins_now else None
+        made = submit(begun) if self.device.state == WAITING else None
         await self._take_time(samples, training=purpose == "gradient")
         due = self._draws.next_job(purpose, on)
         if on == "batch":
             self._draws.advance(purpose, 1)
         return made if made is not None and begun == due else submit(due)
-
-    @property
-    def _begins_now(self) -> bool:
-        """Whether a job that is called now begins now, so that what it depends on is known."""
-        return self.device.state == WAITING
 
     def batch(self) -> Batch:
         return self._draws.fresh_batch()

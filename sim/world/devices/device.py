@@ -67,8 +67,11 @@ class Job(Signal):
     def fire(self) -> None:
         """End the job."""
         if not self._done:  # it may have been cancelled in this instant
-            self.set_result(None)
-            self.device._next()
+            self._done = True
+            task, self._task, device = self._task, None, self.device
+            device._next()
+            if task is not None:
+                device._loop.wake(task)
 
     def cancel(self, msg: Any = None) -> bool:
         """Cancel the job. False if it was done."""
@@ -85,6 +88,7 @@ class Device:
     """
 
     __slots__ = (
+        "_began_s",
         "_busy_s",
         "_down_s",
         "_loop",
@@ -92,9 +96,8 @@ class Device:
         "_running",
         "_since_s",
         "_slowness",
-        "_state",
         "_timeline",
-        "_waiting_s",
+        "state",
     )
 
     def __init__(
@@ -108,9 +111,10 @@ class Device:
         self._loop = loop
         self._slowness = slowness if slowness is not None else Slowness()
         self._timeline = timeline if timeline is not None else Timeline()
-        self._state: State = WAITING if up else DOWN
-        self._since_s = loop.time()  # when the present state began
-        self._waiting_s = self._busy_s = self._down_s = 0.0  # before `_since_s`
+        self.state: State = WAITING if up else DOWN
+        """The present state."""
+        self._began_s = self._since_s = loop.time()  # when it was made, and when the present state began
+        self._busy_s = self._down_s = 0.0  # before `_since_s`
         self._running: Job | None = None
         self._queue: list[Job] = []  # an empty deque takes ten times as much, and most are empty
 
@@ -118,7 +122,7 @@ class Device:
         return f"<Device {self}>"
 
     def __str__(self) -> str:
-        return f"{self._state} since {self._since_s:g} s, {len(self._queue)} jobs queued"
+        return f"{self.state} since {self._since_s:g} s, {len(self._queue)} jobs queued"
 
     @property
     def now_s(self) -> float:
@@ -146,7 +150,7 @@ class Device:
             raise ValueError(
                 f"a job's nominal seconds must be finite and at least 0, not {seconds_nominal!r}"
             )
-        if self._state == DOWN:
+        if self.state == DOWN:
             raise DeviceDown(f"a job of {seconds_nominal} s was given to a device that is down")
         job = Job(self, seconds_nominal)
         if self._running is None:
@@ -157,12 +161,12 @@ class Device:
 
     def set_up(self) -> None:
         """The client is back, with an idle device. Does nothing if the device is up."""
-        if self._state == DOWN:
+        if self.state == DOWN:
             self._enter(WAITING)
 
     def set_down(self) -> None:
         """The client is gone, and all its jobs are cancelled. Does nothing if the device is down."""
-        if self._state == DOWN:
+        if self.state == DOWN:
             return
         running, queue = self._running, self._queue
         self._running, self._queue = None, []
@@ -173,11 +177,6 @@ class Device:
             job.cancel()
 
     @property
-    def state(self) -> State:
-        """The present state."""
-        return self._state
-
-    @property
     def busy_s(self) -> float:
         """Seconds spent on jobs until now, cancelled ones included."""
         return self._busy_s + self._present_s(BUSY)
@@ -185,12 +184,12 @@ class Device:
     @property
     def waiting_s(self) -> float:
         """Seconds that the device was up with nothing to do, until now."""
-        return self._waiting_s + self._present_s(WAITING)
+        return max(0.0, self.up_s - self.busy_s)
 
     @property
     def up_s(self) -> float:
         """Seconds that the device was up, until now."""
-        return self.busy_s + self.waiting_s
+        return self._loop.time() - self._began_s - self.down_s
 
     @property
     def down_s(self) -> float:
@@ -202,8 +201,8 @@ class Device:
     ) -> None:
         """Have spent its time until now as another device did, which knew these `intervals`; in between, and
         for the rest, it was down."""
-        self._busy_s, self._waiting_s, self._since_s = busy_s, waiting_s, self._loop.time()
-        self._down_s = max(0.0, self._since_s - busy_s - waiting_s)
+        self._busy_s, self._since_s = busy_s, self._loop.time()
+        self._down_s = max(0.0, self._since_s - self._began_s - busy_s - waiting_s)
         for interval in intervals:
             self._timeline.add(*interval)
 
@@ -211,33 +210,33 @@ class Device:
         """The busy and down intervals until now as (start_s, end_s, state), in order. The rest is waiting."""
         now_s = self._loop.time()
         stretches = list(self._timeline)
-        if self._state == WAITING or self._since_s == now_s:
+        if self.state == WAITING or self._since_s == now_s:
             return stretches
-        if stretches and stretches[-1][1:] == (self._since_s, self._state):
-            return [*stretches[:-1], (stretches[-1][0], now_s, self._state)]
-        return [*stretches, (self._since_s, now_s, self._state)]
+        if stretches and stretches[-1][1:] == (self._since_s, self.state):
+            return [*stretches[:-1], (stretches[-1][0], now_s, self.state)]
+        return [*stretches, (self._since_s, now_s, self.state)]
 
     def _present_s(self, state: State) -> float:
-        return self._loop.time() - self._since_s if state == self._state else 0.0
+        return self._loop.time() - self._since_s if state == self.state else 0.0
 
     def _enter(self, state: State) -> None:
-        now_s, since_s, left = self._loop.now_s, self._since_s, self._state
-        if left == WAITING:
-            self._waiting_s += now_s - since_s
-        elif left == BUSY:
-            self._busy_s += now_s - since_s
+        now_s, since_s, left = self._loop.now_s, self._since_s, self.state
+        if left != WAITING:
+            if left == BUSY:
+                self._busy_s += now_s - since_s
+            else:
+                self._down_s += now_s - since_s
             self._timeline.add(since_s, now_s, left)
-        else:
-            self._down_s += now_s - since_s
-            self._timeline.add(since_s, now_s, left)
-        self._state = state
+        self.state = state
         self._since_s = now_s
 
     def _begin(self, job: Job) -> None:
-        self._enter(BUSY)
+        now_s = self._loop.now_s
+        if self._running is None:
+            self.state, self._since_s = BUSY, now_s
         self._running = job
         try:
-            end_s = self._slowness.finish_s(self._since_s, job.seconds_nominal)
+            end_s = self._slowness.finish_s(now_s, job.seconds_nominal)
         except UserError as error:  # the user's slow times failed, not the client's code
             self._loop.call_exception_handler({"message": "slow times cannot be known", "exception": error})
             return
