@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable
 from heapq import heapify, heappop
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from typing_extensions import override
 
@@ -60,6 +61,10 @@ class LiveLoop(VirtualLoop):
     def stop(self) -> None:
         if not self.ends_by_clock:
             super().stop()
+
+    @override
+    def wake(self, task: VirtualTask[Any]) -> None:
+        self._ready.append(task)  # so that it is known whose event takes long
 
     @override
     def _run_events(self, end_s: float) -> None:

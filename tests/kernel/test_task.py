@@ -313,6 +313,47 @@ def test_a_bell_can_be_awaited_after_a_cancellation(loop, first):
     assert log == [("enough", 1.0), ("rung", 2.0)]
 
 
+class InTurn(VirtualLoop):
+    """Has every task go on in its turn."""
+
+    def wake(self, task):
+        self._ready.append(task)
+
+
+DELAYS = st.sampled_from([0.0, 0.0, 1.0, 2.0])
+
+
+@given(
+    st.lists(st.tuples(DELAYS, st.integers(0, 2)), max_size=8),
+    st.lists(st.lists(st.tuples(DELAYS, st.integers(0, 2)), max_size=4), min_size=3, max_size=3),
+)
+def test_tasks_that_go_on_at_once_go_on_in_the_order_of_their_turns(rings, plans):
+    def order(loop):
+        bells, log = [Bell() for _ in plans], []
+
+        async def main(name, plan):
+            for pause_s, other in plan:
+                await bells[name]
+                log.append((now(), name, "rung"))
+                bells[other].ring()
+                await sleep(pause_s)
+                log.append((now(), name, "slept"))
+
+        def ring(name):
+            log.append((loop.time(), name, "ring"))
+            bells[name].ring()
+
+        for name, plan in enumerate(plans):
+            loop.create_task(main(name, plan))
+        for time_s, name in rings:
+            loop.call_at(time_s, ring, name)
+        loop.run_until(20.0)
+        loop.shutdown()
+        return log
+
+    assert order(VirtualLoop()) == order(InTurn())
+
+
 def test_a_task_is_what_asyncio_expects(loop):
     variable = contextvars.ContextVar("variable", default="outside")
 
