@@ -341,6 +341,7 @@ def test_tasks_that_go_on_at_once_go_on_in_the_order_of_their_turns(rings, plans
 
         def ring(name):
             log.append((loop.time(), name, "ring"))
+            loop.call_at(loop.time(), log.append, (loop.time(), name, "echo"))
             bells[name].ring()
 
         for name, plan in enumerate(plans):
