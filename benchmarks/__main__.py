@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import (
+    bytecodes,
     engine,
     event_loop,
     functions,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "utilisation": utilisation.measure,
     "launches": launches.measure,
     "whole-run": whole_run.measure,
+    "bytecodes": bytecodes.measure,
     "functions": functions.measure,
     "growth": growth.measure,
     "profile": profiling.measure,

@@ -89,13 +89,14 @@ def part_of(frame: FrameType | None) -> str | None:
             return TENSORS
         if frame.f_code is Observer.evaluate.__code__:
             return None
-        innermost = innermost or _part_of_file(frame.f_code.co_filename)
+        innermost = innermost or part_of_file(frame.f_code.co_filename)
         frame = frame.f_back
     return innermost or OTHER
 
 
 @cache
-def _part_of_file(filename: str) -> str | None:
+def part_of_file(filename: str) -> str | None:
+    """The part of the program that a file of it is of; None for all other files."""
     path = Path(filename)
     if not path.is_relative_to(ROOT):
         return None

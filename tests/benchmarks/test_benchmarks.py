@@ -16,7 +16,17 @@ from threading import Barrier
 import pytest
 import torch
 
-from benchmarks import engine, event_loop, gossipy, growth, launches, profiling, utilisation, whole_run
+from benchmarks import (
+    bytecodes,
+    engine,
+    event_loop,
+    gossipy,
+    growth,
+    launches,
+    profiling,
+    utilisation,
+    whole_run,
+)
 from benchmarks.gpu import speed
 from benchmarks.gpu.__main__ import DOCS, FOUND, PARTS
 from benchmarks.measuring import interleaved, median_ratio, peak_memory_bytes
@@ -142,8 +152,18 @@ def test_growth_counts_all_steps_and_memory() -> None:
 def test_a_profile_tells_the_parts_of_the_program_apart(module: str, part: str) -> None:
     file = profiling.ROOT / module
     assert file.is_file()
-    assert profiling._part_of_file(str(file)) == part
-    assert profiling._part_of_file(json.__file__) is None
+    assert profiling.part_of_file(str(file)) == part
+    assert profiling.part_of_file(json.__file__) is None
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="bytecodes are counted for Python 3.11")
+@pytest.mark.skipif(sys.gettrace() is not None, reason="somebody else traces")
+def test_an_update_takes_no_more_bytecodes_and_frames_than_it_did() -> None:
+    counts = bytecodes.count(bytecodes.CLIENTS, 5)
+    assert 400 < counts.updates < 500
+    assert 3_000 < counts.bytecodes_per_update < 3_700
+    assert 100 < counts.frames_per_update < 132
+    assert counts.bytecodes["jobs and the pending graph"] > 500 * counts.updates
 
 
 def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_count() -> None:
