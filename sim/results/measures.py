@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sim.results import text
 
+VALIDATION_LOSS = "validation_loss"
 _LABELLED = ("classification", "regression")
 _ALL_BUT_QUADRATIC = (*_LABELLED, "language")
 
@@ -44,7 +45,8 @@ MEASURES = (
     Measure("recall", "recall", higher_is_better=True),
     Measure("mae", "mean absolute error", higher_is_better=False, tasks=("regression",)),
     Measure("r2", "coefficient of determination", higher_is_better=True, tasks=("regression",)),
-    Measure("train_loss", "training loss", higher_is_better=False),
+    Measure("train_loss", "training loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
+    Measure(VALIDATION_LOSS, "validation loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
 )
 
 

@@ -12,7 +12,7 @@ from actors.status import ActorStatus
 from actors.supervisor import Failure, in_short
 from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
-from sim.results.measures import Measure, measure_called
+from sim.results.measures import VALIDATION_LOSS, Measure, measure_called
 from sim.results.metrics import (
     ALL,
     EDGE_THRESHOLD,
@@ -112,8 +112,26 @@ def _of_the_models(
     for name in observer.evaluated:
         if name != "accuracy":
             values = _finite(latest[name], up)
-            found[name] = {"mean": float(np.mean(values)) if values else None, "clients": len(values)}
+            found[name] = {"mean": _mean(values), "clients": len(values)}
+    if VALIDATION_LOSS in observer.evaluated:
+        stopped = _at_least_validation_loss(simulation, up)
+        found[observer.measure.name] |= {"stopped": _mean(stopped)}
     return found
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _at_least_validation_loss(simulation: Simulation, up: Sequence[str]) -> list[float]:
+    """What each client is judged by, as of the evaluation at which its validation loss was least."""
+    metrics, judged_by = simulation.observer.metrics, simulation.observer.measure.name
+    found = []
+    for client in up:
+        losses = metrics.series(client, VALIDATION_LOSS).values
+        if np.isfinite(losses).any():
+            found.append(float(metrics.series(client, judged_by).values[np.nanargmin(losses)]))
+    return [value for value in found if math.isfinite(value)]
 
 
 def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
