@@ -99,7 +99,7 @@ def _of_the_models(
     measured = {name: value for name, value in latest[observer.measure.name].items() if name in up}
     finite = {name: value for name, value in measured.items() if math.isfinite(value)}
     is_accuracy = observer.measure.name == "accuracy"
-    found = {
+    found: dict[str, Any] = {
         "measure": observer.measure.name,
         "accuracy": accuracy_summary(_finite(latest.get("accuracy", {}), up)),
         "models": _models(simulation, up),
