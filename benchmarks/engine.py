@@ -24,7 +24,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.models import MODELS, ModelSection
-from sim.learning.objectives import cross_entropy
+from sim.learning.objectives import Objective, cross_entropy
 
 SECONDS = 0.5  # least length of one full measurement
 SAMPLES, BATCH_SIZE, CLASSES, LEARNING_RATE = 64, 16, 10, 0.1
@@ -125,12 +125,13 @@ def with_engine(
     precision: str = "float32",
     batch_size: int = BATCH_SIZE,
     workers: int = 1,
+    objective: Objective = cross_entropy,
 ) -> Callable[[], int]:
     """A round of the engine; returns the steps taken."""
     engine = new_engine(model, clients, backend, device, precision, workers)
     built = model.architecture()
     draw = BatchSampler(engine.data.train, batch_size, "shuffled")
-    operation = engine.training(engine.kernel(built, cross_entropy), Optimizer(), draw)
+    operation = engine.training(engine.kernel(built, objective), Optimizer(), draw)
     keys = [engine.draw_key(client, "train") for client in range(clients)]
     params = [engine.vector(built.initial(torch.Generator().manual_seed(0)))] * clients
     rounds = count()

@@ -11,7 +11,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column, Table
 
 from sim.results import outcome, text
-from sim.results.measures import MEASURES, measure_called
+from sim.results.measures import MEASURES, Measure, measure_called
 from sim.run.save.progress import RUNNING, Progress
 
 _PLAIN_EVERY_S = 60.0
@@ -103,8 +103,8 @@ def _parts(progress: Progress) -> list[str]:
         parts.append(f"{progress.iterations:,} of {progress.last_iteration:,} iterations")
     if progress.budget_spent is not None:
         parts.append(f"{text.share(progress.budget_spent)} of the budget spent")
-    if progress.accuracy is not None:
-        parts.append(f"accuracy {text.share(progress.accuracy)}")
+    if progress.reached is not None:
+        parts.append(f"{progress.measure.name} {progress.measure.text(progress.reached)}")
     if progress.diverged:
         parts.append(f"{progress.diverged:,} models not finite")
     parts.append(f"{progress.clients_up:,} clients up")
@@ -134,14 +134,15 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     messages, wall_s = summary["messages"], summary["wall_seconds"]
     rows = [("protocol", outcome.protocol(summary))]
     if accuracy["mean"] is not None:
-        rows.append(("accuracy", f"{_accuracy(accuracy)} ({outcome.whom(summary)})"))
+        rows.append(("accuracy", f"{_spread(accuracy, MEASURES[0])} ({outcome.whom(summary)})"))
     for measure in MEASURES:
         mean = (summary.get(measure.name) or {}).get("mean")
         if mean is not None and measure.name != "accuracy":
             rows.append((measure.label, measure.text(mean)))
     if (settled := summary["settled"]) is not None:
         since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since they came"
-        rows.append(("of those settled", f"{_accuracy(settled)} ({since})"))
+        judged_by = measure_called(summary.get("measure", "accuracy"))
+        rows.append(("of those settled", f"{_spread(settled, judged_by)} ({since})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
     if summary.get("help") is not None:
@@ -152,7 +153,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
     first, last = f"{clients['initial']:,} at first", f"{clients['alive']:,} at the end"
     rows.append(("clients", ", ".join([first, *outcome.moves(summary), last])))
-    rows += _population_rows(summary["population"])
+    rows += _population_rows(summary["population"], measure_called(summary.get("measure", "accuracy")))
     fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped", "duplicated") if messages[fate]]
     rows.append(("messages", ", ".join([f"{messages['sent']:,} ({text.size(messages['bytes'])})", *fates])))
     membership = summary["membership"]
@@ -181,9 +182,9 @@ def between(least: str, most: str) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _accuracy(values: Mapping[str, Any]) -> str:
-    spread = f"± {text.share(values['std'])}, worst 10 %: {text.share(values['worst_decile'])}"
-    return f"{text.share(values['mean'])} {spread}"
+def _spread(values: Mapping[str, Any], measure: Measure) -> str:
+    spread = f"± {measure.text(values['std'])}, worst 10 %: {measure.text(values['worst_decile'])}"
+    return f"{measure.text(values['mean'])} {spread}"
 
 
 def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
@@ -201,17 +202,17 @@ def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
     return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']:,} worse off"
 
 
-def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+def _population_rows(population: Mapping[str, Any] | None, measure: Measure) -> list[tuple[str, str]]:
     """Rows about newcomers and departures; none if nobody came, and no departure cost anything."""
     rows: list[tuple[str, str]] = []
     if population is None:
         return rows
     if population["newcomers"]:
-        rows.append(("newcomers", outcome.catching_up(population)))
+        rows.append(("newcomers", outcome.catching_up(population, measure)))
     if population["departures"] and (depth := population["deepest_dip"]) > 0:
         times = population["recovery_seconds"]
         took = f", at most {text.duration(times['max'])} after it" if times["max"] is not None else ""
-        dip = f"accuracy fell by {text.depth(depth)} at most"
+        dip = f"{measure.name} {measure.worsened} by {measure.loss(depth)} at most"
         back = f"back after {population['recovered']} of {population['departures']}"
         rows.append(("departures", f"{dip}; {back}{took}"))
     return rows

@@ -21,6 +21,7 @@ from starlette.types import Scope
 
 from sim.errors import UserError
 from sim.results import text
+from sim.results.measures import measure_called
 from sim.results.outcome import headlines, judged, protocol
 from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.output_dir import HIDDEN, REPORT, is_results, is_under_way
@@ -152,7 +153,8 @@ def _running(folder: Path) -> dict[str, Any]:
         f"{note.clients_up:,} clients up",
         f"{note.messages:,} messages",
     ]
-    facts += [f"accuracy {text.share(note.accuracy)}"] if note.accuracy is not None else []
+    if note.reached is not None:
+        facts.append(f"{note.measure} {measure_called(note.measure).text(note.reached)}")
     facts += [f"about {text.duration(round(note.remaining_s))} left"] if note.remaining_s is not None else []
     return {"name": match["name"], "facts": facts, "share": note.share, "curve": note.curve}
 

@@ -9,7 +9,7 @@ nothing changes, such as frozen parameters, is in no vector: all clients share i
 import copy
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from protocols.framework.objectives import Embedding, Parameters, ParameterSlice
 from sim.learning.flops import flops_counted
@@ -272,7 +273,7 @@ class Architecture:
     @cached_property
     def forward_flops_per_sample(self) -> int:
         """Floating-point operations to evaluate one sample."""
-        return self._count_flops(training=False)[0]
+        return self._count(training=False)[0]
 
     @property
     def training_flops_per_sample(self) -> int:
@@ -284,19 +285,25 @@ class Architecture:
         """Operations of a training step of which nobody knows how many they are; estimated in all counts."""
         return self._of_training[1]
 
-    @cached_property
-    def _of_training(self) -> tuple[int, tuple[str, ...]]:
-        return self._count_flops(training=True)
+    @property
+    def training_bytes_per_sample(self) -> int:
+        """Memory of what the forward pass of one sample keeps for the backward pass."""
+        return self._of_training[2]
 
-    def _count_flops(self, *, training: bool) -> tuple[int, tuple[str, ...]]:
+    @cached_property
+    def _of_training(self) -> tuple[int, tuple[str, ...], int]:
+        return self._count(training=True)
+
+    def _count(self, *, training: bool) -> tuple[int, tuple[str, ...], int]:
         """Matrix products and convolutions, as torch counts; without any, 2 per parameter and pass.
 
-        And the names of operations that could not be counted.
+        And the names of operations that could not be counted, and the bytes kept for the backward pass.
         """
         # Of numbers: without them, on the meta device, torch would load its compiler, which takes seconds.
         flat = self.initial(torch.Generator().manual_seed(0)).requires_grad_(training)
         x = torch.zeros(_COUNTED, *self.input_shape) if self.examples is None else self.examples
-        with flops_counted() as counter, torch.set_grad_enabled(training):
+        kept = _Kept(but=[flat, x, *self.constants.values()])
+        with flops_counted() as counter, torch.set_grad_enabled(training), kept.noted():
             if training and getattr(self.module, "projection", None) is not None:
                 embedding = self.embed(flat, x)
                 assert embedding.projections is not None
@@ -306,7 +313,26 @@ class Architecture:
                 if training:
                     output.sum().backward()
         per_sample = counter.total // len(x) or (4 if training else 2) * self.numel
-        return per_sample, tuple(sorted(counter.uncounted))
+        return per_sample, tuple(sorted(counter.uncounted)), kept.total_bytes // len(x)
+
+
+class _Kept:
+    """Counts the memory that is kept for backward passes, but for some tensors and their views."""
+
+    def __init__(self, but: Sequence[Tensor]) -> None:
+        self.total_bytes = 0
+        self._counted = {each.untyped_storage().data_ptr() for each in but}
+
+    def noted(self) -> saved_tensors_hooks:
+        """A context in which what is kept is counted."""
+        return saved_tensors_hooks(self._note, lambda kept: kept)
+
+    def _note(self, kept: Tensor) -> Tensor:
+        storage = kept.untyped_storage()
+        if storage.data_ptr() not in self._counted:
+            self._counted.add(storage.data_ptr())
+            self.total_bytes += storage.nbytes()
+        return kept
 
 
 class _Modules(threading.local):

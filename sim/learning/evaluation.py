@@ -1,6 +1,7 @@
 """What the observer measures of the clients' models; costs no virtual time."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sim.learning.metrics import METRICS, Metric, metrics_of
 # What is measured in one call. On a CPU it stays in the cache (measured).
 _CLIENTS, _CHUNK_BYTES = 128, 8 * 2**20
 _SAMPLES_IN_LOOP = 64  # of one client after the other
+_OTHERS = ("training", "validation")  # the samples of some metrics, where all else is of the test samples
 _CUDA_CHUNK_BYTES = 128 * 2**20  # of samples: enough work to hide what it costs to launch it
 
 
@@ -28,16 +30,16 @@ def measure_models(
     clients: Sequence[int],
     shares: Tensor | None = None,
     names: Sequence[str] = (),
-    train: Subset | None = None,
+    others: Mapping[str, Subset] = MappingProxyType({}),
     each: Callable[..., Iterable[Any]] = map,
 ) -> dict[str, np.ndarray]:
     """The `metrics_of` these names, [N] each, of each client's model `rows[n]`, on its samples in `subset`.
 
     With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
     classes, or their outputs in a regression, are averaged in these shares, and so is
-    what they minimise. ValueError for ensembles in a task that predicts nothing. train: the training samples,
-    which "train_loss" is of, as they are, without augmentation. each: `map`, or one that does several calls
-    at the same time.
+    what they minimise. ValueError for ensembles in a task that predicts nothing. others: by "training" and
+    "validation", the samples that "train_loss" and "validation_loss" are of, as they are, without
+    augmentation. each: `map`, or one that does several calls at the same time.
 
     A client without samples gets nan. So does one whose loss is not finite, of all else: which class is the
     largest of numbers that are none says nothing of what was learned.
@@ -46,12 +48,12 @@ def measure_models(
         assert isinstance(rows, Tensor)
         rows, shares = rows[:, 0], None
     metrics = metrics_of(task, names, kernel.objective)
-    others = [metric for metric in metrics if metric.on == "models"]
-    if shares is not None and others:
+    of_models = [metric for metric in metrics if metric.on == "models"]
+    if shares is not None and of_models:
         raise ValueError(f"an ensemble averages probabilities of classes, which the task {task} has not")
     loss = [metric for metric in METRICS[task] if metric.name == "loss"]  # which says whether all else counts
-    of_test = [metric for metric in metrics if metric.on != "training"]
-    on_samples = {metric.name: metric for metric in (*loss, *of_test) if metric not in others}
+    of_test = [metric for metric in metrics if metric.on not in _OTHERS]
+    on_samples = {metric.name: metric for metric in (*loss, *of_test) if metric not in of_models}
     found = {name: np.full(len(clients), np.nan) for name in on_samples}
     numbers = np.asarray(clients, dtype=np.int64)
     counts = subset.counts[numbers] if found else np.empty(0, np.int64)
@@ -77,11 +79,12 @@ def measure_models(
     for name, values in found.items():
         if name not in ("loss", "objective"):
             values[~np.isfinite(found["loss"])] = np.nan
-    found |= {metric.name: metric.of(rows[:], subset, clients) for metric in others}
-    if len(of_test) < len(metrics):
-        assert train is not None
-        losses = measure_models(task, kernel, rows, train, clients, shares, ("loss",), each=each)
-        found["train_loss"] = losses["loss"]
+    found |= {metric.name: metric.of(rows[:], subset, clients) for metric in of_models}
+    for metric in metrics:
+        if metric.on in _OTHERS:
+            held = others[metric.on]
+            losses = measure_models(task, kernel, rows, held, clients, shares, ("loss",), each=each)
+            found[metric.name] = losses["loss"]
     return {metric.name: found[metric.name] for metric in metrics}
 
 

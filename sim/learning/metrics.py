@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.objectives import OBJECTIVES, Objective
+from sim.results.measures import VALIDATION_LOSS
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,14 @@ class Metric:
     outputs of a client [B, K] and its true classes [B], or targets [B, T]; it returns the number, by
     scikit-learn. "models": the parameters [N, P] of N clients, the subset with their samples,
     and the clients; it returns a number per client [N]. "objective": nothing; the metric is the mean of what
-    the clients minimise. "training": nothing; it is the "loss" of the training samples.
+    the clients minimise. "training", "validation": nothing; it is the "loss" of those samples.
 
     then: what is made of the mean, for "samples". of_tags: whether targets of a regression must be 0 or 1
     each: tags, of which a sample may have several, and has those with an output above 0.
     """
 
     name: str
-    on: Literal["samples", "outputs", "models", "objective", "training"]
+    on: Literal["samples", "outputs", "models", "objective", "training", "validation"]
     of: Any = None
     then: Callable[[np.ndarray], np.ndarray] | None = None
     of_tags: bool = False
@@ -110,6 +111,7 @@ _SCORES = (
     Metric("auc", "outputs", area_under_curve, of_tags=True),
     Metric("objective", "objective"),
     Metric("train_loss", "training"),
+    Metric(VALIDATION_LOSS, "validation"),
 )
 METRICS: Mapping[str, tuple[Metric, ...]] = {
     "classification": (
@@ -129,6 +131,8 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
         Metric("loss", "samples", cross_entropy),
         Metric("accuracy", "samples", accuracy),
         Metric("objective", "objective"),
+        Metric("train_loss", "training"),
+        Metric(VALIDATION_LOSS, "validation"),
     ),
     "quadratic": (Metric("distance", "models", distance_to_optimum),),
 }
@@ -158,14 +162,21 @@ def metrics_of(
     return tuple([known[name] for name in names])
 
 
-def unfit(task: str, names: Sequence[str], targets: np.ndarray, objective: Objective | None) -> Iterator[str]:
-    """Why these data, or this objective of a method's own, cannot be measured so."""
+def unfit(
+    task: str, names: Sequence[str], targets: np.ndarray, objective: Objective | None, *, validates: bool
+) -> Iterator[str]:
+    """Why these data, or this objective of a method's own, cannot be measured so.
+
+    validates: whether any client holds samples back for its validation.
+    """
     is_tags = targets.dtype.kind != "f" or bool(np.isin(targets, (0, 1)).all())
     for metric in metrics_of(task, names) if names else ():
         if metric.of_tags and not is_tags:
             yield f'"{metric.name}" needs classes, or targets of a regression that are 0 or 1 each'
         if metric.on == "objective" and _views(objective) > 1:
             yield '"objective" needs a loss of one view of each sample; that of this method takes two'
+        if metric.on == "validation" and not validates:
+            yield f'"{metric.name}" needs samples that clients hold back: see data.validation_share'
 
 
 def _views(objective: Objective | None) -> int:

@@ -204,13 +204,18 @@ def worst_decile(values: ArrayLike, *, higher_is_better: bool = True) -> float:
     return float((ordered[:count] if higher_is_better else ordered[-count:]).mean())
 
 
-def accuracy_summary(values: Collection[float]) -> dict[str, float | None]:
+def accuracy_summary(values: Collection[float], *, higher_is_better: bool = True) -> dict[str, float | None]:
     """Number of clients, mean, population standard deviation and worst decile; these are None without any."""
     if not values:
         return {"clients": 0, "mean": None, "std": None, "worst_decile": None}
     found = np.array(list(values), dtype=float)
     mean, std = float(found.mean()), float(found.std())
-    return {"clients": len(values), "mean": mean, "std": std, "worst_decile": worst_decile(found)}
+    return {
+        "clients": len(values),
+        "mean": mean,
+        "std": std,
+        "worst_decile": worst_decile(found, higher_is_better=higher_is_better),
+    }
 
 
 def beside_largest(weights: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:

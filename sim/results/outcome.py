@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.results import text
-from sim.results.measures import Measure, measure_called
+from sim.results.measures import MEASURES, Measure, measure_called
 
 _ERROR_LENGTH = 200
 _MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
@@ -99,16 +99,16 @@ def moves(summary: Mapping[str, Any]) -> list[str]:
     return [f"{text.number(counts[move])} {move}" for move in _MOVES if counts.get(move)]
 
 
-def catching_up(population: Mapping[str, Any]) -> str:
+def catching_up(population: Mapping[str, Any], measure: Measure = MEASURES[0]) -> str:
     """How many newcomers caught up, what became of the others, and the median time that it takes."""
     median_s = population["catch_up_seconds"]["median"]
     went, behind = population["went_before"], population["still_behind"]
     count, back = population["newcomers"], population["came_back"]
     who = f"{count:,} ({count - back:,} joined, {back:,} came back fresh)" if back else f"{count:,}"
-    caught_up = f"{population['caught_up']:,} of {who} reached 90 % of the others'"
+    caught_up = f"{population['caught_up']:,} of {who} reached {measure.caught_up} of the others'"
     others = [f"{went:,} went before"] * bool(went) + [f"{behind:,} still behind"] * bool(behind)
     took = "not reached by half" if median_s is None else f"median {text.duration(median_s)}"
-    return f"{', '.join([f'{caught_up} accuracy', *others])}; {took} (Kaplan-Meier)"
+    return f"{', '.join([f'{caught_up} {measure.name}', *others])}; {took} (Kaplan-Meier)"
 
 
 def _ended(summary: Mapping[str, Any]) -> str | None:

@@ -13,12 +13,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.results.kaplan_meier import Reached, median_time
+from sim.results.measures import CAUGHT_UP_SHARE
 from sim.results.metrics import Series, accuracy_summary, value_at
 
 ARRIVALS = ("join", "rejoin", "restarted")
 DEPARTURES = ("leave", "crash", "failed")
-CAUGHT_UP_SHARE = 0.9
-"""A newcomer has caught up at this share of the incumbents' mean accuracy."""
 SETTLED_SHARE = 0.1
 """A client has settled after this share of the iterations of those that were there all along."""
 
@@ -79,8 +78,8 @@ def panel_of(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Panel 
 class Dip(NamedTuple):
     """What a departure cost those who stayed.
 
-    depth: how far their mean fell below its last value before; seconds: from the departure until that value
-    was reached again, None if it never was.
+    depth: how much worse their mean became than its last value before; seconds: from the departure until
+    that value was reached again, None if it never was.
     """
 
     depth: float
@@ -88,20 +87,29 @@ class Dip(NamedTuple):
 
 
 def catch_up_time(
-    newcomer: Series, incumbents: Series, joined_s: float, gone_s: float = math.inf
+    newcomer: Series,
+    incumbents: Series,
+    joined_s: float,
+    gone_s: float = math.inf,
+    *,
+    higher_is_better: bool = True,
 ) -> float | None:
-    """Seconds from joining until the newcomer has `CAUGHT_UP_SHARE` of the incumbents' mean; or None.
+    """Seconds from joining until the newcomer has caught up with the incumbents' mean; or None.
 
     gone_s: when it went again; what it was worth in a later life does not count.
     """
     for time_s, value in zip(*newcomer, strict=True):
-        if joined_s <= time_s <= gone_s and value >= CAUGHT_UP_SHARE * value_at(incumbents, time_s):
+        there = value_at(incumbents, time_s)
+        caught_up = value >= CAUGHT_UP_SHARE * there if higher_is_better else CAUGHT_UP_SHARE * value <= there
+        if joined_s <= time_s <= gone_s and caught_up:
             return float(time_s - joined_s)
     return None
 
 
-def dip_and_recovery(survivors: Series, departed_s: float) -> Dip | None:
-    """From the survivors' mean accuracy; no dip is (0, 0). None without an evaluation on both sides."""
+def dip_and_recovery(survivors: Series, departed_s: float, *, higher_is_better: bool = True) -> Dip | None:
+    """From the survivors' mean; no dip is (0, 0). None without an evaluation on both sides."""
+    if not higher_is_better:
+        survivors = Series(survivors.times, -survivors.values)
     after = survivors.times > departed_s
     if after.all() or not after.any():
         return None
@@ -116,12 +124,14 @@ def dip_and_recovery(survivors: Series, departed_s: float) -> Dip | None:
 
 
 def settled_summary(
-    accuracies: Mapping[str, float],
+    measured: Mapping[str, float],
     iterations: Mapping[str, int],
     stayed: Collection[str],
     least: int | None = None,
+    *,
+    higher_is_better: bool = True,
 ) -> dict[str, float | None]:
-    """Accuracy of those that have done `least` iterations in their present life.
+    """The measure of those that have done `least` iterations in their present life.
 
     By default that is `SETTLED_SHARE` of the median of those that `stayed` all along, or of all if nobody
     did; at least one.
@@ -129,18 +139,21 @@ def settled_summary(
     if least is None:
         usual = [iterations[client] for client in stayed] or list(iterations.values()) or [0]
         least = max(1, round(SETTLED_SHARE * float(np.median(usual))))
-    settled = [value for client, value in accuracies.items() if iterations[client] >= least]
-    return {"iterations": least, **accuracy_summary(settled)}
+    settled = [value for client, value in measured.items() if iterations[client] >= least]
+    return {"iterations": least, **accuracy_summary(settled, higher_is_better=higher_is_better)}
 
 
 class Population:
-    """Newcomers and survivors of one run, by the accuracies in `panel` and all its `moves`, in their order.
+    """Newcomers and survivors of one run, by the measure in `panel` and all its `moves`, in their order.
 
     Whoever goes counts until then, as an incumbent or a survivor, and not when it is back.
     """
 
-    def __init__(self, panel: Panel, moves: Sequence[LifecycleEvent]) -> None:
+    def __init__(
+        self, panel: Panel, moves: Sequence[LifecycleEvent], *, higher_is_better: bool = True
+    ) -> None:
         self._panel = panel
+        self._higher_is_better = higher_is_better
         self._moves = moves
         departures = [move for move in moves if move.event in DEPARTURES]
         self._departed_s = np.array([move.time_s for move in departures])
@@ -160,7 +173,11 @@ class Population:
         if incumbents is None:
             return None
         return catch_up_time(
-            self._panel.of(arrival.client), incumbents, arrival.time_s, self._gone_s(arrival)
+            self._panel.of(arrival.client),
+            incumbents,
+            arrival.time_s,
+            self._gone_s(arrival),
+            higher_is_better=self._higher_is_better,
         )
 
     def _watched(self, arrival: LifecycleEvent) -> float:
@@ -177,9 +194,10 @@ class Population:
             return None
         ends_s = self._ends_s(times[after - 1])
         survivors = ~np.isnan(values[after - 1]) & ~np.isnan(values[after]) & (ends_s > times[after])
-        return (
-            dip_and_recovery(self._panel.mean_of(survivors, ends_s), departed_s) if survivors.any() else None
-        )
+        if not survivors.any():
+            return None
+        mean = self._panel.mean_of(survivors, ends_s)
+        return dip_and_recovery(mean, departed_s, higher_is_better=self._higher_is_better)
 
     @cached_property
     def newcomers(self) -> list[LifecycleEvent]:
@@ -194,7 +212,7 @@ class Population:
 
     @cached_property
     def recovering(self) -> Reached:
-        """After how many seconds the survivors of each of the `dips` had their accuracy again."""
+        """After how many seconds the survivors of each of the `dips` were as good again."""
         dips, last_s = self.dips(), float(self._panel.times[-1])
         return Reached.of([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips])
 

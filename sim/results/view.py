@@ -114,10 +114,11 @@ class RunView:
 
     @cached_property
     def population(self) -> Population | None:
-        """Newcomers and survivors; None where clients are judged by no share, or few at a time."""
-        if self.measure is None or not self.measure[0].is_share or self.evaluate_share < 1:
+        """Newcomers and survivors; None where no measure tells of them, or of few at a time."""
+        if self.measure is None or not self.measure[0].tells_moves or self.evaluate_share < 1:
             return None
-        return Population(self.measure[1], self.moves)
+        measure, panel = self.measure
+        return Population(panel, self.moves, higher_is_better=measure.higher_is_better)
 
     @property
     def fork_s(self) -> float | None:

@@ -16,7 +16,17 @@ from sim.results.metrics import Series, time_to_target, value_at
 from sim.studies.cells import axis_value
 from sim.studies.index import Value
 from sim.studies.statistics import LEVEL, Contrast, Estimate, contrast, curve, estimate, holm, horizon
-from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, at_times, bounds_of, higher_is_better
+from sim.studies.study import (
+    COSTS,
+    WAITS,
+    WORST,
+    StudiedRun,
+    Study,
+    at_times,
+    bounds_of,
+    higher_is_better,
+    is_share,
+)
 
 TIMES = 101
 """Points of the common grid of times."""
@@ -145,7 +155,8 @@ class Comparison:
     def _usual_metrics(self) -> list[str]:
         measure = self.study.measure
         runs = self.study.runs
-        there = [name for name in ("graph.l1", "population.deepest_dip") if _is_there(name, runs)]
+        told = ["graph.l1", *(["population.deepest_dip"] if is_share(measure) else [])]
+        there = [name for name in told if _is_there(name, runs)]
         there += [name for name in WAITS if any(run.waits[name].at.size for run in runs)]
         return [measure, measure + WORST, *there]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError, one_line
+from sim.results.measures import MEASURES
 from sim.results.outcome import protocol
 from sim.results.store.output_dir import HIDDEN, is_under_way
 from sim.results.store.run_directory import RunDirectory
@@ -49,7 +50,7 @@ def _row(folder: Path) -> Row:
         state = "finished" if summary.get("finished", True) else failed
     provenance = _known(directory.provenance)
     known = summary or _stated(directory)
-    measured = summary or {"accuracy": {"mean": _known(directory.progress).get("accuracy")}}
+    measured = summary or _measured_by_now(_known(directory.progress))
     seed, (name, result) = known.get("seed"), _result(measured)
     overrides = known.get("overrides") or provenance.get("overrides")
     given = overrides if isinstance(overrides, list) else []
@@ -70,6 +71,14 @@ def _known(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     with suppress(UserError):
         return read()
     return {}
+
+
+def _measured_by_now(progress: dict[str, Any]) -> dict[str, Any]:
+    """What a run that goes on has measured, as a summary has it."""
+    name = progress.get("measure", "accuracy")
+    if name not in [measure.name for measure in MEASURES]:
+        return {}
+    return {"measure": name, name: {"mean": progress.get("reached", progress.get("accuracy"))}}
 
 
 def _stated(directory: RunDirectory) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from sim.cli.console import ProgressLine, results_table
 from sim.errors import UserError
 from sim.kernel.clock import Deadlock
 from sim.results import text
+from sim.results.measures import measure_called
 from sim.run.interrupts import Interrupted
 from sim.run.save.progress import ALONE, RUNNING, Progress
 from sim.scenario.scenario import Scenario
@@ -102,7 +103,7 @@ AT_HALF_TIME = Progress(
     iterations=None,
     last_iteration=None,
     budget_spent=None,
-    accuracy=0.5,
+    reached=0.5,
     diverged=0,
     clients_up=4,
     messages=600,
@@ -343,6 +344,7 @@ def test_progress_elsewhere_than_on_a_terminal_is_a_line_a_minute() -> None:
         ({"iterations": 1200, "last_iteration": 5000, "diverged": 2}, "1,200 of 5,000 iterations"),
         ({"diverged": 2}, "accuracy 50.0%, 2 models not finite, 4 clients up"),
         ({"budget_spent": 0.25}, "25.0% of the budget spent"),
+        ({"measure": measure_called("perplexity"), "reached": 12.5}, "perplexity 12.5, 4 clients up"),
     ],
 )
 def test_progress_of_runs_that_end_by_something_else_than_time(changes: dict[str, Any], said: str) -> None:

@@ -273,7 +273,7 @@ def test_what_diverges_is_noted_without_its_numbers(tmp_path: Path) -> None:
     progress = Progress(WRITING, 1.0, math.inf, 2.0, None, None, None, None, math.nan, 1, 1, 1, 1.0)
     saving_progress(lambda: tmp_path, None)(progress)
     found = json.loads((tmp_path / "progress.json").read_text(), parse_constant=pytest.fail)
-    assert (found["accuracy"], found["remaining_s"], found["curve"]) == (None, None, [])
+    assert (found["reached"], found["remaining_s"], found["curve"]) == (None, None, [])
 
 
 @pytest.mark.slow

@@ -43,6 +43,16 @@ def test_dip_and_recovery() -> None:
     assert dip_and_recovery(survivors, -1.0) is None
 
 
+def test_where_less_is_better_newcomers_come_from_above_and_dips_are_rises() -> None:
+    incumbents = series((0, 20), (10, 9), (20, 9))
+    newcomer = series((0, 30), (10, 11), (20, 10))
+    assert catch_up_time(newcomer, incumbents, 0.0, higher_is_better=False) == 20.0
+    assert catch_up_time(newcomer, incumbents, 0.0, 15.0, higher_is_better=False) is None
+    survivors = series((0, 20), (10, 25), (20, 18))
+    assert dip_and_recovery(survivors, 0.0, higher_is_better=False) == (5.0, 20.0)
+    assert dip_and_recovery(survivors, 10.0, higher_is_better=False) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("reached", "watched", "half"),
     [
@@ -77,6 +87,8 @@ def test_who_has_settled() -> None:
     idle = settled_summary({"a": 0.1}, {"a": 0}, [])
     assert (idle["iterations"], idle["clients"], idle["mean"]) == (1, 0, None)
     assert settled_summary({}, {}, [])["clients"] == 0
+    of_perplexity = settled_summary(accuracies, iterations, ["a", "b"], higher_is_better=False)
+    assert of_perplexity["worst_decile"] == 0.9
 
 
 # Clients 0 and 1 stay, 2 crashes at 12 s, 3 joins at 15 s and is never as good, 4 joins at 25 s.

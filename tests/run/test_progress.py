@@ -40,10 +40,16 @@ def test_a_run_by_its_duration(tmp_path: Path) -> None:
     assert 0 < min(steps) <= max(steps) <= 4.0 / 200 + 1e-9
     assert running[-1].virtual_s > 3.9
     assert {(progress.iterations, progress.last_iteration) for progress in running} == {(None, None)}
-    assert running[0].accuracy is None
-    assert 0 < running[-1].accuracy < 1
+    assert running[0].reached is None
+    assert 0 < running[-1].reached < 1
     assert (running[-1].clients_up, running[-1].diverged) == (6, 0)
     assert running[-1].messages > 30
+
+
+def test_what_is_shown_is_what_clients_are_judged_by(tmp_path: Path) -> None:
+    shown, summary = watched(tmp_path, QUADRATIC)
+    assert shown[-1].measure.name == "distance"
+    assert shown[-1].reached == pytest.approx(summary["distance"]["mean"])  # type: ignore[index]
 
 
 def test_a_run_by_iterations_shows_those_that_everybody_has_done(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
+from sim.cli.console import results_table
 from sim.cli.studies import app
 from sim.errors import UserError
 from sim.learning.language.base import BaseNotes, TransformerShape, save_base
 from sim.run.running import RunResult, run_scenario
+from sim.run.save.progress import Progress
 from sim.run.setup.builder import build
 from sim.scenario.protocol_lookup import list_protocols
 from sim.scenario.resolved import digest
@@ -115,6 +119,30 @@ def test_a_target_is_reached_from_above(tmp_path: Path) -> None:
     assert 0 < len(below) < len(mean)
     found = result.summary["target"]
     assert (found["perplexity"], found["seconds"]) == (200, below[0])
+
+
+@pytest.mark.report
+def test_newcomers_and_survivors_are_told_by_perplexity(tmp_path: Path) -> None:
+    churn = '[{at="1 s", event="crash", clients=[0]}, {at="1500 ms", event="join", clients=[5]}]'
+    result = run(tmp_path, f"churn={churn}", "run.evaluate_every=250 ms", "protocol={name='local'}")
+    population, settled = result.summary["population"], result.summary["settled"]
+    assert (population["newcomers"], population["departures"]) == (1, 1)
+    assert settled["mean"] > 1 and settled["worst_decile"] >= settled["mean"]
+    assert result.directory is not None
+    table = StringIO()
+    Console(file=table, width=120).print(results_table(result.summary))
+    said = table.getvalue()
+    assert "reached 111 % of the others' perplexity" in said
+    report = (result.directory / "report.html").read_text(encoding="utf-8")
+    assert "111 % of the mean perplexity" in report
+
+
+def test_progress_is_told_by_perplexity(tmp_path: Path) -> None:
+    shown: list[Progress] = []
+    scenario = load_scenario(world(tmp_path), ["run.duration=1 s"])
+    result = run_scenario(scenario, progress=shown.append, out=tmp_path / "runs")
+    assert shown[-1].measure.name == "perplexity"
+    assert shown[-1].reached == pytest.approx(result.summary["perplexity"]["mean"])
 
 
 def test_a_message_carries_the_adapter_alone(tmp_path: Path) -> None:

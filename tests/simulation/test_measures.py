@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from sklearn import metrics
@@ -127,19 +128,40 @@ def test_measures_of_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["classes", "numbers"])
-def test_the_training_loss_is_that_of_the_training_samples(tmp_path: Path, task: str) -> None:
+@pytest.mark.parametrize(("role", "name"), [("train", "train_loss"), ("validation", "validation_loss")])
+def test_the_loss_of_other_samples_is_that_of_the_training_or_validation_samples(
+    tmp_path: Path, task: str, role: str, name: str
+) -> None:
     data, code = (IID, CLASSES) if task == "classes" else (REGRESSION, NUMBERS)
-    simulation = ended(tmp_path, data, 'run.metrics=["loss", "train_loss"]', code=code)
+    keys = (f'run.metrics=["loss", "{name}"]', "data.validation_share=0.25")
+    simulation = ended(tmp_path, data, *keys, code=code)
     expected = []
-    for scores, y in outputs(simulation, "train"):
+    for scores, y in outputs(simulation, role):
         if task == "classes":
             chances = torch.from_numpy(scores).softmax(dim=1).numpy()
             expected.append(metrics.log_loss(y, chances, labels=[0, 1, 2]))
         else:
             expected.append(metrics.mean_squared_error(y, scores))
-    np.testing.assert_allclose(measured(simulation, "train_loss"), expected, rtol=1e-5)
+    np.testing.assert_allclose(measured(simulation, name), expected, rtol=1e-5)
     assert not np.allclose(measured(simulation, "loss"), expected)
     assert simulation.observer.measure.name == "loss"
+
+
+def test_what_clients_had_when_their_validation_loss_was_least(tmp_path: Path) -> None:
+    keys = ("data.validation_share=0.5", "data.test_share=0.25", "training.learning_rate=3")
+    metrics = 'run.metrics=["accuracy", "validation_loss"]'
+    scenario = load(tmp_path, IID, metrics, "run.evaluate_every=125 ms", *keys, code=CLASSES)
+    result = run_scenario(scenario, progress=None, out=tmp_path / "runs")
+    assert result.directory is not None
+    rows = pl.read_parquet(result.directory / "metrics.parquet").pivot("name", values="value")
+    expected, times_s = [], []
+    for client in result.summary["client_names"]:
+        of_client = rows.filter(pl.col("actor") == client).sort("validation_loss")
+        expected.append(of_client["accuracy"][0])
+        times_s.append(of_client["time"][0])
+    assert min(times_s) < 2.0
+    assert result.summary["accuracy"]["stopped"] == pytest.approx(np.mean(expected))
+    assert "stopped" not in result.summary["validation_loss"]
 
 
 @pytest.mark.parametrize("kind", LOSSES)
@@ -216,6 +238,7 @@ REFUSED = {
     "twice": (IID, '["f1", "f1"]', "once each"),
     "of numbers, for classes": (IID, '["mae"]', "must be of accuracy, loss, objective, f1, auc, precision"),
     "of classes, for numbers": (REGRESSION, '["f1"]', '"f1" needs classes, or targets of a regression that'),
+    "of what nobody holds back": (IID, '["accuracy", "validation_loss"]', "see data.validation_share"),
     "none at all": (IID, "[]", "run.metrics"),
 }
 

@@ -54,6 +54,13 @@ def test_every_run_is_listed_with_its_state(whole: Path) -> None:
         assert row["started"] == found[str(whole)]["started"] != ""
     assert (found[str(killed)]["measure"], found[str(killed)]["result"]) == ("accuracy", "0.5")
     assert found[str(going_on)]["result"] == ""
+    (killed / PROGRESS).write_text(json.dumps({"measure": "perplexity", "reached": 12.5}))
+    assert (listed(runs)[str(killed)]["measure"], listed(runs)[str(killed)]["result"]) == (
+        "perplexity",
+        "12.5",
+    )
+    (killed / PROGRESS).write_text(json.dumps({"measure": "nothing of ours", "reached": 12.5}))
+    assert listed(runs)[str(killed)]["result"] == ""
 
 
 @pytest.mark.parametrize("junk", ["", "{}", "[1]", '{"run": 5}', "run = 5\n[protocol]", "\x00"])

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sim.results import outcome, text
-from sim.results.measures import MEASURES
+from sim.results.measures import MEASURES, Measure
 from sim.results.population import ARRIVALS, LifecycleEvent, Population
 from sim.results.report import curves, one_client
 from sim.results.report.bars import SLOW, bytes_by_type, gains, least_px, work_done
@@ -256,22 +256,24 @@ def _moves(view: RunView) -> Section | None:
     if not view.moves:
         return None
     blocks: list[Block] = [Picture("clients-up", curves.clients_up(view))]
-    if (population := view.population) is not None:
+    if (population := view.population) is not None and view.measure is not None:
+        measure = view.measure[0]
         rows: list[list[str | Cell]] = [
             [
                 view.clients[move.client],
                 move.event,
                 cell(move.time_s, text.duration),
-                *_consequence(population, move),
+                *_consequence(population, move, measure),
             ]
             for move in view.moves
         ]
         lead = (
-            "Catch-up: time until a newcomer has 90 % of the mean accuracy of those who were there before. "
-            "Dip and recovery: how far the mean of the others fell after a departure, and when it was back."
+            f"Catch-up: time until a newcomer has {measure.caught_up} of the mean {measure.name} of those "
+            f"who were there before. Dip and recovery: how far the mean of the others {measure.worsened} "
+            "after a departure, and when it was back."
         )
         if view.get("population", "newcomers"):
-            lead += f" Of the newcomers, {outcome.catching_up(view.get('population'))}."
+            lead += f" Of the newcomers, {outcome.catching_up(view.get('population'), measure)}."
         heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
         blocks += [Paragraph(lead), Table(heads, rows, "arrivals and departures")]
         blocks += _hurt(view)
@@ -293,13 +295,13 @@ def _hurt(view: RunView) -> list[Block]:
     return [Heading("Who was hurt by which departure"), Paragraph(lead), table]
 
 
-def _consequence(population: Population, move: LifecycleEvent) -> list[Cell]:
-    """How long a newcomer took to catch up; how far the others fell after a departure, and for how long."""
+def _consequence(population: Population, move: LifecycleEvent, measure: Measure) -> list[Cell]:
+    """How long a newcomer took to catch up; how much worse others were after a departure, and how long."""
     if move.event in ARRIVALS:
         has_others = move.is_newcomer and population.has_incumbents(move)
         return [reached(population.catch_up(move)) if has_others else _NOTHING, _NOTHING, _NOTHING]
     dip = population.dip(move.time_s)
-    return [_NOTHING] * 3 if dip is None else [_NOTHING, cell(dip.depth, text.share), reached(dip.seconds)]
+    return [_NOTHING] * 3 if dip is None else [_NOTHING, cell(dip.depth, measure.text), reached(dip.seconds)]
 
 
 def _traffic(view: RunView) -> Section:

@@ -31,7 +31,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
             ran.data.test,
             numbers,
             names=[measure],
-            train=ran.data.train,
+            others=ran.data.others,
             each=engine.each,
         )
         values = found[measure].tolist()

@@ -299,7 +299,7 @@ class Observer:
         each = self._engine.each
         return self._engine.read_measurement(
             lambda: measure_models(
-                task, kernel, rows, data.test, numbers, shares, names, data.train, each=each
+                task, kernel, rows, data.test, numbers, shares, names, data.others, each=each
             )
         )
 

@@ -12,7 +12,7 @@ from actors.status import ActorStatus
 from actors.supervisor import Failure, in_short
 from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
-from sim.results.measures import Measure, measure_called
+from sim.results.measures import VALIDATION_LOSS, Measure, measure_called
 from sim.results.metrics import (
     ALL,
     EDGE_THRESHOLD,
@@ -98,12 +98,11 @@ def _of_the_models(
     latest = {name: observer.metrics.latest(name) for name in observer.evaluated}
     measured = {name: value for name, value in latest[observer.measure.name].items() if name in up}
     finite = {name: value for name, value in measured.items() if math.isfinite(value)}
-    is_accuracy = observer.measure.name == "accuracy"
-    found = {
+    found: dict[str, Any] = {
         "measure": observer.measure.name,
         "accuracy": accuracy_summary(_finite(latest.get("accuracy", {}), up)),
         "models": _models(simulation, up),
-        "settled": _settled(simulation, finite) if is_accuracy else None,
+        "settled": _settled(simulation, finite) if observer.measure.tells_moves else None,
         "better_than_alone": share_better(measured, alone, higher_is_better=higher) if alone else None,
         "help": help_summary(measured, alone, higher_is_better=higher) if alone else None,
         "graph": _graph(simulation),
@@ -112,8 +111,26 @@ def _of_the_models(
     for name in observer.evaluated:
         if name != "accuracy":
             values = _finite(latest[name], up)
-            found[name] = {"mean": float(np.mean(values)) if values else None, "clients": len(values)}
+            found[name] = {"mean": _mean(values), "clients": len(values)}
+    if VALIDATION_LOSS in observer.evaluated:
+        stopped = _at_least_validation_loss(simulation, up)
+        found[observer.measure.name] |= {"stopped": _mean(stopped)}
     return found
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _at_least_validation_loss(simulation: Simulation, up: Sequence[str]) -> list[float]:
+    """What each client is judged by, as of the evaluation at which its validation loss was least."""
+    metrics, judged_by = simulation.observer.metrics, simulation.observer.measure.name
+    found = []
+    for client in up:
+        losses = metrics.series(client, VALIDATION_LOSS).values
+        if np.isfinite(losses).any():
+            found.append(float(metrics.series(client, judged_by).values[np.nanargmin(losses)]))
+    return [value for value in found if math.isfinite(value)]
 
 
 def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
@@ -308,12 +325,13 @@ def _membership_traffic(counts: Counts) -> dict[str, int | list[str]]:
 
 
 def _population(simulation: Simulation) -> dict[str, Any] | None:
-    """How newcomers caught up and how departures were survived; None where no accuracy tells, or of few."""
-    if simulation.observer.measure.name != "accuracy" or simulation.scenario.run.evaluate_share < 1:
+    """How newcomers caught up and how departures were survived; None where no measure tells, or of few."""
+    judged_by = simulation.observer.measure
+    if not judged_by.tells_moves or simulation.scenario.run.evaluate_share < 1:
         return None
     names = {client.name: client.index for client in simulation.clients}
     metrics = pl.DataFrame(simulation.observer.metrics.to_table()).lazy()
-    panel = panel_of(metrics, "accuracy", list(names))
+    panel = panel_of(metrics, judged_by.name, list(names))
     if panel is None:
         return None
     moves = [
@@ -321,17 +339,18 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
         for time_s, actor, event, detail in simulation.trace.lifecycles
         if actor in names and event in ARRIVALS + DEPARTURES
     ]
-    return Population(panel, moves).summary()
+    return Population(panel, moves, higher_is_better=judged_by.higher_is_better).summary()
 
 
-def _settled(simulation: Simulation, accuracies: Mapping[str, float]) -> dict[str, float | None] | None:
-    """The accuracy of those that are up for long enough; None in a run in which nobody came."""
+def _settled(simulation: Simulation, measured: Mapping[str, float]) -> dict[str, float | None] | None:
+    """What those are judged by that are up for long enough; None in a run in which nobody came."""
     came = {actor for _, actor, event, _ in simulation.trace.lifecycles if event in ARRIVALS}
     if not any(client.name in came for client in simulation.clients):
         return None
     iterations = {client.name: client.iterations for client in simulation.clients_up}
     stayed = [name for name in iterations if name not in came]
-    return settled_summary(accuracies, iterations, stayed, simulation.scenario.run.settled_iterations)
+    least, higher = simulation.scenario.run.settled_iterations, simulation.observer.measure.higher_is_better
+    return settled_summary(measured, iterations, stayed, least, higher_is_better=higher)
 
 
 def _graph(simulation: Simulation) -> dict[str, float | bool | None]:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sim.results.measures import MEASURES, Measure
+
 if TYPE_CHECKING:
     from sim.run.live.simulation import Simulation
 
@@ -31,7 +33,8 @@ class Progress:
 
     elapsed_s and remaining_s are real time, the latter an estimate; virtual_s and duration_s virtual time.
     iterations: what every client that is up and still trains has done, of `last_iteration`. budget_spent: the
-    share of its budget that every client that is up has spent. diverged: models not finite.
+    share of its budget that every client that is up has spent. reached: the mean of what clients are judged
+    by, the `measure`. diverged: models not finite.
     """
 
     phase: str
@@ -42,11 +45,12 @@ class Progress:
     iterations: int | None
     last_iteration: int | None
     budget_spent: float | None
-    accuracy: float | None
+    reached: float | None
     diverged: int
     clients_up: int
     messages: int
     updates_per_s: float
+    measure: Measure = MEASURES[0]
 
     @property
     def shares(self) -> tuple[float | None, float | None, float | None]:
@@ -96,8 +100,8 @@ class Watcher:
         self._started_s = started_s
         self.before_s = 0.0  # real time that the run took before this process
         self._looked_s = started_s
-        self._accuracy: float | None = None
-        self._is_new = True  # whether there may be an accuracy that was not looked at
+        self._reached: float | None = None
+        self._is_new = True  # whether there may be a measurement that was not looked at
         self._paces = Pace(), Pace(), Pace()
         simulation.loop.call_at_observer(0.0, self._look, self._longest_step_s())
 
@@ -107,7 +111,7 @@ class Watcher:
         return self.before_s + time.perf_counter() - self._started_s
 
     def evaluated(self) -> None:
-        """There may be a new accuracy."""
+        """There may be a new measurement."""
         self._is_new = True
 
     def enter(self, phase: str) -> None:
@@ -149,11 +153,12 @@ class Watcher:
             iterations=None if run.iterations is None else done,
             last_iteration=run.iterations,
             budget_spent=None if run.budget is None else min(shares, default=0.0),
-            accuracy=self._newest_accuracy(),
+            reached=self._newest(),
             diverged=len(simulation.observer.divergence.present),
             clients_up=len(up),
             messages=simulation.network.counts.sent,
             updates_per_s=simulation.engine.statistics.updates / elapsed_s,
+            measure=simulation.observer.measure,
         )
         if phase != RUNNING:
             return progress
@@ -164,9 +169,10 @@ class Watcher:
         ]
         return replace(progress, remaining_s=min(estimates, default=None))
 
-    def _newest_accuracy(self) -> float | None:
+    def _newest(self) -> float | None:
         if self._is_new:  # the mean reads all that was measured
             self._is_new = False
-            values = self._simulation.observer.metrics.mean("accuracy").values
-            self._accuracy = float(values[-1]) if len(values) and math.isfinite(values[-1]) else None
-        return self._accuracy
+            observer = self._simulation.observer
+            values = observer.metrics.mean(observer.measure.name).values
+            self._reached = float(values[-1]) if len(values) and math.isfinite(values[-1]) else None
+        return self._reached

@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from sim.files.input_file import InputFile
+from sim.results.measures import MEASURES
 from sim.results.store.output_dir import PROGRESS
 from sim.run.save.progress import RUNNING, Progress, Show
 
@@ -19,7 +20,10 @@ _MOST_POINTS = 400  # of the curve
 
 
 class Note(BaseModel):
-    """progress.json. share: of what is done, None if unknown. curve: (virtual seconds, accuracy) so far."""
+    """progress.json. share: of what is done, None if unknown. curve: (virtual seconds, reached) so far.
+
+    reached: the mean of the `measure` of this name.
+    """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, strict=True)
 
@@ -28,9 +32,19 @@ class Note(BaseModel):
     remaining_s: float | None
     clients_up: int
     messages: int
-    accuracy: float | None
+    measure: str = "accuracy"
+    reached: float | None = Field(
+        validation_alias=AliasChoices("reached", "accuracy")
+    )  # the latter: formerly
     share: float | None
     curve: tuple[tuple[float, float], ...]
+
+    @field_validator("measure")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in {measure.name for measure in MEASURES}:
+            raise ValueError("must be what clients are judged by")
+        return name
 
     @classmethod
     def of(cls, progress: Progress, curve: list[tuple[float, float]]) -> Self:
@@ -42,7 +56,8 @@ class Note(BaseModel):
             remaining_s=_finite(progress.remaining_s),
             clients_up=progress.clients_up,
             messages=progress.messages,
-            accuracy=_finite(progress.accuracy),
+            measure=progress.measure.name,
+            reached=_finite(progress.reached),
             share=_finite(max(shares, default=None)),
             curve=tuple(curve),
         )
@@ -66,9 +81,9 @@ def saving_progress(folder: Callable[[], Path], show: Show | None) -> Show:
 
     def note(progress: Progress) -> None:
         nonlocal written_s
-        accuracy = _finite(progress.accuracy)
-        if accuracy is not None and (not curve or curve[-1][1] != accuracy):
-            curve.append((progress.virtual_s, accuracy))
+        reached = _finite(progress.reached)
+        if reached is not None and (not curve or curve[-1][1] != reached):
+            curve.append((progress.virtual_s, reached))
             if len(curve) > _MOST_POINTS:
                 del curve[1::2]
         if progress.phase != RUNNING or progress.elapsed_s - written_s >= _EVERY_S:

@@ -103,14 +103,16 @@ def _trained(scenario: Scenario, plan: LearningPlan, architecture: Architecture)
     """How the clients with models of this architecture train."""
     training, dataset, objective = scenario.training, plan.dataset, plan.objective
     augmentation = _augmentation(scenario, dataset)
-    for problem in unfit(scenario.data.task, scenario.run.metrics or (), dataset.test_y, objective):
+    task, names = scenario.data.task, scenario.run.metrics or ()
+    validates = any(map(len, plan.own.validation))
+    for problem in unfit(task, names, dataset.test_y, objective, validates=validates):
         raise UserError(f"run.metrics: {problem}")
     if objective is not None:
         first = [np.concatenate([part[:2]] * objective.views) for part in (dataset.train_x, dataset.train_y)]
         require_scalar_loss(objective, architecture, *map(torch.from_numpy, first))
     return LearningSettings(
         architecture,
-        OBJECTIVES[scenario.data.task] if objective is None else objective,
+        OBJECTIVES[task] if objective is None else objective,
         dataset.outputs,
         plan.optimizer,
         training.learning_rate,

@@ -22,6 +22,7 @@ Metric = Literal[
     "accuracy",
     "loss",
     "train_loss",
+    "validation_loss",
     "perplexity",
     "objective",
     "f1",
@@ -132,7 +133,8 @@ class Run(Settings):
     own that, too. "precision", "recall", "f1" and "auc" are means over the classes that are there; targets of
     a regression that are 0 or 1 each count as tags, of which a sample has those with an output above 0. A
     client of one class has no "auc", which the run's warnings say. "train_loss" is the loss of its training
-    samples."""
+    samples, "validation_loss" of those that it holds back: the summary then also has what the clients are
+    judged by as of the evaluation at which each had the least of it."""
     compare_alone: bool = False
     """Also train each client alone, for as many steps as it took, to know who is better off than alone; see
     `protocol.alone` for what a run of its own tells."""

@@ -44,7 +44,8 @@ class Trial:
     @property
     def clients_measured(self) -> int:
         """How many of the clients are in the batch that is measured."""
-        return min(self.clients, CLIENTS_MAX, self.sampler.rows_at_once(self.architecture.numel))
+        fitting = self.sampler.rows_at_once(self.architecture, self.micro_batch)
+        return min(self.clients, CLIENTS_MAX, fitting)
 
     @property
     def device(self) -> torch.device:

@@ -39,7 +39,7 @@ class BatchOperation(Operation):
         return 1
 
     def rows_at_once(self) -> int:
-        return self.sampler.rows_at_once(self.kernel.architecture.numel)
+        return self.sampler.rows_at_once(self.kernel.architecture, self.kernel.micro_batch)
 
     def inputs(self, nodes: list[GraphNode]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Parameters [N, P], samples [N, views * B, ...], targets [N, views * B] and weights [N, B]."""

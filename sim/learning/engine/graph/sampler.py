@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation, image_keys
 from sim.learning.engine.graph.batches import draw_batches, draw_batches_alone, everything
 from sim.learning.engine.graph.nodes import Factor
@@ -17,6 +18,7 @@ from sim.learning.engine.vector_pool import index_tensor
 
 # Of gathered samples and parameters, in one call; larger groups are cut.
 _CHUNK_BYTES = 16 * 2**20  # what stays in a CPU's cache (measured)
+_KEPT_BYTES = 128 * 2**20  # for backward passes, in one call on a CPU: more clients are no faster (measured)
 _DEVICE_CHUNK_BYTES = 256 * 2**20  # at least, to hide what it costs to launch the work; and
 _DEVICE_SHARE = 64  # of a device's memory, one part in so many: what is made of them takes several times that
 
@@ -133,10 +135,17 @@ class BatchSampler:
         positions = np.array(batches.positions[: len(weights), step])  # a copy: torch wants to own it
         return weights.gather(1, index_tensor(positions, weights.device))
 
-    def rows_at_once(self, width: int) -> int:
-        """Clients whose batch and parameters of one step fit in the chunk limit of the device."""
-        batch_bytes = self.subset.sample_bytes * self.views * self.batch_size
-        return clients_at_once(self.subset.x.device, batch_bytes + 8 * width)
+    def rows_at_once(self, architecture: Architecture, micro_batch: int | None) -> int:
+        """Clients whose batch and parameters of one step fit in the chunk limit of the device.
+
+        On a CPU what their forward passes keep must fit as well; a device in want of memory says so.
+        """
+        samples, device = self.views * self.batch_size, self.subset.x.device
+        fitting = clients_at_once(device, self.subset.sample_bytes * samples + 8 * architecture.numel)
+        if fitting == 1 or device.type != "cpu":
+            return fitting
+        kept_bytes = architecture.training_bytes_per_sample * min(samples, micro_batch or samples)
+        return min(fitting, max(1, _KEPT_BYTES // max(1, kept_bytes)))
 
 
 def clients_at_once(device: torch.device, bytes_of_each: int) -> int:

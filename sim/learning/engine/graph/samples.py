@@ -113,6 +113,11 @@ class ClientData:
         self.validation = Subset(*train, validation_rows, maps, output_numbers)
         self.test = Subset(*test, test_rows, maps, output_numbers)
 
+    @property
+    def others(self) -> dict[str, Subset]:
+        """What is measured on beside the test samples."""
+        return {"training": self.train, "validation": self.validation}
+
     def subset(self, name: str) -> Subset:
         """The subset called "train", "validation" or "test"."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
