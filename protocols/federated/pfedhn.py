@@ -12,15 +12,20 @@ Neither phi nor v_i ever travels: a client's update takes the place of its gradi
 (`protocols.shared.hypernetwork`). h is a perceptron: v [e] -> hidden layers with ReLU -> theta [P], linear
 at its end. A client's model, as it is evaluated, is the last theta_i that it was sent.
 
-Differences to the paper: it has one client in a round, as here with a `fraction` that leaves one; of several
-the mean is taken. Its experiments step by SGD with momentum and weight decay, here without. The biases of the
+Its experiments have one client in a round, as here with a `fraction` that leaves one; of several the mean is
+taken. Both steps are SGD's there, with momentum 0.9 and weight decay 0.001, which are settings here
+(`outer_momentum`, `outer_decay`), and so is the momentum of clients (`training.momentum = 0.9`). With few
+samples they count: without, models tell classes that a client does not have (docs/fidelity).
+
+Differences to the paper: momentum and decay of an embedding act when its client takes part. The biases of the
 last layer begin as the initial model, so that all clients begin near it, where the paper's begin at random.
+Gradients are not clipped, as the authors' code does at a norm of 50.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from actors.settings.quantities import Count, PositiveWeight
+from actors.settings.quantities import Count, PositiveWeight, ShareBelowOne, Weight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.hypernetwork import begun, generated, pulled_back, size
 from protocols.shared.hypernetwork import initial as first
@@ -44,10 +49,15 @@ class PFedHNSettings(RoundSettings):
     """Widths of the hypernetwork's hidden layers; the last one times the model's parameters is its size."""
     outer_rate: PositiveWeight = 0.01
     """alpha: the learning rate of hypernetwork and embeddings."""
+    outer_momentum: ShareBelowOne = 0.0
+    """Momentum of these steps (0.9 in the paper's experiments)."""
+    outer_decay: Weight = 0.0
+    """Weight decay of hypernetwork and embeddings, added to their gradients (0.001 in its experiments)."""
 
     def own_numbers(self, model: int, clients: int) -> int:
-        """The hypernetwork and the embeddings."""
-        return size((self.embedding, *self.hidden, model)) + clients * self.embedding
+        """The hypernetwork and the embeddings, and the velocity of each if there is momentum."""
+        numbers = size((self.embedding, *self.hidden, model)) + clients * self.embedding
+        return 2 * numbers if self.outer_momentum else numbers
 
 
 class PFedHNServer(RoundServer):
@@ -61,6 +71,8 @@ class PFedHNServer(RoundServer):
         self.embeddings: dict[str, Vector] = {}
         self.sent: dict[str, Vector] = {}
         """The model that each client of the round was sent."""
+        self.velocities: dict[str, Vector] = {}
+        """The last steps, of the hypernetwork as "phi" and of embeddings by client; none without momentum."""
 
     def model(self, client: str) -> Vector:
         """theta_i; a client that is new gets an embedding."""
@@ -82,8 +94,20 @@ class PFedHNServer(RoundServer):
                 pulled_back, self.phi, self.embeddings[client], change, widths=self.widths, leak=0.0
             )
             slopes.append(of_phi)
-            self.embeddings[client] = self.embeddings[client] - rate * slope
-        self.phi = self.phi - mix([(rate / len(slopes), slope) for slope in slopes])
+            self.embeddings[client] = self.stepped(client, self.embeddings[client], [(rate, slope)])
+        self.phi = self.stepped("phi", self.phi, [(rate / len(slopes), slope) for slope in slopes])
+
+    def stepped(self, what: str, value: Vector, slopes: list[tuple[float, Vector]]) -> Vector:
+        """`value` after a step of SGD; slopes: gradients, whose factors hold the learning rate."""
+        settings, terms = self.settings, list(slopes)
+        if settings.outer_decay:
+            terms.append((settings.outer_rate * settings.outer_decay, value))
+        if what in self.velocities:
+            terms.append((settings.outer_momentum, self.velocities[what]))
+        step = mix(terms)
+        if settings.outer_momentum:
+            self.velocities[what] = step
+        return value - step
 
     def news(self, client: str) -> object | None:
         return GlobalModel(self.model(client))

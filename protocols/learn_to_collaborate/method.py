@@ -55,7 +55,13 @@ class CollaboratingClient(Client):
             lambda name: name == "decoupled",
             'has heads = "own", which needs a backbone and a head; must be "decoupled"',
         )
+        watched = Requirement(
+            "clients.count",
+            lambda count: count > (settings.watched or 0),
+            f"has watched = {settings.watched}, the number of a client; must be more",
+        )
         return (
+            watched,
             *([divided] if settings.heads == "own" else []),
             Requirement(
                 "data.validation_share",

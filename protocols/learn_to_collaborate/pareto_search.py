@@ -129,6 +129,7 @@ class ParetoSearch(Component):
         d = np.full(count, 1 / count)
         for _ in range(settings.search_steps if count > 1 else 0):
             shares = dict(zip(clients, d.tolist(), strict=True))
+            self.watch(target, shares)
             answer = await self.validation_gradient(target, await self.front.model(shares))
             if answer is None:
                 return None
@@ -140,11 +141,18 @@ class ParetoSearch(Component):
             if np.abs(d - before).max() <= settings.search_tolerance:
                 break
         shares = dict(zip(clients, d.tolist(), strict=True))
+        self.watch(target, shares)
         found = await self.validation_gradient(target, await self.front.model(shares))
         if found is None or found.loss is None:
             return None
         numbers = necessary(d, clients.index(target), settings.rule, settings.least)
         return Optimum(shares, frozenset([clients[number] for number in numbers]), float(found.loss))
+
+    def watch(self, target: str, shares: Shares) -> None:
+        """Observe the weights of the client that is `watched`."""
+        if target == f"client-{self.settings.watched}":
+            for client, share in shares.items():
+                self.client.observe(f"d_{client}", share)
 
     async def search_all(
         self, targets: Iterable[str], clients: Sequence[str], limit_s: float | None = None

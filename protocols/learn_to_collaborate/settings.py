@@ -59,6 +59,9 @@ class LearnToCollaborateSettings(ProtocolSettings):
     """The search ends when no weight moves by more than this."""
     search_limit: PositiveDuration | None = None
     """A client whose search takes longer is left out of the first equilibrium, and joins afterwards."""
+    watched: CountOrZero | None = None
+    """The number of a client whose weights the coordinator observes at each step of the search for it, as
+    `d_client-0` and so on (figure 6 of the paper)."""
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.4
     """The least weight of a client in the search, relative to an equal share of 1 (epsilon_0; the authors'
     code has 0.4 for 6 clients, 0.3 for 10)."""

@@ -55,6 +55,7 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
             'name = "learn-to-collaborate"\nunusual = ["data.validation_share"]\nhidden = [5]',
             2 * (5 * (4 + 1) + 610 * (5 + 1)),
         ),
+        ('name = "pfedhn"\nembedding = 3\nhidden = [5]\nouter_momentum = 0.9', 2 * (20 + 610 * 6 + 12)),
         ('name = "ifca"\nmodels = 3', 3 * 610),
         ('name = "pfedhn"\nalone = true', 0),
         ('name = "fedavg"', 0),

@@ -1,9 +1,12 @@
 """The scripts of the documentation do what they say."""
 
+import csv
 import runpy
 from pathlib import Path
 
 import pytest
+
+from tests.simulation.test_scenarios import skip_without_data
 
 SCRIPTS = Path(__file__).parents[2] / "docs" / "examples" / "scripts"
 
@@ -29,3 +32,17 @@ def test_a_run_that_gets_nowhere_is_given_up(
         number for number, line in enumerate(lines) if line.startswith("given up; the results up to")
     ]
     assert lines[given_up - 1].startswith("10 s: ") and lines[-1].startswith("20 s: ")
+
+
+def test_prototypes_of_a_class_come_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skip_without_data("mapl_few")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(SCRIPTS / "mapl_prototypes.py"), run_name="__main__")
+    first, *_, last = [float(line.rpartition(" ")[2]) for line in capsys.readouterr().out.splitlines()]
+    assert first > 0.5 and last < 0.1
+    with (tmp_path / "prototypes.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 6 * 5  # looks, clients, classes of each
+    assert {row["class"] for row in rows if row["client"] == "client-5"} == set("56789")

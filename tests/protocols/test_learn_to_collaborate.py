@@ -102,6 +102,25 @@ def coalitions(simulation: Simulation) -> list[tuple[str, ...]]:
     return sorted(found)
 
 
+def test_the_weights_of_a_search_are_observed_at_each_step(tmp_path: Path) -> None:
+    """From equal ones on, to those by which collaborators are chosen."""
+    watched = ("protocol.watched=2", "protocol.equilibrium=at-once", "run.duration=25 s")
+    with finished(tmp_path, *watched, "run.evaluate_every=10 ms") as simulation:
+        found = [simulation.observer.metrics.series("client-0", f"d_client-{i}") for i in range(4)]
+        weights = np.stack([series.values for series in found])
+        assert weights.shape[1] > 3 and len({tuple(series.times) for series in found}) == 1
+        np.testing.assert_allclose(weights[:, 0], 0.25)
+        np.testing.assert_allclose(weights.sum(axis=0), 1.0)
+        expected = [learner(simulation, 2).weights().get(f"client-{i}", 0.0) for i in range(4)]
+        np.testing.assert_allclose(weights[:, -1] * (np.array(expected) > 0), expected)
+
+
+def test_who_is_watched_must_be_there(tmp_path: Path) -> None:
+    told = "clients.count = 4.*watched = 4, the number of a client; must be more"
+    with pytest.raises(UserError, match=told), finished(tmp_path, "protocol.watched=4"):
+        pass
+
+
 @pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
 @pytest.mark.parametrize("equilibrium", ["iterative", "at-once"])
 def test_the_halves_find_each_other(tmp_path: Path, mode: str, equilibrium: str) -> None:

@@ -31,8 +31,9 @@ def server(world: Simulation) -> PFedHNServer:
     return found
 
 
-def test_rounds_are_those_of_the_papers_algorithm_1() -> None:
-    """With a client's update in its gradient's place."""
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.5, 0.1)])
+def test_rounds_are_those_of_the_papers_algorithm_1(momentum: float, decay: float) -> None:
+    """With a client's update in its gradient's place; steps are those of torch's SGD."""
     starts: list[tuple[torch.Tensor, dict[str, torch.Tensor]]] = []
 
     def noting(world: Simulation) -> None:
@@ -49,25 +50,23 @@ def test_rounds_are_those_of_the_papers_algorithm_1() -> None:
 
     monkey = pytest.MonkeyPatch()
     options = ("protocol.local_steps=3", "protocol.outer_rate=0.2", "run.iterations=5", "run.duration=100 s")
+    options += (f"protocol.outer_momentum={momentum}", f"protocol.outer_decay={decay}")
     try:
         with ran(QUADRATIC, *HYPER, *options, prepare=noting) as world:
             a, mu = (torch.tensor(each, dtype=torch.float64) for each in optima(world))
             [(phi, embeddings)] = starts
             made = network(phi.double())
-            vs = [embeddings[f"client-{i}"].double() for i in range(4)]
+            vs = [embeddings[f"client-{i}"].double().requires_grad_() for i in range(4)]
+            sgd = torch.optim.SGD([*made.parameters(), *vs], lr=0.2, momentum=momentum, weight_decay=decay)
             for _ in range(4):
-                slopes = []
-                for i in range(4):
-                    v = vs[i].requires_grad_()
+                sgd.zero_grad()
+                for i, v in enumerate(vs):
                     theta = made(v)
                     trained = mu[i] + (1 - 0.1 * a[i]) ** 3 * (theta - mu[i])
-                    made.zero_grad()
                     theta.backward((theta - trained).detach())
-                    slopes.append([each.grad.clone() for each in made.parameters()])
-                    vs[i] = (v - 0.2 * v.grad).detach()
-                with torch.no_grad():
-                    for place, each in enumerate(made.parameters()):
-                        each -= 0.2 * sum(slope[place] for slope in slopes) / 4
+                for each in made.parameters():
+                    each.grad /= 4  # the mean over clients, each of which has its own embedding
+                sgd.step()
             expected = torch.stack([made(v) for v in vs]).detach().numpy()
             np.testing.assert_allclose(params(world), expected, atol=1e-5)
     finally:
