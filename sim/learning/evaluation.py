@@ -63,7 +63,7 @@ def measure_models(
 
     def measured(of: tuple[np.ndarray, int]) -> dict[str, np.ndarray]:
         block, length = of
-        models = rows.of(block) if isinstance(rows, HeldRows) else rows[block]
+        models = rows.of(block.tolist()) if isinstance(rows, HeldRows) else rows[block]
         of_models = None if shares is None else shares[block]
         return workers.call(
             _measured, task, list(on_samples), kernel, models, of_models, subset, numbers[block], length

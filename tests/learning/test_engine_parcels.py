@@ -1,4 +1,4 @@
-"""Parts of a flush that are computed from what was sent are what they are where they come from, bit for bit."""
+"""Parts of a flush that are computed from what was sent are what they are here, bit for bit."""
 
 import pickle
 from typing import Any

@@ -51,7 +51,7 @@ class Packer(pickle.Pickler):
     the numbers of. `slots` are those that were packed, by the places of their numbers among the arrays.
     """
 
-    dispatch_table: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {  # type: ignore[assignment]
+    dispatch_table: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
         Kernel: _kernel,
         BatchSampler: _sampler,
         GraphNode: _node,

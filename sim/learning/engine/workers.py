@@ -23,8 +23,3 @@ class Workers:
         It and its arguments are such that a `Packer` takes them.
         """
         return function(*arguments)
-
-    def close(self) -> None:
-        """Let the threads go."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)

@@ -297,9 +297,7 @@ class Observer:
         task, kernel = self._scenario.data.task, clients[0].compute.kernel
         data, names, workers = self._engine.data, self.evaluated, self._engine.workers
         return self._engine.read_measurement(
-            lambda: measure_models(
-                task, kernel, rows, data.test, numbers, shares, names, data.train, workers
-            )
+            lambda: measure_models(task, kernel, rows, data.test, numbers, shares, names, data.train, workers)
         )
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
