@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from sim.scenario.scenario import Scenario
 TRIES = 2
 """How often something is tried if its node or process dies."""
 _LOOK_EVERY_S = 5.0  # whether there are still nodes that can compute what is waited for
+_CONNECT_S = 10.0
 _LARGE_BYTES = 100_000  # of a vector, from which it is put where all parts that need it get it from
 _READ_ONLY = "The given NumPy array is not writable"  # as what Ray shares between processes; nobody writes
 
@@ -50,6 +52,8 @@ def cluster(
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         settings |= {"num_cpus": cores, "include_dashboard": False}
+    else:
+        _require_listening(address)
     # Nodes import what lies in their working folder, which without one is the current folder here.
     with tempfile.TemporaryDirectory(prefix="coterie-") as empty, safe_path():
         settings["runtime_env"] = {"working_dir": str(folder or empty), "excludes": list(excluded)}
@@ -65,6 +69,17 @@ def cluster(
             yield ray
         finally:
             ray.shutdown()
+
+
+def _require_listening(address: str) -> None:
+    """UserError if nobody listens at an address, which Ray tries for minutes, with words of its own."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or "/" in host:  # "auto", or another kind of address
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError, ValueError) as error:
+        raise UserError(one_line(f"no Ray cluster at {address}: {error}")) from error
 
 
 @contextmanager
@@ -121,7 +136,7 @@ class RayWorkers(Workers):
         self._slots: WeakKeyDictionary[Slot, Any] = WeakKeyDictionary()
         self._lock = Lock()
         try:
-            self.call(_conditions)
+            self.call(int)  # one process shows what all are like
         except UserError:
             raise
         except Exception as error:  # of a node that cannot even load what it is to call
