@@ -23,6 +23,7 @@ from benchmarks.measuring import (
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
+from sim.learning.engine.workers import Workers
 from sim.learning.models import MODELS, ModelSection
 from sim.learning.objectives import Objective, cross_entropy
 
@@ -114,7 +115,8 @@ def new_engine(
         test_rows=nothing,
         label_maps=None,
     )
-    return Engine(data, seed=1, device=device, backend=backend, precision=precision, workers=workers)
+    by = Workers(workers)
+    return Engine(data, seed=1, device=device, backend=backend, precision=precision, workers=by)
 
 
 def with_engine(

@@ -1,9 +1,10 @@
-"""A virtual loop for each test that asks for one, what hypothesis draws, and what the collector looks at."""
+"""A virtual loop for each test that asks for one, Ray, what hypothesis draws, what the collector looks at."""
 
 import gc
 import signal
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 import torch
@@ -76,3 +77,17 @@ def no_garbage_collector():
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture
+def nodes() -> Iterator[Any]:
+    """A cluster of two nodes on this machine, each with room for one run."""
+    pytest.importorskip("ray", reason="Ray is not installed")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.second = cluster.add_node(num_cpus=1)
+    try:
+        yield cluster
+    finally:
+        cluster.shutdown()

@@ -7,8 +7,8 @@ Modules that import torch are imported inside the commands that need them, so th
 
 import json
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,6 +44,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+class Workers(StrEnum):
+    """Who computes parts of batches."""
+
+    threads = "threads"
+    ray = "ray"
 
 
 class Listing(StrEnum):
@@ -83,6 +90,10 @@ def run(
     overwrite: Annotated[bool, Option("--overwrite", help="Replace earlier results at the end.")] = False,
     data_dir: options.DataDir = None,
     device: options.Device = options.DeviceChoice.auto,
+    on: Annotated[
+        Workers, Option(help="Where parts of batches are computed: by threads here, or on Ray.")
+    ] = Workers.threads,
+    address: options.Address = None,
     verify: Annotated[bool, Option("--verify", help="Run twice and compare the traces.")] = False,
     checkpoint_every: options.CheckpointEvery = None,
     checkpoint_at: Annotated[
@@ -107,7 +118,10 @@ def run(
         tracked = options.trackers(track, tensorboard)
     settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
     kept = {"checkpoint_every_s": checkpoint_every, "checkpoints_s": checkpoint_at or ()}
-    result = run_shown(scenario, file, quiet=quiet, out=out, overwrite=overwrite, **kept, **settings)
+    with _workers(on, address) as by:
+        result = run_shown(
+            scenario, file, quiet=quiet, out=out, overwrite=overwrite, **kept, **by, **settings
+        )
     show(result)
     if result.directory is not None and not result.unwritten:
         with exit_on_errors(file):
@@ -227,6 +241,19 @@ def schema(
 
 for _command in (resume, fork, explain, pretrain):
     app.command()(_command)
+
+
+@contextmanager
+def _workers(on: Workers, address: str | None) -> Iterator[dict[str, Any]]:
+    """The setting of `run_scenario` that says who computes; none of it for those that it takes anyway."""
+    if on is Workers.threads:
+        yield {}
+        return
+    with exit_on_errors():
+        require_packages("ray", "--on ray", "ray")
+        from sim.run.on_ray import workers_on_ray
+    with workers_on_ray(address) as make:
+        yield {"workers": make}
 
 
 def _write_exports(path: Path, trace: bool, trackers: Sequence[str]) -> None:

@@ -44,6 +44,10 @@ Unset = Annotated[
     Option("--unset", metavar="KEY", help="Take a key out, before any --set: --unset network.server"),
 ]
 NoCode = Annotated[bool, Option("--no-code", help="Execute no Python that does not come with coterie.")]
+Address = Annotated[
+    str | None,
+    Option(help="Ray cluster; without, --on ray begins one here.", metavar="ADDRESS", envvar="RAY_ADDRESS"),
+]
 Seed = Annotated[int | None, Option(help="Override run.seed.")]
 
 

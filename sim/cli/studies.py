@@ -75,12 +75,7 @@ def sweep(
         int | None, Option("--jobs", "-j", min=1, help="Runs at a time; by default one a core.")
     ] = None,
     on: Annotated[Executor, Option(help="Where runs go: processes here, or Ray.")] = Executor.processes,
-    address: Annotated[
-        str | None,
-        Option(
-            help="Ray cluster; without, --on ray begins one here.", metavar="ADDRESS", envvar="RAY_ADDRESS"
-        ),
-    ] = None,
+    address: options.Address = None,
     gpus: Annotated[
         float | None, Option(min=0.0, help="GPUs of a run on Ray; by default 1 with --device cuda.")
     ] = None,

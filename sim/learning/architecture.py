@@ -81,7 +81,7 @@ class Architecture:
 
         Raises TypeError for other state than parameters, and for parameters of no known initialisation.
         """
-        self.constants = constants
+        self.constants = dict(constants)
         stateful = [name for name, _ in module.named_buffers() if name not in constants]
         if stateful:
             raise TypeError(
@@ -97,7 +97,7 @@ class Architecture:
         self._modules = _Modules(module, _shapes_of(module), threading.get_ident())
         self.key = key
         self.input_shape = input_shape
-        self._constants_on: dict[torch.device, Mapping[str, Tensor]] = {torch.device("cpu"): constants}
+        self._constants_on: dict[torch.device, Mapping[str, Tensor]] = {torch.device("cpu"): self.constants}
         shapes = {
             name: tuple(parameter.shape)
             for name, parameter in module.named_parameters()
@@ -341,10 +341,14 @@ class _Modules(threading.local):
     owner: the thread that has the model itself. unused: its shapes, of a model that no call has changed.
     """
 
-    def __init__(self, module: nn.Module, unused: nn.Module, owner: int) -> None:
+    def __init__(self, module: nn.Module, unused: nn.Module, owner: int = 0) -> None:
+        self._unused = unused
         own = module if threading.get_ident() == owner else copy.deepcopy(unused)
         self.evaluating = own.eval()
         self.training = copy.deepcopy(own).train()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Modules, (self._unused, self._unused)
 
 
 class OwnArchitecture(Architecture):
@@ -362,6 +366,10 @@ class OwnArchitecture(Architecture):
 
     def _is_unknown(self, part: nn.Module) -> bool:
         return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To compute with it elsewhere, where nobody needs a fresh one; what draws it is of no module."""
+        return {name: value for name, value in vars(self).items() if name != "_drawn"}
 
     def initial(self, generator: torch.Generator) -> Tensor:
         seed = int(torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator))

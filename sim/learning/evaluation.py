@@ -1,8 +1,7 @@
 """What the observer measures of the clients' models; costs no virtual time."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.sampler import clients_at_once
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import HeldRows, checksums
+from sim.learning.engine.workers import Workers
 from sim.learning.metrics import METRICS, Metric, metrics_of
 
 # What is measured in one call. On a CPU it stays in the cache (measured).
@@ -31,7 +31,7 @@ def measure_models(
     shares: Tensor | None = None,
     names: Sequence[str] = (),
     others: Mapping[str, Subset] = MappingProxyType({}),
-    each: Callable[..., Iterable[Any]] = map,
+    workers: Workers | None = None,
 ) -> dict[str, np.ndarray]:
     """The `metrics_of` these names, [N] each, of each client's model `rows[n]`, on its samples in `subset`.
 
@@ -39,7 +39,7 @@ def measure_models(
     classes, or their outputs in a regression, are averaged in these shares, and so is
     what they minimise. ValueError for ensembles in a task that predicts nothing. others: by "training" and
     "validation", the samples that "train_loss" and "validation_loss" are of, as they are, without
-    augmentation. each: `map`, or one that does several calls at the same time.
+    augmentation. workers: who measures several clients at the same time, by default this thread alone.
 
     A client without samples gets nan. So does one whose loss is not finite, of all else: which class is the
     largest of numbers that are none says nothing of what was learned.
@@ -55,7 +55,7 @@ def measure_models(
     of_test = [metric for metric in metrics if metric.on not in _OTHERS]
     on_samples = {metric.name: metric for metric in (*loss, *of_test) if metric not in of_models}
     found = {name: np.full(len(clients), np.nan) for name in on_samples}
-    numbers = np.asarray(clients, dtype=np.int64)
+    numbers, workers = np.asarray(clients, dtype=np.int64), workers or Workers()
     counts = subset.counts[numbers] if found else np.empty(0, np.int64)
     blocks = []
     for count in np.unique(counts[counts > 0]).tolist():
@@ -63,17 +63,15 @@ def measure_models(
         at_once, length = _at_once(kernel, rows.device, len(same), subset.sample_bytes)
         blocks += [(same[first : first + at_once], length) for first in range(0, len(same), at_once)]
 
-    @torch.no_grad()  # in this thread, too
     def measured(of: tuple[np.ndarray, int]) -> dict[str, np.ndarray]:
         block, length = of
-        count = int(counts[block[0]])
-        look = _Look(kernel, rows[block], None if shares is None else shares[block], task)
-        for start in range(0, count, length):
-            x, y = subset.of_each(numbers[block], np.arange(start, min(start + length, count)))
-            look.add(list(on_samples.values()), x, y)
-        return look.measured(list(on_samples.values()), count)
+        models = rows.of(block.tolist()) if isinstance(rows, HeldRows) else rows[block]
+        of_models = None if shares is None else shares[block]
+        return workers.call(
+            _measured, task, list(on_samples), kernel, models, of_models, subset, numbers[block], length
+        )
 
-    for (block, _), of_block in zip(blocks, each(measured, blocks), strict=True):
+    for (block, _), of_block in zip(blocks, workers.each(measured, blocks), strict=True):
         for name, values in of_block.items():
             found[name][block] = values
     for name, values in found.items():
@@ -83,9 +81,28 @@ def measure_models(
     for metric in metrics:
         if metric.on in _OTHERS:
             held = others[metric.on]
-            losses = measure_models(task, kernel, rows, held, clients, shares, ("loss",), each=each)
+            losses = measure_models(task, kernel, rows, held, clients, shares, ("loss",), workers=workers)
             found[metric.name] = losses["loss"]
     return {metric.name: found[metric.name] for metric in metrics}
+
+
+@torch.no_grad()  # in whichever thread
+def _measured(
+    task: str,
+    names: Sequence[str],
+    kernel: Kernel,
+    rows: Tensor | HeldRows,
+    shares: Tensor | None,
+    subset: Subset,
+    clients: np.ndarray,
+    at_once: int,
+) -> dict[str, np.ndarray]:
+    """The metrics of these names of clients with equally many samples, so many of them at once."""
+    metrics = metrics_of(task, names, kernel.objective)
+    count, look = int(subset.counts[clients[0]]), _Look(kernel, rows[:], shares, task)
+    for start in range(0, count, at_once):
+        look.add(metrics, *subset.of_each(clients, np.arange(start, min(start + at_once, count))))
+    return look.measured(metrics, count)
 
 
 class _Look:

@@ -36,7 +36,8 @@ from sim.run.save.progress import ALONE, WRITING, Show, Watcher
 from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.save.telling import Telling, Told
-from sim.run.setup.builder import built
+from sim.run.setup.builder import SIMULATED, built
+from sim.run.setup.engine import MakeWorkers, threads_here
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
 
@@ -57,6 +58,7 @@ def run_scenario(
     checkpoints_s: Sequence[float] = (),
     earlier: ResumableRun | None = None,
     anyway: bool = False,
+    workers: MakeWorkers = threads_here,
 ) -> RunResult:
     """Run a scenario and write its result directory under `out`.
 
@@ -73,10 +75,12 @@ def run_scenario(
     comes, too. checkpoint_at_end: one of the end, too, if it is small. checkpoints_s: virtual times of
     others. earlier: a run of this scenario, or one with the same past, that goes on from its checkpoint.
     UserError where it would not be the same any more, but with `anyway` only where it cannot go on at all.
+    workers: makes those who compute parts of batches; the results are the same with any.
     """
+    world = replace(SIMULATED, workers=workers)
     started = time.perf_counter()
     interrupts = Interrupts()
-    with interrupts.answered(), built(scenario, data_dir, device) as simulation:
+    with interrupts.answered(), built(scenario, data_dir, device, world) as simulation:
         if earlier is not None and (changed := earlier.differences(simulation)):
             _refuse_or_say(earlier, changed, anyway, notice)
         scenario = simulation.scenario  # with what was decided: running it again gives the same directory

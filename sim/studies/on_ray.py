@@ -1,26 +1,21 @@
 """The cells of a sweep on a Ray cluster: https://docs.ray.io."""
 
 import io
-import logging
 import os
 import tarfile
 import tempfile
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sim.errors import UserError, require_packages
 from sim.files.data_folder import FOLDER_VARIABLE
 from sim.results.store.output_dir import HiddenFolder
-from sim.run.process import safe_path
+from sim.run.on_ray import TRIES, cluster
 from sim.studies.sweep import LOOK_EVERY_S, Ended, Execute, Look
 from sim.studies.worker import Ran, Task, run_cell
 
-_TRIES = 2
-"""How often a cell is tried if its node or process dies."""
 _PYTHON = ("*.py", "*.pyc", "*.so", "*.pyd")
 
 
@@ -38,8 +33,8 @@ def on_ray(
     def execute(tasks: list[Task], ran: Ended, look: Look) -> None:
         if not tasks:
             return look(())
-        with _cluster(address, tasks[0], None if jobs is None else jobs * threads) as ray:
-            run = ray.remote(_packed).options(num_cpus=threads, num_gpus=gpus, max_retries=_TRIES - 1)
+        with _connected(address, tasks[0], None if jobs is None else jobs * threads) as ray:
+            run = ray.remote(_packed).options(num_cpus=threads, num_gpus=gpus, max_retries=TRIES - 1)
             waiting, running = deque(tasks), dict[Any, Task]()
             while waiting or running:
                 while waiting and len(running) < (jobs or len(tasks)):
@@ -54,31 +49,13 @@ def on_ray(
     return execute
 
 
-@contextmanager
-def _cluster(address: str | None, task: Task, cores: int | None) -> Iterator[Any]:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told that it is used
-    require_packages("ray", "--on ray", "ray")
-    import ray
-
-    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    # Nodes import what lies in their working folder, which without one is the current folder here.
-    with tempfile.TemporaryDirectory(prefix="coterie-") as empty, safe_path():
-        if address is None:
-            settings |= {"num_cpus": cores, "include_dashboard": False}
-            settings["runtime_env"] = {"working_dir": empty}
-        else:
-            folder, out = task.file.resolve().parent, task.out.resolve()
-            results = [f"/{out.relative_to(folder)}"] if folder in out.parents else []  # which stay here
-            excluded = [".?*", *results, *(() if task.how.code else _PYTHON)]
-            settings["runtime_env"] = {"working_dir": str(folder), "excludes": excluded}
-        try:
-            ray.init(address or "local", **settings)
-        except Exception as error:  # Ray raises any kind
-            raise UserError(f"no Ray cluster{f' at {address}' if address else ''}: {error}") from error
-        try:
-            yield ray
-        finally:
-            ray.shutdown()
+def _connected(address: str | None, task: Task, cores: int | None) -> AbstractContextManager[Any]:
+    """A cluster that has the files of a task, and without an address can read them where they are."""
+    if address is None:
+        return cluster(address, cores)
+    folder, out = task.file.resolve().parent, task.out.resolve()
+    results = [f"/{out.relative_to(folder)}"] if folder in out.parents else []  # which stay here
+    return cluster(address, cores, folder, [".?*", *results, *(() if task.how.code else _PYTHON)])
 
 
 def _there(task: Task, *, is_sent: bool) -> Task:

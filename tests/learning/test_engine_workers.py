@@ -13,6 +13,7 @@ from sim.learning.engine import Optimizer
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.nodes import GraphNode
 from sim.learning.engine.replay.snapshot import stored
+from sim.learning.engine.workers import Workers
 from sim.learning.evaluation import measure_models
 from tests.learning.engines import SHAPES, Jobs, client_data, new_engine
 
@@ -36,7 +37,7 @@ def test_threads_have_models_that_no_call_has_changed(backend: str, monkeypatch:
     for workers in (1, 3):
         architecture = Architecture(KeepsWhatItComputes(), "keeps", (4,))
         assert architecture.training_flops_per_sample > 0  # calls it
-        engine = new_engine(client_data([8] * 4), backend=backend, workers=workers)
+        engine = new_engine(client_data([8] * 4), backend=backend, workers=Workers(workers))
         jobs = Jobs(engine, architecture)
         rows.append(engine.rows([jobs.train(client, jobs.initial(client))[0] for client in range(4)]))
     assert rows[0].equal(rows[1])
@@ -81,7 +82,8 @@ def test_results_and_rows_are_the_same_with_any_number(
     monkeypatch.setattr(sampler, "_CHUNK_BYTES", 1)  # a client in each part
     found = []
     for workers in (1, 2, 5):
-        engine = new_engine(client_data([8] * CLIENTS, shape=SHAPES[model]), backend=backend, workers=workers)
+        data, by = client_data([8] * CLIENTS, shape=SHAPES[model]), Workers(workers)
+        engine = new_engine(data, backend=backend, workers=by)
         jobs = Jobs(engine, model, optimizer)
         params, state = [jobs.initial(client) for client in range(CLIENTS)], [None] * CLIENTS
         for done in range(2):
@@ -93,7 +95,7 @@ def test_results_and_rows_are_the_same_with_any_number(
             params = [0.5 * params[client] + 0.5 * params[client - 1] for client in range(CLIENTS)]
         rows = engine.rows(params)
         measured = measure_models(
-            "classification", jobs.kernel, rows, engine.data.train, list(range(CLIENTS)), each=engine.each
+            "classification", jobs.kernel, rows, engine.data.train, list(range(CLIENTS)), workers=by
         )
         assert engine.statistics.batches >= 2 * CLIENTS
         found.append((rows, measured, stored(engine)))

@@ -232,10 +232,10 @@ def test_as_many_workers_as_cores_unless_another_number_is_stated(
 ) -> None:
     monkeypatch.setattr(engine_of, "cores", lambda: there)
     simulation = build(load(tmp_path, DIGITS, f"engine.workers={stated}"), device="cpu")
-    assert simulation.engine.workers == workers
+    assert simulation.engine.workers.count == workers
     simulation.close()
     simulation = build(load(tmp_path, DIGITS, f"engine.workers={stated}", "engine.threads=2"), device="cpu")
-    assert simulation.engine.workers == (max(1, there // 2) if stated == "auto" else workers)
+    assert simulation.engine.workers.count == (max(1, there // 2) if stated == "auto" else workers)
     simulation.close()
 
 

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,20 +18,6 @@ from tests.studies.test_sweep import cells_of, command, hashes
 from tests.studies.worlds import STUDY, study
 
 slow = pytest.mark.slow
-
-
-@pytest.fixture
-def nodes() -> Iterator[Any]:
-    """A cluster of two nodes on this machine, each with room for one run."""
-    pytest.importorskip("ray", reason="Ray is not installed")
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    cluster.second = cluster.add_node(num_cpus=1)
-    try:
-        yield cluster
-    finally:
-        cluster.shutdown()
 
 
 @slow

@@ -34,6 +34,7 @@ from sim.learning.engine.memory import explained
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.replay.replay_log import META, Arrays, ReadLog
 from sim.learning.engine.vector_pool import HeldRows, VectorPool
+from sim.learning.engine.workers import Workers
 from sim.learning.objectives import Objective
 
 Interned = TypeVar("Interned", bound=Hashable)
@@ -51,8 +52,8 @@ class Engine:
     ready; `flush` (or `pending_limit_bytes` of nodes and promised output) computes all that somebody still
     holds. Either goes level by level, one call per group. `backend` is "auto" or
     one of `backends.kernels.BACKENDS`; with `deferred=False` each job is computed as soon as it is submitted.
-    `precision` and `micro_batch`: see `Kernel`. workers: threads that compute parts of a batch at the same
-    time; the results are the same with any number.
+    `precision` and `micro_batch`: see `Kernel`. workers: who computes parts of a batch at the same time, by
+    default this thread alone; the results are the same with any.
 
     Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise.
     Calls that need more memory than there is are cut into smaller ones; UserError if even one job does not
@@ -71,7 +72,7 @@ class Engine:
         micro_batch: int | None = None,
         deferred: bool = True,
         pending_limit_bytes: float = 512e6,
-        workers: int = 1,
+        workers: Workers | None = None,
     ) -> None:
         self.data = data
         self.seed = seed
@@ -81,7 +82,7 @@ class Engine:
         self.micro_batch = micro_batch
         self.deferred = deferred
         self.pending_limit_bytes = pending_limit_bytes
-        self.workers = workers
+        self.workers = workers or Workers()
         self.statistics = EngineStatistics()
         self.read_log = ReadLog()
         self.flushes = 0
@@ -95,7 +96,7 @@ class Engine:
         self._zero_slots: dict[int, Slot] = {}
         self._mixes: dict[int, Mix] = {}
         self.functions = Functions()
-        self._execution = Execution(self.statistics, self.device, workers)
+        self._execution = Execution(self.statistics, self.device, self.workers)
 
     def unused(self) -> "Engine":
         """Another engine on the same data, which computes in the same way and holds nothing yet."""
@@ -277,11 +278,6 @@ class Engine:
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
         """What `measure` computes from `rows`. Numbers leave the device only by `read` and here."""
         return self.read_log.arrays(measure)
-
-    @property
-    def each(self) -> Callable[..., Iterable[Any]]:
-        """`map`, by as many threads as the engine has."""
-        return self._execution.each
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
         """The numbers of one or more vectors of equal width, [len(vectors), width]."""

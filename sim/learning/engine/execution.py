@@ -2,9 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +12,7 @@ from sim.learning.engine.graph.operations import Operation, Rows
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay.replay_log import ReadLog, ReplayedReadLog
 from sim.learning.engine.vector_pool import index_tensor
+from sim.learning.engine.workers import Workers
 
 _WAVE, _WAVE_BYTES = 16, 256e6
 """Parts that are begun before the first is stored, and what results from them at most, but for the first.
@@ -21,6 +20,7 @@ _WAVE, _WAVE_BYTES = 16, 256e6
 These do not depend on the number of cores, since the rows of the results depend on them.
 """
 
+_HERE = Workers()
 _Outputs = tuple[Tensor | Rows | None, ...]
 _Begun = tuple[Operation, list[GraphNode], Callable[[], _Outputs]]
 
@@ -50,12 +50,9 @@ class Execution:
     It remembers how many nodes an operation can compute at once, where that was fewer than it was asked to.
     """
 
-    def __init__(self, statistics: EngineStatistics, device: torch.device, workers: int = 1) -> None:
-        self.each: Callable[..., Iterable[Any]] = map
-        """`map`, by as many threads as there are workers."""
-        if workers > 1:
-            self.each = ThreadPoolExecutor(workers, "engine").map
+    def __init__(self, statistics: EngineStatistics, device: torch.device, workers: Workers) -> None:
         self._statistics = statistics
+        self._workers = workers
         self._device = device
         self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
 
@@ -93,36 +90,35 @@ class Execution:
     def _results(self, begun: list[_Begun]) -> Iterator[_Outputs | None]:
         """What each part results in."""
         places, waiting = range(len(begun)), dict(enumerate(begun))
-        several = len({id(operation) for operation, _, _ in begun}) < len(begun)
+        # Only what is too large for one call is handed to workers: all else is done sooner than that.
+        workers = self._workers if len({id(part[0]) for part in begun}) < len(begun) else _HERE
         begun.clear()
 
         def result(place: int) -> _Outputs | None:
-            return self._result(*waiting[place])
+            return self._result(*waiting[place], workers)
 
-        # Only what is too large for one call is handed to threads: all else is done sooner than that.
-        if self.each is map or not several:
-            results: Iterable[_Outputs | None] = map(result, places)
-        else:
+        results: Iterable[_Outputs | None] = workers.each(result, places)
+        if workers.count > 1:
             # All of them before the first is stored: a pool that grows then moves to other memory, where what
             # threads still write into the old one would be missing.
-            results = list(self.each(result, places))
+            results = list(results)
         for place, outputs in zip(places, results, strict=True):
             # Let go here, in this order: a thread would give rows back at any moment.
             del waiting[place]
             yield outputs
 
     def _result(
-        self, operation: Operation, nodes: list[GraphNode], rest: Callable[[], _Outputs]
+        self, operation: Operation, nodes: list[GraphNode], rest: Callable[[], _Outputs], workers: Workers
     ) -> _Outputs | None:
         """What a part results in; None if memory was missing, and fewer nodes might do with less."""
         try:
-            return rest()
+            return (workers if operation.is_job else _HERE).call(rest)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
         if len(nodes) > 1:
             return None
-        raise does_not_fit(operation.subject, self._device, alone=self.each is map)
+        raise does_not_fit(operation.subject, self._device, alone=self._workers.count == 1)
 
     def _store(self, nodes: list[GraphNode], outputs: _Outputs) -> None:
         for node in nodes:  # rows that nobody else holds are free for the results

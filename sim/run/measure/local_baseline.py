@@ -32,7 +32,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
             numbers,
             names=[measure],
             others=ran.data.others,
-            each=engine.each,
+            workers=engine.workers,
         )
         values = found[measure].tolist()
         reached |= zip([client.name for client in clients], values, strict=True)

@@ -295,11 +295,10 @@ class Observer:
         """What is measured of one model, or ensemble, of each client; all have the same architecture."""
         numbers = [client.index for client in clients]
         task, kernel = self._scenario.data.task, clients[0].compute.kernel
-        data, names = self._engine.data, self.evaluated
-        each = self._engine.each
+        data, names, workers = self._engine.data, self.evaluated, self._engine.workers
         return self._engine.read_measurement(
             lambda: measure_models(
-                task, kernel, rows, data.test, numbers, shares, names, data.others, each=each
+                task, kernel, rows, data.test, numbers, shares, names, data.others, workers
             )
         )
 

@@ -44,13 +44,16 @@ def made_by(scenario: Scenario, device: torch.device) -> dict[str, str]:
     """What the numbers of a run depend on besides its scenario, by name."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     own = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
+    return {"the user's code": " ".join(own) or "none", "the device": name, **computed_by()}
+
+
+def computed_by() -> dict[str, str]:
+    """What the numbers that this process computes depend on besides what it is told, by name."""
     return {
         "the code of coterie": digest_of_coterie(*OURS),
-        "the user's code": " ".join(own) or "none",
         "torch": version("torch"),
         "numpy": version("numpy"),
         "python": platform.python_version(),
-        "the device": name,
     }
 
 

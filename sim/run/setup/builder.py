@@ -29,11 +29,13 @@ from sim.run.live.message_contents import has_non_finite
 from sim.run.live.simulation import Simulation
 from sim.run.process import quiet_collector, spare, threads
 from sim.run.setup.engine import (
+    MakeWorkers,
     choose_device,
     decided,
     make_engine,
     require_precision,
     room_of,
+    threads_here,
     with_engine,
 )
 from sim.run.setup.learning import load_learning
@@ -58,6 +60,7 @@ class World:
     """Makes the loop, with the key that ties are shuffled by."""
     network: Callable[[Any, int, NetworkModel], SimulatedNetwork] = SimulatedNetwork
     compute: type[DeviceCompute] = DeviceCompute
+    workers: MakeWorkers = threads_here
 
 
 SIMULATED = World()
@@ -132,7 +135,7 @@ class _Builder:
             self.plan = plan = planned(scenario, folder, room=room_of(device))
             self.learning = learning = load_learning(scenario, plan.learning, device)
             self.scenario = scenario = decided(scenario, learning)
-            self.engine = make_engine(scenario, learning)
+            self.engine = make_engine(scenario, learning, world.workers)
             self.initial = self._initial_parameters()
         self.trainable = {name: _trainable(self.engine, own) for name, own in learning.kinds.items()}
         self.names, servers = list(plan.learning.names), plan.learning.servers

@@ -1,19 +1,33 @@
 """The engine of a run, and how it computes."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
 from sim.errors import UserError
-from sim.learning.engine import Engine
+from sim.learning.engine import ClientData, Engine
 from sim.learning.engine.backends.autotune import Trial, fastest_threads
 from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph.sampler import BatchSampler
+from sim.learning.engine.workers import Workers
 from sim.run.live.learning_settings import LearningSettings
 from sim.run.process import cores
 from sim.run.setup.learning import Learning
 from sim.run.setup.memory import Room, machines_room
 from sim.scenario.scenario import Scenario
+
+MakeWorkers = Callable[[Scenario, ClientData], Workers]
+"""Makes the workers of a decided scenario, whose clients have these data. Raises UserError."""
+
+
+def threads_here(scenario: Scenario, data: ClientData) -> Workers:
+    """Threads of this process: on a CPU as many as the scenario asks for."""
+    threads, workers = scenario.engine.threads, scenario.engine.workers
+    assert threads != "fastest", "measured by now"
+    if data.train.x.device.type != "cpu":
+        return Workers()
+    return Workers(max(1, cores() // threads) if workers == "auto" else workers)
 
 
 def choose_device(name: str) -> torch.device:
@@ -85,12 +99,8 @@ def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Tri
     return Trial(*what, sampler, clients, engine.precision, engine.micro_batch)
 
 
-def make_engine(scenario: Scenario, learning: Learning) -> Engine:
-    """The engine that a decided scenario asks for."""
-    threads, workers = scenario.engine.threads, scenario.engine.workers
-    assert threads != "fastest", "measured by now"
-    if learning.device.type != "cpu":
-        workers = 1
+def make_engine(scenario: Scenario, learning: Learning, workers: MakeWorkers = threads_here) -> Engine:
+    """The engine that a decided scenario asks for. UserError where there are no such workers."""
     return Engine(
         learning.data,
         seed=scenario.run.seed,
@@ -100,7 +110,7 @@ def make_engine(scenario: Scenario, learning: Learning) -> Engine:
         micro_batch=scenario.engine.micro_batch,
         deferred=scenario.engine.deferred,
         pending_limit_bytes=scenario.engine.pending_limit,
-        workers=max(1, cores() // threads) if workers == "auto" else workers,
+        workers=workers(scenario, learning.data),
     )
 
 

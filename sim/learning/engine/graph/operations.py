@@ -211,15 +211,19 @@ class Train(Operation):
             node.inputs = ()
             row = self.pool.store(start)[0]
 
-        def rest() -> tuple[Tensor | Rows, ...]:
-            # `data`: rows of one tensor would share its count of versions, which threads must not.
-            params = self.pool.data.data[row : row + 1]
-            pull, weights = self._pull(others, jobs, [()]), self._weights(others, [()])
-            state = self._state(others, [()]) if self.optimizer.slots else None
-            self._train(jobs, [jobs[0].steps], params, state, pull, weights)
-            return (Rows(self.pool, [row]),) if state is None else (Rows(self.pool, [row]), state)
+        return partial(self._train_alone, Rows(self.pool, [row]), others, jobs)
 
-        return rest
+    def _train_alone(
+        self, started: Rows, others: list[GraphNode], jobs: list[TrainJob]
+    ) -> tuple[Tensor | Rows, ...]:
+        """Do one job in the row that holds what it starts from."""
+        [row] = started.rows
+        # `data`: rows of one tensor would share its count of versions, which threads must not.
+        params = self.pool.data.data[row : row + 1]
+        pull, weights = self._pull(others, jobs, [()]), self._weights(others, [()])
+        state = self._state(others, [()]) if self.optimizer.slots else None
+        self._train(jobs, [jobs[0].steps], params, state, pull, weights)
+        return (started,) if state is None else (started, state)
 
     def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
         if len(nodes) > 1:

@@ -1,0 +1,237 @@
+"""A Ray cluster (https://docs.ray.io), and workers of a run's engine on its nodes."""
+
+import logging
+import os
+import signal
+import socket
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from threading import Lock, current_thread, main_thread
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from sim.errors import UserError, one_line, require_packages
+from sim.learning.engine import ClientData, Engine
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.nodes import Slot
+from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
+from sim.learning.engine.workers import Workers
+from sim.plugins.source_files import INSTALLED
+from sim.run.process import cores, safe_path
+from sim.run.save.provenance import computed_by
+from sim.run.setup.engine import MakeWorkers
+from sim.scenario.scenario import Scenario
+
+TRIES = 2
+"""How often something is tried if its node or process dies."""
+_LOOK_EVERY_S = 5.0  # whether there are still nodes that can compute what is waited for
+_CONNECT_S = 10.0
+_LARGE_BYTES = 100_000  # of a vector, from which it is put where all parts that need it get it from
+_READ_ONLY = "The given NumPy array is not writable"  # as what Ray shares between processes; nobody writes
+
+
+@contextmanager
+def cluster(
+    address: str | None, cores: int | None, folder: Path | None = None, excluded: Sequence[str] = ()
+) -> Iterator[Any]:
+    """The module `ray`, connected to a cluster, or without an address to one of so many cores here.
+
+    folder: what nodes import from, without the files excluded, which are patterns as in .gitignore; by
+    default an empty one. UserError without Ray, and without such a cluster.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told that it is used
+    require_packages("ray", "--on ray", "ray")
+    import ray
+
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        settings |= {"num_cpus": cores, "include_dashboard": False}
+    else:
+        _require_listening(address)
+    # Nodes import what lies in their working folder, which without one is the current folder here.
+    with tempfile.TemporaryDirectory(prefix="coterie-") as empty, safe_path():
+        settings["runtime_env"] = {"working_dir": str(folder or empty), "excludes": list(excluded)}
+        answer = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(address or "local", **settings)
+        except Exception as error:  # Ray raises any kind
+            raise UserError(f"no Ray cluster{f' at {address}' if address else ''}: {error}") from error
+        finally:
+            if current_thread() is main_thread():  # where Ray takes the signal for itself
+                signal.signal(signal.SIGTERM, answer)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _require_listening(address: str) -> None:
+    """UserError if nobody listens at an address, which Ray tries for minutes, with words of its own."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or "/" in host:  # "auto", or another kind of address
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError, ValueError) as error:
+        raise UserError(one_line(f"no Ray cluster at {address}: {error}")) from error
+
+
+@contextmanager
+def workers_on_ray(address: str | None = None) -> Iterator[MakeWorkers]:
+    """Makes workers on the nodes of a cluster, without an address on this machine's cores, until its end.
+
+    What is computed there is a function of what is sent, and of nothing else: so a part whose node dies is
+    computed once more, elsewhere or here. The nodes need this coterie and these libraries, but not the data,
+    nor the user's code. UserError, from those that make them, where there is no such cluster.
+    """
+    with ExitStack() as opened:
+
+        def make(scenario: Scenario, data: ClientData) -> Workers:
+            if data.train.x.device.type != "cpu":
+                raise UserError("--on ray: computes on CPUs, and this run is on a GPU; use --device cpu")
+            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="coterie-")))
+            _write_code(scenario, folder)
+            ray = opened.enter_context(cluster(address, cores(), folder))
+            return RayWorkers(ray, scenario, data)
+
+        yield make
+
+
+def _write_code(scenario: Scenario, folder: Path) -> None:
+    """Write the user's code such that it is imported from this folder as it is here."""
+    for plugin in scenario.plugins:
+        sources = plugin.sources
+        if sources is None or sources.root.name in INSTALLED:  # must be there
+            continue
+        for name, content in sources.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+
+
+class RayWorkers(Workers):
+    """Processes on the nodes of a cluster, to each of which a thread here gives one part after the other.
+
+    Every vector is here, too. A large one that parts have as an input goes to the store of the cluster's
+    objects, once as long as somebody holds it, and from there once to each node that needs it.
+    """
+
+    def __init__(self, ray: Any, scenario: Scenario, data: ClientData) -> None:
+        self._ray, self._data = ray, data
+        self._threads_each = threads = int(scenario.engine.threads)
+        places = sum(int(node) // threads for node in self._cores_of_nodes())
+        if not places:
+            raise UserError(f"engine.threads = {threads}: no node of the Ray cluster has so many cores")
+        stated = scenario.engine.workers
+        super().__init__(places if stated == "auto" else stated)
+        warnings.filterwarnings("ignore", _READ_ONLY)
+        self._part = ray.remote(_part).options(num_cpus=threads, max_retries=TRIES - 1)
+        self._setup = ray.put((_conditions(), threads, Packer().pack(data)))
+        self._kernels: dict[Kernel, Any] = {}
+        self._slots: WeakKeyDictionary[Slot, Any] = WeakKeyDictionary()
+        self._lock = Lock()
+        try:
+            self.call(int)  # one process shows what all are like
+        except UserError:
+            raise
+        except Exception as error:  # of a node that cannot even load what it is to call
+            said = one_line([line for line in str(error).splitlines() if line.strip()][-1])
+            raise UserError(f"--on ray: the cluster's nodes have no coterie that works: {said}") from error
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        packer = Packer(self._data, [])
+        parcel = packer.pack((function, arguments))
+        reply = self._reply(self._sent(packer, parcel))
+        if reply is None:
+            return function(*arguments)
+        return Unpacker(reply, rows=packer.rows).load()
+
+    def _sent(self, packer: Packer, parcel: Parcel) -> Any:
+        """The reference of what becomes of a parcel."""
+        assert packer.kernels is not None
+        arrays: list[Any] = list(parcel.arrays)
+        with self._lock:
+            kernels = [self._kernel(kernel) for kernel in packer.kernels]
+            for place, slot in packer.slots.items():
+                if arrays[place].nbytes >= _LARGE_BYTES:
+                    if slot not in self._slots:
+                        self._slots[slot] = self._ray.put(arrays[place])
+                    arrays[place] = self._slots[slot]
+        large = [each for each in arrays if isinstance(each, self._ray.ObjectRef)]
+        small = [None if isinstance(each, self._ray.ObjectRef) else each for each in arrays]
+        return self._part.remote([self._setup, *kernels], parcel.pickled, small, *large)
+
+    def _kernel(self, kernel: Kernel) -> Any:
+        """The reference of a kernel, which is sent once."""
+        if kernel not in self._kernels:
+            try:
+                self._kernels[kernel] = self._ray.put(Packer().pack(kernel))
+            except Exception as error:  # pickle raises any kind
+                key = kernel.architecture.key
+                raise UserError(f"--on ray: {key} cannot be sent to other processes: {error}") from error
+        return self._kernels[kernel]
+
+    def _reply(self, sent: Any) -> Parcel | None:
+        """What comes back, or what was raised there; None where no node has computed it."""
+        ray = self._ray
+        try:
+            while not ray.wait([sent], timeout=_LOOK_EVERY_S)[0]:
+                if all(node < self._threads_each for node in self._cores_of_nodes()):
+                    ray.cancel(sent)
+                    return None
+            reply: Parcel = ray.get(sent)
+            return reply
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+        except ray.exceptions.RayError:  # its node or process has died, again and again
+            return None
+
+    def _cores_of_nodes(self) -> list[float]:
+        return [node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]]
+
+
+# --- on a node ----------------------------------------------------------------------------------------------
+
+
+def _part(known: list[Any], pickled: bytes, small: list[Any], *large: Any) -> Parcel:
+    """What becomes of a parcel. known: the references of the setup and of its kernels."""
+    setup, *kernels = known
+    engine, others = _engine(setup), iter(large)
+    arrays = [next(others) if each is None else each for each in small]
+    return computed(Parcel(pickled, arrays), engine, [_loaded(each) for each in kernels])
+
+
+@cache
+def _engine(setup: Any) -> Engine:
+    """The engine in whose pools this process computes. UserError where its results would be others."""
+    import ray
+
+    conditions, threads, data = ray.get(setup)
+    for name, here in _conditions().items():
+        if here != conditions[name]:
+            where = f"a node of the Ray cluster has {name} {here}"
+            raise UserError(f"--on ray: {where}, and the run's machine {conditions[name]}")
+    torch.set_num_threads(threads)
+    warnings.filterwarnings("ignore", _READ_ONLY)
+    return Engine(Unpacker(data).load(), seed=0)
+
+
+@cache
+def _loaded(kernel: Any) -> Kernel:
+    import ray
+
+    try:
+        loaded: Kernel = Unpacker(ray.get(kernel)).load()
+    except ImportError as error:
+        raise UserError(f"--on ray: a node of the cluster cannot load the model: {error}") from error
+    return loaded
+
+
+def _conditions() -> dict[str, str]:
+    """What the last bits of numbers depend on."""
+    return computed_by() | {"the instructions of the CPU": torch.backends.cpu.get_cpu_capability()}

@@ -1,0 +1,101 @@
+"""Parts of a flush that are computed from what was sent are what they are here, bit for bit."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sim.learning.engine import Engine, Optimizer
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph import sampler
+from sim.learning.engine.graph.samples import ClientData
+from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
+from sim.learning.engine.replay.snapshot import stored
+from sim.learning.engine.workers import Workers
+from sim.learning.evaluation import measure_models
+from tests.learning.engines import SHAPES, Jobs, client_data, new_engine
+
+
+def sent(parcel: Parcel) -> Parcel:
+    """What is on the other side of a wire: bytes, and arrays that nobody can write to."""
+    copied: Parcel = pickle.loads(pickle.dumps(parcel))
+    for array in copied.arrays:
+        array.flags.writeable = False
+    return copied
+
+
+class Elsewhere(Workers):
+    """Computes with nothing but what was sent, as another process would."""
+
+    def __init__(self, data: ClientData) -> None:
+        super().__init__(1)
+        self.data = data
+        self.there = Engine(Unpacker(sent(Packer().pack(data))).load(), seed=0)
+        self.kernels: list[Kernel] = []
+        self.kernels_there: list[Kernel] = []
+        self.calls = 0
+
+    def call(self, function: Any, *arguments: Any) -> Any:
+        self.calls += 1
+        packer = Packer(self.data, self.kernels)
+        parcel = packer.pack((function, arguments))
+        for kernel in self.kernels[len(self.kernels_there) :]:
+            self.kernels_there.append(Unpacker(sent(Packer().pack(kernel))).load())
+        held = self.there.rows_held
+        reply = computed(sent(parcel), self.there, self.kernels_there)
+        assert self.there.rows_held == held  # it keeps none
+        return Unpacker(sent(reply), rows=packer.rows).load()
+
+
+CLIENTS = 5
+OPTIMIZERS = {"plain": Optimizer(), "momentum": Optimizer("sgd", momentum=0.9), "adam": Optimizer("adam")}
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("model", "backend"), [("mlp", "dense"), ("decoupled", "vmap"), ("cnn", "loop"), ("resnet9", "loop")]
+)
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_numbers_and_rows_are_those_of_here(
+    model: str, backend: str, optimizer: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "clients_at_once", lambda *arguments: at_once)
+    found = []
+    for kind in (None, Elsewhere):
+        data = client_data([8] * CLIENTS, shape=SHAPES[model], label_maps=[[0, 2, 1]] * CLIENTS)
+        workers = Workers() if kind is None else kind(data)
+        engine = new_engine(data, backend=backend, workers=workers)
+        jobs = Jobs(engine, model, OPTIMIZERS[optimizer])
+        params, state = [jobs.initial(client) for client in range(CLIENTS)], [None] * CLIENTS
+        for done in range(3):
+            pulls = [engine.dot(each, each).clip(0.01, 0.02) for each in params]
+            trained: list[Any] = [
+                jobs.train(
+                    client,
+                    params[client],
+                    steps=1 + client % 2,
+                    done=done,
+                    state=state[client],
+                    pulls=[(pulls[client], params[client - 1])] if done else (),
+                )
+                for client in range(CLIENTS)
+            ]
+            params, state = (list(each) for each in zip(*trained, strict=True))
+            params = [0.5 * params[client] + 0.5 * params[client - 1] for client in range(CLIENTS)]
+        losses = [float(jobs.loss(client, params[client])) for client in range(CLIENTS)]
+        gradients = engine.rows([jobs.gradient(client, params[client]) for client in range(CLIENTS)])
+        rows = engine.held(params)
+        measured = measure_models(
+            "classification", jobs.kernel, rows, data.train, list(range(CLIENTS)), workers=workers
+        )
+        assert kind is None or workers.calls > CLIENTS  # type: ignore[attr-defined]
+        found.append((rows[:], gradients, losses, measured, stored(engine)))
+    (rows, gradients, losses, measured, pools), other = found
+    assert rows.equal(other[0]) and gradients.equal(other[1]) and losses == other[2]
+    assert all(np.array_equal(measured[name], other[3][name], equal_nan=True) for name in measured)
+    for width, pool in pools.items():
+        assert torch.equal(pool.free, other[4][width].free)
+        assert torch.equal(pool.rows, other[4][width].rows)
