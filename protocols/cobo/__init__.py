@@ -22,6 +22,12 @@ earlier one is under way, or that fails because messages were lost, is owed: the
 all updates that both ends owe, each by the same step. Nothing is ever locked: both ends may be at updates of
 their pair at the same time, and each counts (`protocols.shared.pair_ledger`).
 
+On the simplex the weights of a row compete, and what all gradients have in common cancels only if all pairs
+are updated as in rounds: as often, between models that have come equally far, and against each other. So with
+a peer that has done less than half as many iterations, the slower end starts all updates; the faster one
+computes its gradient with the model that it had after about as many (it keeps those of iterations 1, 2, 4, 8,
+...); and updates of that peer add to what its weight was before the projection, which may be below 0.
+
 In bad weather (options of this form; what they bring is measured in docs/protocols.md):
 - `fading`: the k-th proximal term in a row with one and the same model weighs 1/k, so that the old model of a
   slow, cut off or dead peer holds nobody back.

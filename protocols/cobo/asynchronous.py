@@ -41,6 +41,11 @@ class PairState:
     asking: bool = False
 
 
+def is_far_behind(iterations: int, others: int) -> bool:
+    """Whether so many iterations are less than half of others'."""
+    return 2 * iterations < others
+
+
 def without_model(peer: str, pair: PairState | None) -> PairState | None:
     """The state kept of a peer that leaves: all but its model, which would be too old if it came back."""
     if pair is not None:
@@ -56,13 +61,16 @@ class CoBoAsynchronous(Client):
 
     def begin(self) -> None:
         self.weights_are_shares = self.settings.domain == "simplex"
-        self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
+        self.pairs = PairWeights(self, self.settings.domain == "simplex", self.is_late)
         self.known = PerPeer(self, PairState, on_departure=without_model)
         self.peer_time = TimeForPeers(self)
         self.silence = Silence(self, self.settings.patience)
+        self.earlier: list[tuple[Vector, float, int]] = []
 
     async def step(self) -> None:
         """Train near the models last received, send the own one, and start updates of some pairs."""
+        if self.pairs.simplex and self.iterations.bit_count() <= 1:  # few: 0, 1, 2, 4, ...
+            self.earlier.append((self.params, self.now, self.iterations))
         update = await self.train(self.settings.local_steps, proximal=self.proximal())
         self.params = self.params + update
         self.earn_time()
@@ -111,9 +119,8 @@ class CoBoAsynchronous(Client):
 
     def sample_pairs(self) -> None:
         """Start updates of the pairs that are sampled now or still owed."""
-        probability = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
         for peer in self.peers:
-            if self.rng.random() < probability / 2:
+            if self.rng.random() < self.probability(peer):
                 pair = self.known[peer]
                 pair.owed = min(pair.owed + 1, OWED_MAX)
         for peer in self.pairs_to_update():
@@ -123,6 +130,27 @@ class CoBoAsynchronous(Client):
                 self.peer_time.spend()
                 self.spawn(self.update_pair(peer, pair))
 
+    def probability(self, peer: str) -> float:
+        """With which this client begins an update with a peer now: half of the pair's.
+
+        On the simplex, where the weights of a row compete, the slower end of a pair begins all updates if the
+        other has come more than twice as far: as in rounds there are as many as its iterations call for.
+        """
+        whole = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
+        if not self.pairs.simplex or self.settings.exchange == "sampled":
+            return whole / 2
+        is_ahead = is_far_behind(self.iterations, self.iterations_of(peer))
+        return 0.0 if self.is_late(peer) else whole if is_ahead else whole / 2
+
+    def iterations_of(self, peer: str) -> int:
+        """How many a peer had done when it was heard of last; 0 before."""
+        latest = self.known[peer].latest
+        return 0 if latest is None else latest.iterations
+
+    def is_late(self, peer: str) -> bool:
+        """Whether a peer is far behind this client."""
+        return is_far_behind(self.iterations_of(peer), self.iterations)
+
     def pairs_to_update(self) -> list[str]:
         """The peers to start updates with, as far as there is time: first those to whom most is owed.
 
@@ -130,7 +158,8 @@ class CoBoAsynchronous(Client):
         of weight 0 could come last; but to read weights would make a run depend on their rounding.)
         """
         if self.peer_time.is_behind:
-            return sorted(self.peers, key=lambda peer: self.known[peer].meetings)
+            due = [peer for peer in self.peers if self.known[peer].owed or not self.pairs.simplex]
+            return sorted(due, key=lambda peer: self.known[peer].meetings)
         owed = [peer for peer in self.peers if self.known[peer].owed and self.takes_requests(peer)]
         return sorted(owed, key=lambda peer: -self.known[peer].owed)
 
@@ -193,7 +222,8 @@ class CoBoAsynchronous(Client):
     async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer:
         """Gradient at the midpoint with the asker, and how many updates this end owes."""
         self.peer_time.spend()
-        pair, sent, time, iterations = self.known[sender], self.params, self.now, self.iterations
+        pair = self.known[sender]
+        sent, time, iterations = self.as_far_as(request.iterations)
         gradient = await self.gradient((sent + request.params) / 2)
         pair.offered = 0 if pair.asking else pair.owed
         return PairAnswer(
@@ -205,6 +235,17 @@ class CoBoAsynchronous(Client):
             self.account(sender),
             pair.offered,
         )
+
+    def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
+        """The model to compare with one of so many iterations, when it was made, and after how many.
+
+        On the simplex, for a peer that is far behind, an earlier one: in rounds both ends have come equally
+        far, and with a later one all gradients are longer, and agree.
+        """
+        earlier = [each for each in self.earlier if each[2] <= iterations]
+        if earlier and is_far_behind(iterations, self.iterations):
+            return earlier[-1]
+        return self.params, self.now, self.iterations
 
     def heard(self, message: object, sender: str) -> bool:
         """Take models and accounts at once when they arrive, even while this client trains."""

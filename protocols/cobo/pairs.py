@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from protocols.cobo.settings import CoBoSettings
 from protocols.framework.client import Client
-from protocols.framework.component import Component
+from protocols.framework.component import Component, weakly
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Scalar, Vector
 
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class PairWeight:
-    """The weight of a pair, and how many gradient steps it has made."""
+    """The weight of a pair, and how many gradient steps it has made.
+
+    level: on the simplex, what the next step adds to: the weight, or what lies below it.
+    """
 
     weight: float | Scalar
     updates: int = 0
+    level: float | Scalar = 0.0
 
 
 class PairWeights(Component):
@@ -29,16 +33,22 @@ class PairWeights(Component):
 
     They begin at 1, on the simplex at 1/(n - 1). That of a newcomer begins at 1, on the simplex at 0. The
     weight of a peer that leaves stays as it is for its return; on the simplex the others get it.
+
+    is_late: on the simplex, whether a peer's updates come long after the others'. Its steps then add to what
+    was before the projection (as in lazy projection; Zinkevich, 2003). If what all peers' steps have in
+    common came alone, where the others have no part of it any more, it would draw the row to that peer.
     """
 
-    def __init__(self, client: Client, simplex: bool) -> None:
+    def __init__(self, client: Client, simplex: bool, is_late: Callable[[str], bool] | None = None) -> None:
         super().__init__(client)
         self.simplex = simplex
+        self._is_late = weakly(is_late) if is_late else None
         self._pairs = PerPeer(
             client, lambda: PairWeight(0.0 if simplex else 1.0), on_departure=self._peer_left
         )
         for peer in client.peers:
-            self._pairs[peer].weight = 1.0 / max(1, len(client.peers)) if simplex else 1.0
+            pair = self._pairs[peer]
+            pair.weight = pair.level = 1.0 / max(1, len(client.peers)) if simplex else 1.0
 
     def weight(self, peer: str) -> float | Scalar:
         """w_ik."""
@@ -68,11 +78,10 @@ class PairWeights(Component):
         for peer, step in steps.items():
             pair = self._pairs[peer]
             pair.updates += 1
-            moved = pair.weight + step
             if not self.simplex:
-                pair.weight = moved.clip(0.0, 1.0)
+                pair.weight = (pair.weight + step).clip(0.0, 1.0)
             elif self.client.is_peer(peer):
-                row[peer] = moved
+                row[peer] = pair.level + step
         if row:
             self._project(self._row() | row)
 
@@ -97,21 +106,27 @@ class PairWeights(Component):
             # What is a number is 0, and what is none is not looked at: that would have all computed.
             if any(not isinstance(pair.weight, float) or pair.weight != 0 for pair in strangers):
                 for pair in strangers:
-                    pair.weight = 0.0
+                    pair.weight = pair.level = 0.0
                 self._project(self._row())
 
     def _row(self) -> dict[str, float | Scalar]:
-        return {name: self.weight(name) for name in self.client.peers}
+        return {name: self._pairs[name].level for name in self.client.peers}
 
     def _project(self, row: Mapping[str, float | Scalar]) -> None:
         """Give the peers the shares of 1 that are nearest to the numbers in `row`, still deferred."""
         if row:
-            for name, share in zip(row, self.client.apply(projected, *row.values()), strict=True):
-                self._pairs[name].weight = share
+            for name, level in zip(row, self.client.apply(levelled, *row.values()), strict=True):
+                pair = self._pairs[name]
+                pair.weight = level.clip(0.0, 1.0)
+                is_late = self._is_late is not None and self._is_late(name)
+                pair.level = level if is_late else pair.weight
 
 
-def projected(*row: Tensor) -> tuple[Tensor, ...]:
-    """The projection of numbers on the simplex, as `mathematics.project_on_simplex`; for `apply`."""
+def levelled(*row: Tensor) -> tuple[Tensor, ...]:
+    """Numbers less what makes those above 0 their projection on the simplex; for `apply`.
+
+    Clipped to [0, 1] they are as `mathematics.project_on_simplex` has it.
+    """
     import torch  # which whoever computes has imported
 
     values = torch.stack(row)
@@ -119,4 +134,4 @@ def projected(*row: Tensor) -> tuple[Tensor, ...]:
     descending = values.sort(descending=True).values
     thresholds = (descending.cumsum(0) - 1) / torch.arange(1, len(row) + 1, device=values.device)
     kept = (descending > thresholds).sum() - 1
-    return (values - thresholds.gather(0, kept[None])).clamp(min=0).unbind()
+    return (values - thresholds.gather(0, kept[None])).unbind()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protocols.cobo.asynchronous import OWED_MAX, CoBoAsynchronous
 from protocols.cobo.messages import LatestModel, PairAnswer, PairRequest, PairResult
-from protocols.cobo.pairs import projected
+from protocols.cobo.pairs import PairWeights, levelled
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.framework.mathematics import project_on_simplex, shared_uniform
 from protocols.shared.pair_ledger import Account
@@ -20,6 +20,7 @@ from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.protocols.worlds import QUADRATIC, churn, messages, ran
 
+SLOW = "\n[[devices.override]]\nclients = [0]\nslowdown = 20\n"
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "cobo_quadratics.toml"
 
 # Mean weight across clusters after t iterations of the authors' update with the scenario's constants, and how
@@ -341,6 +342,52 @@ def test_simplex_rows_sum_to_one_and_gather_in_the_cluster() -> None:
             assert weights[across(simulation)].max() < 1e-3
 
 
+def always(peer: str) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_on_the_simplex_the_order_of_updates_with_late_peers_does_not_matter(order: tuple[int, ...]) -> None:
+    """A straggler's come last; were what lies below 0 forgotten, they would draw the row to it."""
+    with ran(QUADRATIC, "protocol.name=cobo", "protocol.domain=simplex", "run.duration=1 s",
+             "run.evaluate_every=1 s", "protocol.sampling=time-dependent") as simulation:  # fmt: skip
+        engine, client = simulation.engine, simulation.clients[0].actor
+        assert isinstance(client, CoBoAsynchronous)
+        client.pairs = PairWeights(client, True, is_late=always)
+        steps = [[0.5, 0.5, 0.5], [0.25, 0.5, 0.0], [0.75, 0.0, 0.5]]  # of each peer
+        for place in order:
+            for step in steps[place]:
+                client.pairs.ascend({client.peers[place]: engine.scalar(step)})
+        found = [float(client.pairs.weight(peer)) for peer in client.peers]
+        np.testing.assert_allclose(found, project_on_simplex([sum(each) for each in steps]), atol=1e-6)
+
+
+def test_on_the_simplex_a_pair_updates_its_weight_by_the_iterations_of_its_slower_end() -> None:
+    text = QUADRATIC.replace("count = 4", "count = 3") + SLOW
+    settings = ["protocol.domain=simplex", "protocol.sampling=none", "protocol.gamma=0.001"]
+    with ran(text, "protocol.name=cobo", *settings, "run.duration=3 min",
+             "run.evaluate_every=3 min") as simulation:  # fmt: skip
+        slow, fast = simulation.clients[0].actor, simulation.clients[1].actor
+        assert isinstance(slow, CoBoAsynchronous) and isinstance(fast, CoBoAsynchronous)
+        assert fast.iterations > 8 * slow.iterations > 40
+        with_slow, with_fast = (fast.known[peer].ledger.steps_in_all for peer in ("client-0", "client-2"))
+        owed = slow.known["client-1"].owed
+        assert abs(with_slow + owed - slow.iterations) <= 4 * math.sqrt(slow.iterations)
+        assert abs(with_fast - fast.iterations) <= 4 * math.sqrt(fast.iterations)
+
+
+def test_on_the_simplex_a_slow_peers_model_is_compared_with_one_that_had_come_as_far() -> None:
+    times = ["run.iterations=40", "run.duration=10 min", "run.evaluate_every=10 min"]
+    for domain in ("simplex", "box"):
+        with ran(QUADRATIC, "protocol.name=cobo", f"protocol.domain={domain}", *times) as simulation:
+            client = simulation.clients[0].actor
+            assert isinstance(client, CoBoAsynchronous)
+            done = client.iterations
+            assert done >= 40
+            counts = [client.as_far_as(iterations)[2] for iterations in (0, 3, 9, done // 2 + 1, done)]
+            assert counts == ([0, 2, 8, done, done] if domain == "simplex" else [done] * 5)
+
+
 def test_a_step_of_simplex_weights_reads_no_number() -> None:
     """So that gradients of many iterations are computed together."""
     settings = ["protocol.domain=simplex", "protocol.sampling=none", "protocol.mode=synchronous"]
@@ -354,7 +401,7 @@ def test_a_step_of_simplex_weights_reads_no_number() -> None:
 
 @given(st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=8))
 def test_projections_on_the_simplex_agree(row: list[float]) -> None:
-    found = torch.stack(projected(*torch.tensor(row)))
+    found = torch.stack(levelled(*torch.tensor(row))).clip(0, 1)
     np.testing.assert_allclose(found, project_on_simplex(row), atol=2e-6)
     assert float(found.sum()) == pytest.approx(1, abs=2e-6) and bool((found >= 0).all())
 
@@ -508,9 +555,6 @@ def test_equally_fast_clients_take_all_requests(sampling: str, count: int) -> No
         assert len(messages(simulation, "PairAnswer")) > 200
         for client in simulation.clients:
             assert client.actor.peer_time.left == math.inf  # type: ignore[union-attr]
-
-
-SLOW = "\n[[devices.override]]\nclients = [0]\nslowdown = 20\n"
 
 
 def asked_of(simulation: Simulation, client: str) -> list[float]:

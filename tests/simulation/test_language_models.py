@@ -237,3 +237,28 @@ def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert 'model.base = "base.safetensors": there is no such file here' in result.output
     assert "`coterie pretrain` makes english.safetensors" in result.output
+
+
+def test_a_run_verified_swept_interrupted_and_gone_on_with_is_the_same(tmp_path: Path) -> None:
+    """The base, which is in no checkpoint, is found again."""
+    (base := tmp_path / "study").mkdir()
+    file = world(base)
+    whole = run(base, "run.duration=2 s").summary["trace_hash"]
+
+    def found(*words: str) -> dict[str, Any]:
+        done = CliRunner().invoke(app, [*words, "--quiet"])
+        assert done.exit_code == 0, done.output
+        (report,) = [line for line in done.stdout.splitlines() if line.startswith("report: ")]
+        folder = Path(report.removeprefix("report: ")).parent
+        return dict(json.loads((folder / "summary.json").read_text()))
+
+    verified = ["--verify", "--set", "run.duration=2 s", "--out", str(tmp_path / "verified")]
+    assert found("run", str(file), *verified)["trace_hash"] == whole
+    scenario = load_scenario(file, ["run.duration=1 s"])
+    first = run_scenario(scenario, progress=None, out=tmp_path / "runs")
+    assert found("resume", str(first.directory), "--until", "2 s")["trace_hash"] == whole
+    words = ["sweep", str(file), "--set", "model.rank=1,2", "--set", "run.duration=2 s", "--jobs", "1"]
+    swept = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "swept"), "--quiet"])
+    assert swept.exit_code == 0, swept.output
+    summaries = [json.loads(each.read_text()) for each in (tmp_path / "swept").glob("*/summary.json")]
+    assert len(summaries) == 2 and whole in [each["trace_hash"] for each in summaries]
