@@ -46,7 +46,7 @@ app = typer.Typer(
 )
 
 
-class Workers(StrEnum):
+class WorkersOn(StrEnum):
     """Who computes parts of batches."""
 
     threads = "threads"
@@ -91,8 +91,8 @@ def run(
     data_dir: options.DataDir = None,
     device: options.Device = options.DeviceChoice.auto,
     on: Annotated[
-        Workers, Option(help="Where parts of batches are computed: by threads here, or on Ray.")
-    ] = Workers.threads,
+        WorkersOn, Option(help="Where parts of batches are computed: by threads here, or on Ray.")
+    ] = WorkersOn.threads,
     address: options.Address = None,
     verify: Annotated[bool, Option("--verify", help="Run twice and compare the traces.")] = False,
     checkpoint_every: options.CheckpointEvery = None,
@@ -244,9 +244,9 @@ for _command in (resume, fork, explain, pretrain):
 
 
 @contextmanager
-def _workers(on: Workers, address: str | None) -> Iterator[dict[str, Any]]:
+def _workers(on: WorkersOn, address: str | None) -> Iterator[dict[str, Any]]:
     """The setting of `run_scenario` that says who computes; none of it for those that it takes anyway."""
-    if on is Workers.threads:
+    if on is WorkersOn.threads:
         yield {}
         return
     with exit_on_errors():

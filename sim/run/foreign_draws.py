@@ -32,12 +32,12 @@ def foreign_draws(files: Iterable[str]) -> Iterator[list[str]]:
     are told of, too.
     """
     found: list[str] = []
-    before = _states()
+    before = states()
     try:
         yield found
     finally:
         calls = [call for file in files for call in _calls(file)]
-        for name, state in _states().items():
+        for name, state in states().items():
             if state != before[name]:
                 places = [place for place, of in calls if of == name]
                 where = f" ({places[0]})" if places else ""
@@ -53,7 +53,8 @@ def foreign_draws(files: Iterable[str]) -> Iterator[list[str]]:
                 )
 
 
-def _states() -> dict[str, object]:
+def states() -> dict[str, object]:
+    """What the generators that all code of this process shares will draw next, by name."""
     _, numbers, *rest = np.random.get_state(legacy=True)
     return {
         "random": random.getstate(),

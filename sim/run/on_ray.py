@@ -23,6 +23,7 @@ from sim.learning.engine.graph.nodes import Slot
 from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
 from sim.learning.engine.workers import Workers
 from sim.plugins.source_files import INSTALLED
+from sim.run.foreign_draws import states
 from sim.run.process import cores, safe_path
 from sim.run.save.provenance import computed_by
 from sim.run.setup.engine import MakeWorkers
@@ -203,7 +204,13 @@ def _part(known: list[Any], pickled: bytes, small: list[Any], *large: Any) -> Pa
     setup, *kernels = known
     engine, others = _engine(setup), iter(large)
     arrays = [next(others) if each is None else each for each in small]
-    return computed(Parcel(pickled, arrays), engine, [_loaded(each) for each in kernels])
+    loaded, before = [_loaded(each) for each in kernels], states()
+    reply = computed(Parcel(pickled, arrays), engine, loaded)
+    for name, state in states().items():
+        if state != before[name]:
+            drawn = f"random numbers were drawn from the generator of {name} that all code shares"
+            raise UserError(f"--on ray: {drawn}: they are others on each node; run it without")
+    return reply
 
 
 @cache
@@ -227,8 +234,9 @@ def _loaded(kernel: Any) -> Kernel:
 
     try:
         loaded: Kernel = Unpacker(ray.get(kernel)).load()
-    except ImportError as error:
-        raise UserError(f"--on ray: a node of the cluster cannot load the model: {error}") from error
+    except Exception as error:  # the user's code raises any kind
+        why = one_line(f"{type(error).__name__}: {error}")
+        raise UserError(f"--on ray: a node of the cluster cannot load the model: {why}") from error
     return loaded
 
 

@@ -137,9 +137,12 @@ def test_commands_run(block: Block, command: str, tmp_path: Path, monkeypatch: p
         return
     assert words[0] == "coterie", f"{block}: {command}"
     monkeypatch.chdir(folder_of(block))
-    if words[1] in ("compare", "runs"):  # of results that there are not: its options are looked up
+    on_cluster = words[1] == "run" and "--on" in words
+    if words[1] in ("compare", "runs") or on_cluster:  # of what is not there: its options are looked up
         said = CliRunner().invoke(app, [words[1], "--help"], env={"COLUMNS": "200"}).output
         assert all(word in said for word in words if word.startswith("--")), f"{block}: {command}"
+        if on_cluster:
+            assert CliRunner().invoke(app, ["check", words[2]]).exit_code == 0, f"{block}: {command}"
         return
     arguments = shlex.split(command.replace("my_file.py", README_EXAMPLE))[1:]
     if "--full" in arguments:  # thousands of runs, which a slow test of the shipped studies looks at

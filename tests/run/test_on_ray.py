@@ -116,6 +116,8 @@ def test_what_no_node_computes_is_computed_here(
         assert workers.call(eval, f"__import__('os').getpid() == {here}") is False
         with pytest.raises(ZeroDivisionError):
             workers.call(divmod, 1, 0)
+        with pytest.raises(UserError, match=r"drawn from the generator of numpy\.random that all code"):
+            workers.call(eval, "float(__import__('numpy').random.rand())")
         monkeypatch.setattr(on_ray, "_LOOK_EVERY_S", 0.01)
         monkeypatch.setattr(workers, "_cores_of_nodes", list)
         waits = f"__import__('os').getpid() == {here} or __import__('time').sleep(600)"
@@ -153,7 +155,7 @@ def test_a_model_that_a_node_cannot_load(scenario: Scenario, monkeypatch: pytest
     with workers_on_ray() as make:
         simulation = build(scenario, device="cpu", world=World(workers=make))
         kernel = simulation.clients[0].compute.kernel  # type: ignore[union-attr]
-        with pytest.raises(UserError, match="a node of the cluster cannot load the model: No module named"):
+        with pytest.raises(UserError, match="cannot load the model: ModuleNotFoundError: No module"):
             simulation.engine.workers.call(id, kernel)
 
 

@@ -55,5 +55,5 @@ class EngineSection(Settings):
     workers: _Workers = "auto"
     """How many parts of a batch, or of an evaluation, are computed at the same time on CPUs: models that are
     trained one after the other, such as those with convolutions, or parts of a large batch. The results are
-    the same with any number. "auto": one for each core that this process may use; in a sweep, the runs share
-    them."""
+    the same with any number. "auto": one for each core that this process may use, in a sweep shared by the
+    runs, or on a Ray cluster one for each of its cores."""
