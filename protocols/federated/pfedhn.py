@@ -18,8 +18,8 @@ taken. Both steps are SGD's there, with momentum 0.9 and weight decay 0.001, whi
 samples they count: without, models tell classes that a client does not have (docs/fidelity).
 
 Differences to the paper: momentum and decay of an embedding act when its client takes part. The biases of the
-last layer begin as the initial model, so that all clients begin near it, where the paper's begin at random.
-Gradients are not clipped, as the authors' code does at a norm of 50.
+last layer begin as the initial model, and models lie apart by `spread`, where all begin at random in the paper.
+The authors' code cuts gradients at a norm of 50; nothing is cut here.
 """
 
 from collections.abc import Mapping
@@ -47,6 +47,8 @@ class PFedHNSettings(RoundSettings):
     """Length e of a client's embedding (a quarter of the number of clients in the paper)."""
     hidden: tuple[Count, ...] = (100, 100, 100)
     """Widths of the hypernetwork's hidden layers; the last one times the model's parameters is its size."""
+    spread: Weight = 1.0
+    """How far the clients' models lie apart at the start: the usual scale of the last layer times this."""
     outer_rate: PositiveWeight = 0.01
     """alpha: the learning rate of hypernetwork and embeddings."""
     outer_momentum: ShareBelowOne = 0.0
@@ -67,7 +69,8 @@ class PFedHNServer(RoundServer):
 
     def begin(self) -> None:
         self.widths = (self.settings.embedding, *self.settings.hidden, *self.params.shape)
-        self.phi: Vector = self.apply(begun, self.vector(first(self.widths, self.rng)), self.params)
+        start = first(self.widths, self.rng, self.settings.spread)
+        self.phi: Vector = self.apply(begun, self.vector(start), self.params)
         self.embeddings: dict[str, Vector] = {}
         self.sent: dict[str, Vector] = {}
         """The model that each client of the round was sent."""
