@@ -17,9 +17,9 @@ taken. Both steps are SGD's there, with momentum 0.9 and weight decay 0.001, whi
 (`outer_momentum`, `outer_decay`), and so is the momentum of clients (`training.momentum = 0.9`). With few
 samples they count: without, models tell classes that a client does not have (docs/fidelity).
 
-Differences to the paper: momentum and decay of an embedding act when its client takes part. The biases of
-the last layer begin as the initial model, and models lie apart by `spread`, where all begin at random in the
-paper. The authors' code cuts gradients at a norm of 50; nothing is cut here.
+Differences to the paper: momentum and decay of an embedding act when its client takes part. The biases of the
+last layer begin as the initial model, and models lie apart by `spread`; in the paper all begin at random.
+The authors' code cuts gradients at a norm of 50; nothing is cut here.
 """
 
 from collections.abc import Mapping
