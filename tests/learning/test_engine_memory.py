@@ -11,10 +11,12 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay.snapshot import collect
 from sim.learning.engine.vector_pool import VectorPool
+from sim.learning.models import MODELS
 from tests.learning.engines import Jobs, client_data, new_engine
 
 CLIENTS = 7
@@ -227,3 +229,25 @@ def test_samples_that_all_own_are_kept_once(maps: Tensor | None) -> None:
     clients, positions = np.array([1, 0]), np.array([[2, 0], [0, 1]])
     for ours, theirs in zip(shared.gather(clients, positions), apart.gather(clients, positions), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_what_a_forward_pass_keeps_is_counted() -> None:
+    model = MODELS["mlp"].model_validate({"name": "mlp", "hidden": [100]})
+    assert model.architecture((1, 8, 8), 10).training_bytes_per_sample == 4 * 100, "no samples, no parameters"
+
+
+def test_a_cpu_computes_as_many_clients_at_once_as_their_forward_passes_leave_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise memory would grow with the number of clients: samples of texts are small, and what is made
+    of them is not."""
+    section = MODELS["transformer"].model_validate({"name": "transformer", "width": 8, "depth": 1})
+    architecture = section.architecture((16,), 11)
+    tokens = torch.zeros((2, 16), dtype=torch.int64)
+    sampler = BatchSampler(Subset(tokens, tokens, [np.arange(2)], None), 8, "replacement")
+    of_a_sample = architecture.training_bytes_per_sample
+    for kept, at_once in ((24, 3), (23, 2), (7, 1)):  # in samples
+        monkeypatch.setattr("sim.learning.engine.graph.sampler._KEPT_BYTES", kept * of_a_sample)
+        assert sampler.rows_at_once(architecture, None) == at_once
+    monkeypatch.setattr("sim.learning.engine.graph.sampler._KEPT_BYTES", 24 * of_a_sample)
+    assert sampler.rows_at_once(architecture, 2) == 12, "of micro-batches"
