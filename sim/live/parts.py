@@ -6,7 +6,7 @@ import io
 import json
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
@@ -63,11 +63,11 @@ def told(
 
 def facts_of(simulation: Simulation, names: Collection[str]) -> dict[str, Any]:
     """All that a summary needs of this process's actors, who have these names, beside the tables."""
-    observer, engine, counts = simulation.observer, simulation.engine, simulation.network.counts
+    observer, engine = simulation.observer, simulation.engine
     first = observer.divergence.first
     return {
         "lives": [_of_life(life) for life in simulation.lives if life.name in names],
-        "counts": asdict(replace(counts, by_type=dict(counts.by_type))),
+        "counts": asdict(simulation.network.counts),
         "bytes_sent": dict(simulation.network.bytes_sent),
         "failures": [asdict(failure) for failure in simulation.supervisor.failures],
         "churn": vars(simulation.churn),
@@ -215,7 +215,7 @@ def _add_counts(simulation: Simulation, facts: Mapping[str, Any]) -> None:
     for name in ("sent", "delivered", "lost", "dropped", "duplicated"):
         setattr(counts, name, getattr(counts, name) + found[name])
     for kind, (number, length) in found["by_type"].items():
-        of_type = counts.by_type[kind]
+        of_type = counts.by_type.setdefault(kind, [0, 0])
         of_type[0] += number
         of_type[1] += length
     for reason, number in found["reasons"].items():

@@ -55,8 +55,7 @@ class Counts:
     lost: int = 0
     dropped: int = 0
     duplicated: int = 0  # of the sent messages, those that are duplicates
-    by_type: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
-    """Type name -> [messages sent, their bytes]."""
+    by_type: dict[str, list[int]] = field(default_factory=dict)  # type name -> [messages sent, their bytes]
     reasons: dict[str, int] = field(default_factory=dict)  # why messages were lost or dropped
 
     @property
@@ -357,7 +356,9 @@ class SimulatedNetwork(Transport):
         """A message that is sent now, counted."""
         counts, kind = self.counts, kind_of(envelope)
         counts.sent = number = counts.sent + 1
-        of_type = counts.by_type[kind]
+        of_type = counts.by_type.get(kind)
+        if of_type is None:
+            of_type = counts.by_type[kind] = [0, 0]
         of_type[0] += 1
         of_type[1] += size_bytes
         listener = self.listener  # faster than calling the attribute, which looks in the class first

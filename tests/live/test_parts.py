@@ -57,7 +57,7 @@ def simulation() -> Any:
 def test_a_process_tells_what_it_counted_in_plain_types(simulation: Any) -> None:
     counts = simulation.network.counts
     counts.sent = counts.delivered = 2
-    counts.by_type["Pull"][:] = [2, 80]
+    counts.by_type["Pull"] = [2, 80]
     told = facts_of(simulation, ())["counts"]
     assert json.loads(json.dumps(told)) == told
     assert (told["sent"], told["by_type"], told["reasons"]) == (2, {"Pull": [2, 80]}, {})
