@@ -55,7 +55,7 @@ class Counts:
     lost: int = 0
     dropped: int = 0
     duplicated: int = 0  # of the sent messages, those that are duplicates
-    by_type: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    by_type: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     """Type name -> [messages sent, their bytes]."""
     reasons: dict[str, int] = field(default_factory=dict)  # why messages were lost or dropped
 

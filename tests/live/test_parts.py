@@ -1,11 +1,12 @@
 """What several processes found, put together."""
 
+import json
 from typing import Any
 
 import polars as pl
 import pytest
 
-from sim.live.parts import ProcessResults, merge
+from sim.live.parts import ProcessResults, facts_of, merge
 from sim.results.trace import Trace
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
@@ -15,7 +16,7 @@ OVERRIDES = ("clients.count=4", "clients.topology.degree=2", "run.duration=10 s"
 
 def facts(lives: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     """What a process tells, with nothing but its lives."""
-    counts = dict.fromkeys(("sent", "delivered", "lost", "dropped", "in_flight", "duplicated", "bytes"), 0)
+    counts = dict.fromkeys(("sent", "delivered", "lost", "dropped", "duplicated"), 0)
     found = {
         "lives": lives,
         "counts": counts | {"by_type": {}, "reasons": {}},
@@ -51,6 +52,15 @@ def simulation() -> Any:
     made = build(load_scenario("gossip", OVERRIDES), device="cpu")
     yield made
     made.close()
+
+
+def test_a_process_tells_what_it_counted_in_plain_types(simulation: Any) -> None:
+    counts = simulation.network.counts
+    counts.sent = counts.delivered = 2
+    counts.by_type["Pull"][:] = [2, 80]
+    told = facts_of(simulation, ())["counts"]
+    assert json.loads(json.dumps(told)) == told
+    assert (told["sent"], told["by_type"], told["reasons"]) == (2, {"Pull": [2, 80]}, {})
 
 
 def test_two_lives_of_a_client_are_one(simulation: Any) -> None:
