@@ -263,6 +263,7 @@ class VirtualLoop(BareLoop):
             return self._stopping
         finally:
             self._stopping = False
+            self._interrupted = True  # who is woken between two runs waits for the next one
             self._thread = None
             asyncio._set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
@@ -272,8 +273,10 @@ class VirtualLoop(BareLoop):
         next_ready = ready.popleft
         last_s = min(end_s, sys.float_info.max)  # an infinite timer never fires
         guard, iterations, iterations_max = LivelockGuard(), 0, ITERATIONS_MAX  # iterations: at this time
-        while not self._stopping and self._failure is None:
-            self._interrupted = False
+        while True:
+            self._interrupted = False  # before it looks, as a signal may stop it at any moment
+            if self._stopping or self._failure is not None:
+                return
             until_s = min(last_s, observers[0][0]) if observers else last_s
             try:
                 while not self._interrupted:

@@ -288,6 +288,24 @@ def test_the_error_of_a_task_that_goes_on_at_once_ends_the_run_in_its_instant(lo
     assert loop.time() == 1.0
 
 
+def test_a_bell_that_is_rung_between_two_runs_is_heard_in_the_next(loop):
+    bell, log = Bell(), []
+
+    async def main():
+        for _ in range(2):
+            await bell
+            log.append(now())
+
+    loop.create_task(main())
+    loop.run_until(1.0)
+    bell.ring()
+    assert log == []
+    loop.run_until(2.0)
+    bell.ring()
+    loop.run_until(3.0)
+    assert log == [1.0, 2.0]
+
+
 def test_a_bell_wakes_its_task_with_each_ring_that_comes_while_it_waits(loop):
     bell, log = Bell(), []
 
