@@ -29,7 +29,7 @@ class BareLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self._closed = False
         self._failure: BaseException | None = None  # an unhandled error that the run has yet to raise
-        self._interrupted = False  # there is something that the running of events must look at
+        self._interrupted = True  # there is something that the running of events must look at
         self._exception_handler: ExceptionHandler | None = None
         self._generators: weakref.WeakValueDictionary[int, AsyncGenerator[Any, Any]] = (
             weakref.WeakValueDictionary()

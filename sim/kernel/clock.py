@@ -32,7 +32,7 @@ from sim.kernel.deadlock import Deadlock, place
 from sim.kernel.event import Event, Timer
 from sim.kernel.livelock import ITERATIONS_MAX, LivelockGuard
 from sim.kernel.random import shuffled_number, shuffled_numbers
-from sim.kernel.task import NEVER, VirtualTask
+from sim.kernel.task import NEVER, Signal, VirtualTask
 
 __all__ = ["Deadlock", "VirtualLoop"]
 
@@ -172,16 +172,21 @@ class VirtualLoop(BareLoop):
         self._interrupted = True  # it may be the next to fire
         return event
 
-    def wake(self, task: VirtualTask[Any]) -> None:
-        """Has a task go on whose wait is over: at once if nothing else is to happen before, or in its turn.
+    def wake(self, signal: Signal) -> None:
+        """Has the task that awaits `signal` go on: at once, or in its turn if something else comes before.
 
         To be called last in a callback, whose remainder would come behind what the task does.
         """
+        task, signal._task = signal._task, None  # a reference to the signal must not keep the task alive
+        assert task is not None
         timers, ready = self._timers, self._ready
         if ready or self._interrupted or (timers and timers[0][0] <= self.now_s) or current_task(self):
             ready.append(task)
-        else:
+            return
+        try:
             task.fire()
+        finally:
+            del task  # an error of the task keeps this frame alive, which must not keep the task
 
     def _not_before_now(self, when: float) -> float:
         if math.isnan(when):
@@ -258,6 +263,7 @@ class VirtualLoop(BareLoop):
             return self._stopping
         finally:
             self._stopping = False
+            self._interrupted = True  # who is woken between two runs waits for the next one
             self._thread = None
             asyncio._set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
@@ -267,8 +273,10 @@ class VirtualLoop(BareLoop):
         next_ready = ready.popleft
         last_s = min(end_s, sys.float_info.max)  # an infinite timer never fires
         guard, iterations, iterations_max = LivelockGuard(), 0, ITERATIONS_MAX  # iterations: at this time
-        while not self._stopping and self._failure is None:
-            self._interrupted = False
+        while True:
+            self._interrupted = False  # before it looks, as a signal may stop it at any moment
+            if self._stopping or self._failure is not None:
+                return
             until_s = min(last_s, observers[0][0]) if observers else last_s
             try:
                 while not self._interrupted:

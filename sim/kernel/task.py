@@ -96,11 +96,9 @@ class Bell(Signal):
 
     def ring(self) -> None:
         """Has the waiting task go on, as `VirtualLoop.wake` does. Does nothing if no task waits."""
-        task = self._task
-        if task is not None:
-            self._task = None
+        if self._task is not None:
             self._done = True
-            task._virtual_loop.wake(task)
+            self._task._virtual_loop.wake(self)
 
 
 class VirtualTask(asyncio.Future[T]):

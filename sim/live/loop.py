@@ -7,13 +7,12 @@ from array import array
 from collections.abc import Callable
 from heapq import heapify, heappop
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from typing_extensions import override
 
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.event import Timer
-from sim.kernel.task import NEVER, VirtualTask
+from sim.kernel.task import NEVER, Signal, VirtualTask
 from sim.world.connection import Message
 from sim.world.devices.device import Job
 
@@ -63,7 +62,9 @@ class LiveLoop(VirtualLoop):
             super().stop()
 
     @override
-    def wake(self, task: VirtualTask[Any]) -> None:
+    def wake(self, signal: Signal) -> None:
+        task, signal._task = signal._task, None
+        assert task is not None
         self._ready.append(task)  # so that it is known whose event takes long
 
     @override

@@ -118,6 +118,8 @@ def _events_of(clients: Sequence[int], events: Sequence[ChurnEvent], began_s: fl
 class RawCompute(DeviceCompute):
     """Computing that takes the time it takes: each job is done at once, and the device is busy that long."""
 
+    _submits_early = False  # each job is computed alone, when it is done
+
     async def _really(self, result: Any) -> Any:
         loop = self.device.loop
         assert isinstance(loop, LiveLoop)
@@ -126,10 +128,6 @@ class RawCompute(DeviceCompute):
             each.tensor()
         await self.device.run(loop.elapsed_s - began_s)
         return result
-
-    @property
-    def _begins_now(self) -> bool:
-        return False  # each job is computed alone, when it is done
 
     def _take_time(self, samples: int, *, training: bool = True) -> Any:
         return self.device.run(0.0)

@@ -215,14 +215,13 @@ class SharedLinks:
         faster. Only transfers with a new rate, and those on the same links, can have lost theirs.
         """
         links = {link for transfer in rates_bps for link in transfer.links}
-        closed = {link for link in links if link.binding and link not in open_links}
-        if not closed:  # there is nothing left to open
+        if not any(link.binding and link not in open_links for link in links):  # nothing is left to open
             return []
         suspects = dict.fromkeys(rates_bps)
         for transfer, rate_bps in rates_bps.items():
             if rate_bps != transfer.rate_bps:
                 for link in transfer.links:
-                    if link in closed:
+                    if link.binding and link not in open_links:
                         suspects.update(link.transfers)
         tops_bps: dict[Link, float] = {}
         unsettled: list[Link] = []
@@ -234,7 +233,7 @@ class SharedLinks:
                 if rate_bps >= tops_bps[link] * _NEARLY_ONE:
                     break
             else:
-                unsettled += [link for link in transfer.links if link in closed]
+                unsettled += [link for link in transfer.links if link.binding and link not in open_links]
         return unsettled
 
     def _pace(self, transfer: Transfer, rate_bps: float, now_s: float) -> None:

@@ -304,6 +304,33 @@ def test_stop_ends_the_run_after_the_round(loop):
     assert log == ["same round", "later"]
 
 
+def test_a_stop_that_comes_just_after_the_loop_has_looked_is_not_lost():
+    """A signal may call it at any moment."""
+
+    class Signalled(VirtualLoop):
+        stopped = came = False
+
+        @property
+        def _stopping(self):
+            seen = self.stopped
+            if self.now_s == 1.0 and not self.came:
+                self.came = True
+                self.stop()
+            return seen
+
+        @_stopping.setter
+        def _stopping(self, stopped):
+            self.stopped = stopped
+
+    loop, log = Signalled(), []
+    loop.call_at_observer(1.0, log.append, "observed")  # the loop looks when there is one
+    loop.call_at(2.0, log.append, "later")
+    assert not loop.run_until(9.0)
+    assert (log, loop.time()) == ([], 1.0)
+    assert loop.run_until(9.0)
+    assert log == ["observed", "later"]
+
+
 def test_an_error_beside_the_end_of_a_run_does_not_stop_the_next_one(loop):
     future = loop.create_future()
     loop.call_at(1, future.set_result, None)

@@ -249,7 +249,8 @@ def test_a_signal_is_for_one_task_and_a_deadlock_tells_where_it_is_awaited(loop)
         loop.run_until_complete(tasks[0])
 
 
-def test_a_signal_that_came_holds_no_task(loop):
+@pytest.mark.parametrize("kind", [Signal, Bell])
+def test_a_signal_that_came_holds_no_task(loop, kind):
     """With the collector off, as in a run, a cycle would keep a failed actor and its models."""
 
     class Held:
@@ -261,14 +262,48 @@ def test_a_signal_that_came_holds_no_task(loop):
         await signal
         raise ValueError(f"with {held} in the traceback")
 
-    signal, seen = Signal(), []
+    signal, seen = kind(), []
     task = loop.create_task(main())
-    loop.call_at(1.0, signal.set_result, None)
+    loop.call_at(1.0, *((signal.ring,) if kind is Bell else (signal.set_result, None)))
     loop.run_until(2.0)
     assert isinstance(task.exception(), ValueError)
     assert seen[0]() is not None
     del task
     assert seen[0]() is None
+
+
+def test_the_error_of_a_task_that_goes_on_at_once_ends_the_run_in_its_instant(loop):
+    """Also without a collector, which would find the task later, if at all."""
+
+    async def main():
+        await bell
+        raise ValueError("nobody looks")
+
+    bell = Bell()
+    loop.create_task(main())
+    loop.call_at(1.0, bell.ring)
+    loop.call_at(2.0, str)
+    with pytest.raises(ValueError, match="nobody looks"):
+        loop.run_until(3.0)
+    assert loop.time() == 1.0
+
+
+def test_a_bell_that_is_rung_between_two_runs_is_heard_in_the_next(loop):
+    bell, log = Bell(), []
+
+    async def main():
+        for _ in range(2):
+            await bell
+            log.append(now())
+
+    loop.create_task(main())
+    loop.run_until(1.0)
+    bell.ring()
+    assert log == []
+    loop.run_until(2.0)
+    bell.ring()
+    loop.run_until(3.0)
+    assert log == [1.0, 2.0]
 
 
 def test_a_bell_wakes_its_task_with_each_ring_that_comes_while_it_waits(loop):
@@ -316,7 +351,8 @@ def test_a_bell_can_be_awaited_after_a_cancellation(loop, first):
 class InTurn(VirtualLoop):
     """Has every task go on in its turn."""
 
-    def wake(self, task):
+    def wake(self, signal):
+        task, signal._task = signal._task, None
         self._ready.append(task)
 
 

@@ -418,3 +418,20 @@ def test_the_accounts_of_a_device_that_ran_long_stay_exact() -> None:
         assert device.busy_s == 6.0
 
     run_virtual(scenario())
+
+
+def test_a_job_that_is_over_holds_no_task() -> None:
+    """Without a collector, as in a run: the error of a task that nobody looks at ends the run at once."""
+
+    async def main() -> None:
+        await device.run(1.0)
+        raise ValueError("nobody looks")
+
+    loop = VirtualLoop()
+    device = Device(loop)
+    loop.create_task(main())
+    loop.call_at(2.0, str)
+    with pytest.raises(ValueError, match="nobody looks"):
+        loop.run_until(3.0)
+    assert loop.time() == 1.0
+    loop.shutdown()

@@ -194,6 +194,28 @@ def test_transfers_that_share_no_tight_link_are_left_alone(loop: VirtualLoop) ->
     assert log.run() == [("y", 3.0), ("x0", 10.0), ("x1", 10.0), ("x2", 10.0), ("x3", 10.0), ("x4", 14.0)]
 
 
+def test_who_has_lost_its_bottleneck_gets_all_its_links_opened_together(loop: VirtualLoop) -> None:
+    """Also links that no changed transfer passes: one by one, rates are the same but for their rounding."""
+    opened: list[str] = []
+
+    class Noted(SharedLinks):
+        def _fair_rates(self, open_links: dict[Link, None]) -> dict[Transfer, float]:
+            opened.append(" ".join(sorted(link.name for link in open_links)))
+            return super()._fair_rates(open_links)
+
+    log = Log(loop, a=1.0, b=4.0, c=5.0, d=10.0)
+    log.shared = Noted(loop)
+    for name, links in {"x": "ab", "y": "bc", "z": "cd", "w": "d"}.items():
+        log.start(0.0, name, 100.0, *links)
+    loop.run_until(0.5)
+    assert [transfer.rate_bps for transfer in log.transfers.values()] == [1.0, 2.5, 2.5, 7.5]
+    opened.clear()
+    log.capacity(1.0, "a", 4.0)  # x takes of b what y had, which leaves z more of c, and that w less of d
+    loop.run_until(1.0)
+    assert [transfer.rate_bps for transfer in log.transfers.values()] == [2.0, 2.0, 3.0, 7.0]
+    assert opened == ["b", "b c d"]
+
+
 # -- SharedLinks against the pure algorithm
 
 

@@ -42,6 +42,8 @@ class DeviceCompute(Compute):
     """Training steps under way, where there is a budget that they count for."""
     spent_s: float | None = None
     """When the budget was spent, and what had begun was done."""
+    _submits_early = True
+    """Whether a job is submitted when it is called, and not only at its end."""
 
     def __init__(
         self,
@@ -78,7 +80,8 @@ class DeviceCompute(Compute):
         self._changes = 0  # of what the next job depends on
         self._taken = StepsTaken(settings.optimizer)
         # Otherwise the learning rate is known at the end.
-        self._is_foreseeable = settings.schedule is None or settings.schedule.unit != "second"
+        known = settings.schedule is None or settings.schedule.unit != "second"
+        self._is_foreseeable = known and self._submits_early
 
     @cached_property
     def class_counts(self) -> dict[int, int]:
@@ -300,7 +303,7 @@ class DeviceCompute(Compute):
     ) -> Vector:
         """What the next job of this purpose results in, after the time that it takes."""
         begun = self._draws.next_job(purpose, on)
-        made = submit(begun) if self.device.state == WAITING else None
+        made = submit(begun) if self._submits_early and self.device.state == WAITING else None
         await self._take_time(samples, training=purpose == "gradient")
         due = self._draws.next_job(purpose, on)
         if on == "batch":

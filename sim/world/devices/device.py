@@ -68,10 +68,9 @@ class Job(Signal):
         """End the job."""
         if not self._done:  # it may have been cancelled in this instant
             self._done = True
-            task, self._task, device = self._task, None, self.device
-            device._next()
-            if task is not None:
-                device._loop.wake(task)
+            self.device._next()
+            if self._task is not None:
+                self.device._loop.wake(self)
 
     def cancel(self, msg: Any = None) -> bool:
         """Cancel the job. False if it was done."""
