@@ -6,7 +6,7 @@ import io
 import json
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
@@ -63,11 +63,11 @@ def told(
 
 def facts_of(simulation: Simulation, names: Collection[str]) -> dict[str, Any]:
     """All that a summary needs of this process's actors, who have these names, beside the tables."""
-    observer, engine, counts = simulation.observer, simulation.engine, simulation.network.counts
+    observer, engine = simulation.observer, simulation.engine
     first = observer.divergence.first
     return {
         "lives": [_of_life(life) for life in simulation.lives if life.name in names],
-        "counts": asdict(replace(counts, by_type=dict(counts.by_type))),
+        "counts": asdict(simulation.network.counts),
         "bytes_sent": dict(simulation.network.bytes_sent),
         "failures": [asdict(failure) for failure in simulation.supervisor.failures],
         "churn": vars(simulation.churn),
