@@ -99,7 +99,7 @@ def test_what_is_imported_is_required() -> None:
     )
     # The commands ask for what theirs need.
     assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of(
-        "privacy", "huggingface", "hf"
+        "privacy", "huggingface", "hf", "ray"
     )
 
 
