@@ -36,11 +36,13 @@ def _seeds(value: str) -> Any:
     from sim.scenario.sections.sweep import _seeds as checked
 
     try:
-        numbers = [int(part) for part in value.split(",")]
-        return checked(numbers[0] if len(numbers) == 1 else numbers)
+        numbers = [int(part) for part in value.removesuffix(",").split(",")]
+        return checked(numbers if "," in value else numbers[0])
     except ValueError as error:
         reason = (
-            str(error) if str(error).startswith("must") else "must be a number of seeds, or seeds: 11,12,13"
+            str(error)
+            if str(error).startswith("must")
+            else "must be a number of seeds, or seeds: 11,12,13 or 11,"
         )
         raise typer.BadParameter(reason) from None
 
@@ -65,7 +67,7 @@ def sweep(
     ] = None,
     unset: options.Unset = None,
     seeds: Annotated[
-        Any, Option(help="How many seeds, or a list: 11,12,13.", parser=_seeds, metavar="N")
+        Any, Option(help="How many seeds, or a list: 11,12,13, or 11, for one.", parser=_seeds, metavar="N")
     ] = None,
     only: Annotated[
         list[str] | None, Option(metavar="AXIS=VALUE", help="Only this value of an axis; may be repeated.")

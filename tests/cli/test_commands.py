@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import sim.run
 from sim.cli.commands import app
 from sim.cli.console import ProgressLine, results_table
+from sim.cli.studies import app as app_of_studies
 from sim.errors import UserError
 from sim.kernel.clock import Deadlock
 from sim.results import text
@@ -485,6 +486,13 @@ def test_a_sweep_alone_is_checked_with_the_scenario_whose_runs_it_has(tmp_path: 
     assert code == 2 and output.startswith(f"{file}: sweep.seeds = 0 (from --set): must be a whole number")
     code, output = said("--set", "clients.count=0")
     assert code == 2 and "small.toml: clients.count = 0" in output
+
+
+@pytest.mark.parametrize(("asked", "seeds"), [("1", "1"), ("2", "1 2"), ("7,", "7"), ("7,5", "7 5")])
+def test_seeds_of_a_sweep_are_so_many_or_these(asked: str, seeds: str) -> None:
+    words = ["sweep", "gossip", "--set", "network.loss=0", "--seeds", asked, "--dry-run"]
+    done = CliRunner().invoke(app_of_studies, words)
+    assert done.stdout.splitlines() == [f"seed {seed}" for seed in seeds.split()]
 
 
 _HEAVY = ("torch", "sklearn", "scipy", "pandas", "polars", "pyarrow", "plotly")
