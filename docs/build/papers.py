@@ -29,8 +29,9 @@ INTRODUCTION = """\
 
 Every algorithm, table and figure of the five papers: the paper's result, ours, and the command that gives it.
 `make papers` writes this page from `docs/papers.toml` and what studies gave. Accuracy in %, with half of the
-95 % interval over seeds. Sizes are smaller than the papers', so compare the order of the methods, which is what
-*agrees* is about. A row names its own command: studies have seeds and settings of their own, also those of one table.
+95 % interval over seeds. Sizes are smaller than the papers', so compare the order of the methods, which is
+what *agrees* is about. A row names its own command: studies have seeds and settings of their own, also those
+of one table.
 *Untuned*: a baseline below training alone, whose settings nobody has looked for. *Old*: the study has changed
 since it ran. The pages behind the links say what was measured, and how.
 """

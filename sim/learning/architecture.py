@@ -10,6 +10,7 @@ import copy
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
@@ -287,14 +288,19 @@ class Architecture:
 
     @property
     def training_bytes_per_sample(self) -> int:
-        """Memory of what the forward pass of one sample keeps for the backward pass."""
+        """Memory of what the forward pass of one sample keeps for the backward pass; 0 if nobody knows."""
         return self._of_training[2]
 
     @cached_property
     def _of_training(self) -> tuple[int, tuple[str, ...], int]:
-        return self._count(training=True)
+        try:
+            return self._count(training=True, kept=_Kept())
+        except RuntimeError as error:
+            if "saved tensor hooks" not in str(error):
+                raise
+            return self._count(training=True)  # its forward pass differentiates by torch.func, which has none
 
-    def _count(self, *, training: bool) -> tuple[int, tuple[str, ...], int]:
+    def _count(self, *, training: bool, kept: "_Kept | None" = None) -> tuple[int, tuple[str, ...], int]:
         """Matrix products and convolutions, as torch counts; without any, 2 per parameter and pass.
 
         And the names of operations that could not be counted, and the bytes kept for the backward pass.
@@ -302,8 +308,8 @@ class Architecture:
         # Of numbers: without them, on the meta device, torch would load its compiler, which takes seconds.
         flat = self.initial(torch.Generator().manual_seed(0)).requires_grad_(training)
         x = torch.zeros(_COUNTED, *self.input_shape) if self.examples is None else self.examples
-        kept = _Kept(but=[flat, x, *self.constants.values()])
-        with flops_counted() as counter, torch.set_grad_enabled(training), kept.noted():
+        noted = kept.noted(but=[flat, x, *self.constants.values()]) if kept else nullcontext()
+        with flops_counted() as counter, torch.set_grad_enabled(training), noted:
             if training and getattr(self.module, "projection", None) is not None:
                 embedding = self.embed(flat, x)
                 assert embedding.projections is not None
@@ -313,18 +319,19 @@ class Architecture:
                 if training:
                     output.sum().backward()
         per_sample = counter.total // len(x) or (4 if training else 2) * self.numel
-        return per_sample, tuple(sorted(counter.uncounted)), kept.total_bytes // len(x)
+        return per_sample, tuple(sorted(counter.uncounted)), kept.total_bytes // len(x) if kept else 0
 
 
 class _Kept:
-    """Counts the memory that is kept for backward passes, but for some tensors and their views."""
+    """Counts the memory that is kept for backward passes."""
 
-    def __init__(self, but: Sequence[Tensor]) -> None:
+    def __init__(self) -> None:
         self.total_bytes = 0
-        self._counted = {each.untyped_storage().data_ptr() for each in but}
+        self._counted: set[int] = set()
 
-    def noted(self) -> saved_tensors_hooks:
-        """A context in which what is kept is counted."""
+    def noted(self, but: Sequence[Tensor]) -> saved_tensors_hooks:
+        """A context in which what is kept is counted, but for some tensors and their views."""
+        self._counted.update(each.untyped_storage().data_ptr() for each in but)
         return saved_tensors_hooks(self._note, lambda kept: kept)
 
     def _note(self, kept: Tensor) -> Tensor:

@@ -169,6 +169,18 @@ class Einsum(nn.Module):
         return torch.einsum("btc,cd->btd", x, self.mix).relu()
 
 
+class Slopes(nn.Module):
+    """How an energy grows with its inputs: a forward pass that differentiates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        slopes: Tensor = torch.func.grad(lambda at: F.softplus(self.energy(at)).sum())(x)
+        return slopes
+
+
 class Residual(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -354,6 +366,7 @@ CASES: dict[str, Case] = {
     "embedding, frozen": inside(lambda: frozen(Words()), (16,), 4, 0, 0),
     "vector product": inside(Vector, (16,), 1, 2 * 16, 2 * 16),
     "distances": inside(Prototypes, (16,), 5, 2 * 16 * 5, 2 * 16 * 5),
+    "slopes": inside(Slopes, (16,), 16, 2 * linear(16, 8), 3 * linear(16, 8)),
     "einsum": inside(Einsum, TOKENS, 16, linear(4, 4, 4), linear(4, 4, 4)),
     "layer norm": inside(lambda: nn.LayerNorm(16), (16,), 16, 0, 0),
     "group norm": inside(lambda: nn.GroupNorm(2, 4), TOKENS, 16, 0, 0),

@@ -13,8 +13,9 @@ from sklearn import metrics
 from torch.nn import functional
 
 from sim.errors import UserError
+from sim.results.metrics import Metrics
 from sim.run.live.simulation import Simulation
-from sim.run.measure.summary import undefined
+from sim.run.measure.summary import _at_least_validation_loss, undefined
 from sim.run.running import run_scenario
 from sim.run.setup.builder import build
 from tests.own.data_worlds import built, load, owned
@@ -162,6 +163,24 @@ def test_what_clients_had_when_their_validation_loss_was_least(tmp_path: Path) -
     assert min(times_s) < 2.0
     assert result.summary["accuracy"]["stopped"] == pytest.approx(np.mean(expected))
     assert "stopped" not in result.summary["validation_loss"]
+
+
+def test_to_find_the_least_validation_losses_looks_at_what_was_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not once for each client, of whom there may be 100,000."""
+    metrics = 'run.metrics=["accuracy", "validation_loss"]'
+    simulation = ended(tmp_path, IID, metrics, "data.validation_share=0.5", code=CLASSES)
+    looks, recorded = [], Metrics._recorded
+
+    def look(self: Metrics, name: str) -> Any:
+        looks.append(name)
+        return recorded(self, name)
+
+    monkeypatch.setattr(Metrics, "_recorded", look)
+    names = [client.name for client in simulation.clients]
+    assert len(_at_least_validation_loss(simulation, names)) == len(names) > 2
+    assert len(looks) <= 2
 
 
 @pytest.mark.parametrize("kind", LOSSES)

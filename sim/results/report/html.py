@@ -12,6 +12,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from sim.results import outcome, text
+from sim.results.measures import measure_called
 from sim.results.palette import DARK, FONT, LIGHT
 from sim.results.report.blocks import Block, Section
 from sim.results.view import RunView
@@ -86,13 +87,13 @@ def tiles(view: RunView) -> list[tuple[str, str, str]]:
         spread = f"\N{PLUS-MINUS SIGN} {text.share(accuracy['std'])} over {outcome.whom(view.summary)}"
         worst = f"worst 10 %: {text.share(accuracy['worst_decile'])}"
         tiles.append(("Mean accuracy", text.share(accuracy["mean"]), f"{spread}; {worst}"))
-        if settled.get("mean") is not None and settled["clients"] != accuracy["clients"]:
-            since = f"{settled['clients']:,} clients with {settled['iterations']:,} iterations or more"
-            tiles.append(("Settled clients", text.share(settled["mean"]), since))
     elif view.measure is not None:
         final = view.at_the_end
         mean = None if np.isnan(final).all() else float(np.nanmean(final))
         tiles.append((f"Mean {view.measure[0].label}", text.number(mean), "at the end"))
+    if settled.get("mean") is not None and settled["clients"] != view.get(judged, "clients"):
+        since = f"{settled['clients']:,} clients with {settled['iterations']:,} iterations or more"
+        tiles.append(("Settled clients", measure_called(judged).text(settled["mean"]), since))
     if view.get("better_than_alone") is not None:
         tiles.append(("Better than alone", text.share(view.get("better_than_alone")), help_note(view)))
     if view.get("graph", "edge_recall") is not None:

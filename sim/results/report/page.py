@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sim.results import outcome, text
-from sim.results.measures import MEASURES, Measure
+from sim.results.measures import MEASURES, Measure, measure_called
 from sim.results.population import ARRIVALS, LifecycleEvent, Population
 from sim.results.report import curves, one_client
 from sim.results.report.bars import SLOW, bytes_by_type, gains, least_px, work_done
@@ -337,7 +337,7 @@ def _details(view: RunView) -> Section:
     by_group: list[tuple[str, Callable[[Any], str]]] = [
         ("clients", text.number),
         ("accuracy", text.share),
-        ("settled", text.share),
+        ("settled", measure_called(view.get("measure") or "accuracy").text),
         *[(measure.name, text.number) for measure in MEASURES if not measure.is_share],
         ("target", text.number),
         ("graph", ratio),

@@ -124,13 +124,12 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _at_least_validation_loss(simulation: Simulation, up: Sequence[str]) -> list[float]:
     """What each client is judged by, as of the evaluation at which its validation loss was least."""
-    metrics, judged_by = simulation.observer.metrics, simulation.observer.measure.name
-    found = []
-    for client in up:
-        losses = metrics.series(client, VALIDATION_LOSS).values
-        if np.isfinite(losses).any():
-            found.append(float(metrics.series(client, judged_by).values[np.nanargmin(losses)]))
-    return [value for value in found if math.isfinite(value)]
+    told = pl.DataFrame(simulation.observer.metrics.to_table())
+    losses = told.filter(pl.col("name") == VALIDATION_LOSS, pl.col("value").is_finite())
+    least = losses.group_by("actor").agg(pl.col("time").get(pl.col("value").arg_min()))
+    judged_by = told.filter(pl.col("name") == simulation.observer.measure.name)
+    found = dict(judged_by.join(least, on=("actor", "time")).select("actor", "value").iter_rows())
+    return [found[client] for client in up if math.isfinite(found.get(client, math.nan))]
 
 
 def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
