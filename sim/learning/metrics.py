@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.objectives import OBJECTIVES, Objective
-from sim.results.measures import VALIDATION_LOSS
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ _SCORES = (
     Metric("auc", "outputs", area_under_curve, of_tags=True),
     Metric("objective", "objective"),
     Metric("train_loss", "training"),
-    Metric(VALIDATION_LOSS, "validation"),
+    Metric("validation_loss", "validation"),
 )
 METRICS: Mapping[str, tuple[Metric, ...]] = {
     "classification": (
@@ -132,7 +131,7 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
         Metric("accuracy", "samples", accuracy),
         Metric("objective", "objective"),
         Metric("train_loss", "training"),
-        Metric(VALIDATION_LOSS, "validation"),
+        Metric("validation_loss", "validation"),
     ),
     "quadratic": (Metric("distance", "models", distance_to_optimum),),
 }
