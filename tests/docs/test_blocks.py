@@ -142,7 +142,7 @@ def test_commands_run(block: Block, command: str, tmp_path: Path, monkeypatch: p
         said = CliRunner().invoke(app, [words[1], "--help"], env={"COLUMNS": "200"}).output
         assert all(word in said for word in words if word.startswith("--")), f"{block}: {command}"
         if on_cluster:
-            assert CliRunner().invoke(app, ["check", words[2]]).exit_code == 0, f"{block}: {command}"
+            load_scenario(ROOT / "scenarios" / f"{words[2]}.toml")
         return
     arguments = shlex.split(command.replace("my_file.py", README_EXAMPLE))[1:]
     if "--full" in arguments:  # thousands of runs, which a slow test of the shipped studies looks at
