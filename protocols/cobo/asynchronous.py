@@ -119,8 +119,9 @@ class CoBoAsynchronous(Client):
 
     def sample_pairs(self) -> None:
         """Start updates of the pairs that are sampled now or still owed."""
+        whole = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
         for peer in self.peers:
-            if self.rng.random() < self.probability(peer):
+            if self.rng.random() < whole * self.share_of_updates(peer):
                 pair = self.known[peer]
                 pair.owed = min(pair.owed + 1, OWED_MAX)
         for peer in self.pairs_to_update():
@@ -130,17 +131,17 @@ class CoBoAsynchronous(Client):
                 self.peer_time.spend()
                 self.spawn(self.update_pair(peer, pair))
 
-    def probability(self, peer: str) -> float:
-        """With which this client begins an update with a peer now: half of the pair's.
+    def share_of_updates(self, peer: str) -> float:
+        """Which part of the updates of the pair with `peer` this client begins: half of them.
 
         On the simplex, where the weights of a row compete, the slower end of a pair begins all updates if the
         other has come more than twice as far: as in rounds there are as many as its iterations call for.
         """
-        whole = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
         if not self.pairs.simplex or self.settings.exchange == "sampled":
-            return whole / 2
-        is_ahead = is_far_behind(self.iterations, self.iterations_of(peer))
-        return 0.0 if self.is_late(peer) else whole if is_ahead else whole / 2
+            return 0.5
+        if self.is_late(peer):
+            return 0.0
+        return 1.0 if is_far_behind(self.iterations, self.iterations_of(peer)) else 0.5
 
     def iterations_of(self, peer: str) -> int:
         """How many a peer had done when it was heard of last; 0 before."""

@@ -247,6 +247,7 @@ for _command in (resume, fork, explain, pretrain):
 def _workers(on: WorkersOn, address: str | None) -> Iterator[dict[str, Any]]:
     """The setting of `run_scenario` that says who computes; none of it for those that it takes anyway."""
     if on is WorkersOn.threads:
+        options.refuse_address(address)
         yield {}
         return
     with exit_on_errors():

@@ -1,5 +1,6 @@
 """The options that several commands of `coterie` have."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +28,12 @@ def duration(text: str) -> float:
     if not seconds:
         raise typer.BadParameter(f"{text!r} must be more than 0; write {DURATION.allowed}")
     return seconds
+
+
+def refuse_address(address: str | None) -> None:
+    """Refuse the address of a cluster where none is used, but for one that the environment has."""
+    if address is not None and address != os.environ.get("RAY_ADDRESS"):
+        raise typer.BadParameter("is for --on ray; add that, or leave it out", param_hint="--address")
 
 
 TIME: Any = {"parser": duration, "metavar": "TIME"}

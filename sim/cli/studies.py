@@ -109,6 +109,8 @@ def sweep(
             for cell in planned.cells:
                 typer.echo(cell)
             return
+        if on is not Executor.ray:
+            options.refuse_address(address)
         processes = jobs or sweeps.default_jobs(planned)
         execute, at_once = sweeps.in_processes(processes), None if on is Executor.ray else processes
         if on is Executor.ray:

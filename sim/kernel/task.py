@@ -55,7 +55,7 @@ class Signal:
     def __await__(self) -> Generator[Signal, None, None]:
         if self._reason is not None:
             raise asyncio.CancelledError(*self._reason)
-        return iter(() if self._done else (self,))  # type: ignore[return-value]  # costs less
+        return iter(() if self._done else (self,))  # type: ignore[return-value]  # without frames
 
     def done(self) -> bool:
         """Whether it was set or cancelled."""

@@ -495,6 +495,25 @@ def test_seeds_of_a_sweep_are_so_many_or_these(asked: str, seeds: str) -> None:
     assert done.stdout.splitlines() == [f"seed {seed}" for seed in seeds.split()]
 
 
+SHORT_GOSSIP = ("--set", "run.duration=2 s", "--set", "run.evaluate_every=2 s")
+
+
+@pytest.mark.parametrize("command", ["run gossip", "sweep gossip --set network.loss=0"])
+def test_a_cluster_that_is_not_used_is_refused_unless_the_environment_names_it(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def said(*options: str) -> tuple[int, str]:
+        words = [*command.split(), "--out", str(tmp_path), *SHORT_GOSSIP, *options]
+        result = CliRunner().invoke(app_of_studies, words)
+        return result.exit_code, result.output
+
+    code, output = said("--address", "10.0.0.5:6379")
+    assert code == 2 and "--address" in output and "is for --on ray" in output
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.5:6379")
+    assert said("--quiet")[0] == 0
+
+
 _HEAVY = ("torch", "sklearn", "scipy", "pandas", "polars", "pyarrow", "plotly")
 
 
