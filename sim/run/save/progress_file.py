@@ -33,9 +33,8 @@ class Note(BaseModel):
     clients_up: int
     messages: int
     measure: str = "accuracy"
-    reached: float | None = Field(
-        validation_alias=AliasChoices("reached", "accuracy")
-    )  # the latter: formerly
+    # "accuracy" in files of earlier versions
+    reached: float | None = Field(validation_alias=AliasChoices("reached", "accuracy"))
     share: float | None
     curve: tuple[tuple[float, float], ...]
 
