@@ -98,12 +98,12 @@ def leaves_of(sizes: Sizes, draw: int, dtype: torch.dtype) -> dict[str, Tensor]:
     }
 
 
-def targets(objective: Any, sizes: Sizes, draw: int, dtype: torch.dtype) -> Tensor:
+def targets(objective: Any, sizes: Sizes, draw: int) -> Tensor:
     """Of few samples not every class is there; of two views both have the same."""
     clients, batch, classes, _ = sizes
     random = generator(draw + 1)
     if objective is squared_error:
-        return torch.randn(clients, batch, classes, generator=random, dtype=torch.float64).to(dtype)
+        return torch.randn(clients, batch, classes, generator=random)
     views = getattr(objective, "views", 1)
     return torch.randint(classes, (clients, batch // views), generator=random).repeat(1, views)
 
@@ -157,7 +157,7 @@ def sizes(views: int = 2) -> st.SearchStrategy[Sizes]:
 @examples(4)
 def test_gradients_of_outputs_are_autograds(objective: Any, data: st.DataObject, draw: int) -> None:
     drawn = data.draw(sizes(getattr(objective, "views", 1)))
-    y = targets(objective, drawn, draw, torch.float64)
+    y = targets(objective, drawn, draw)
     # The losses of data sets compute in float32, whatever they are given.
     tolerance = 2e-6 if objective in (cross_entropy, squared_error) else 1e-12
     check(objective, leaves_of(drawn, draw, torch.float64), y, tolerance)
@@ -166,7 +166,7 @@ def test_gradients_of_outputs_are_autograds(objective: Any, data: st.DataObject,
 @given(objective=st.sampled_from(OBJECTIVES), drawn=sizes(), draw=st.integers(0, 1000))
 @examples(50)
 def test_gradients_in_float32(objective: Any, drawn: Sizes, draw: int) -> None:
-    y = targets(objective, drawn, draw, torch.float32)
+    y = targets(objective, drawn, draw)
     check(objective, leaves_of(drawn, draw, torch.float32), y, 2e-4)
 
 
@@ -181,7 +181,7 @@ def test_gradients_at_the_edges(objective: Any, edge: str) -> None:
     """Vectors of length 0, equal ones, who is alone in its class, and who has nobody of another."""
     drawn = Sizes(2, 6, 6, 3)
     leaves = leaves_of(drawn, 3, torch.float64)
-    y = targets(objective, drawn, 3, torch.float64)
+    y = targets(objective, drawn, 3)
     for name in NAMES:
         if edge == "zeros":
             leaves[name].zero_()
@@ -203,14 +203,14 @@ def test_gradients_at_the_edges(objective: Any, edge: str) -> None:
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
 def test_gradients_of_a_single_sample(objective: Any) -> None:
     drawn = Sizes(2, getattr(objective, "views", 1), 3, 4)
-    y = targets(objective, drawn, 5, torch.float64)
+    y = targets(objective, drawn, 5)
     check(objective, leaves_of(drawn, 5, torch.float64), y, 2e-6)
 
 
 @pytest.mark.parametrize("objective", [cross_entropy, squared_error], ids=repr)
 def test_losses_of_samples_by_outputs(objective: Any) -> None:
     drawn = Sizes(3, 5, 4, 2)
-    leaves, y = leaves_of(drawn, 1, torch.float32), targets(objective, drawn, 1, torch.float32)
+    leaves, y = leaves_of(drawn, 1, torch.float32), targets(objective, drawn, 1)
     found = objective.output_losses(columns(leaves), y)
     for client in range(3):
         model = Given({name: values[client] for name, values in leaves.items()})

@@ -17,6 +17,7 @@ from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.sampler import TrainJob, clients_at_once
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy, next_token, squared_error
+from tests.device import DEVICE
 from tests.learning.engines import (
     MODELS_AND_WAYS,
     SHAPES,
@@ -264,7 +265,10 @@ def test_the_rates_of_others_change_no_bit(model: str, backend: str) -> None:
             jobs.train(client, jobs.initial(client), learning_rate=rates[client])[0] for client in range(3)
         ]
         rows.append(engine.rows(trained)[:2])
-    assert rows[0].equal(rows[1])
+    if DEVICE == "cpu" or model not in ("cnn", "resnet9"):
+        assert rows[0].equal(rows[1])
+    else:  # there cuDNN's sums have no fixed order
+        torch.testing.assert_close(rows[0], rows[1], rtol=1e-5, atol=1e-6)
 
 
 # --- how jobs are put together ---
@@ -302,7 +306,7 @@ def test_a_read_computes_what_it_needs_and_what_is_ready_beside_it() -> None:
     jobs = Jobs(undisturbed)
     for client in range(3):
         params, _ = jobs.train(client, jobs.initial(client), 2)
-        np.testing.assert_allclose(rows[client], params.numpy(), rtol=1e-5)
+        np.testing.assert_allclose(rows[client].cpu(), params.numpy(), rtol=1e-5)
 
 
 def test_a_node_that_waited_is_computed_once_what_it_needs_is_there() -> None:

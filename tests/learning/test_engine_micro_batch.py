@@ -18,7 +18,7 @@ SIZES = (1, 3, 4)  # of batches of 7 samples: equal parts, a smaller last one
 
 @pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
 def test_parts_of_a_batch_add_up_to_the_whole(model: str, backend: str) -> None:
-    x, y = client_data([7, 7], shape=SHAPES[model]).train.gather(*_all_of(2, 7))
+    x, y = client_data([7, 7], shape=SHAPES[model], device="cpu").train.gather(*_all_of(2, 7))
     drawn = generator()
     flat = torch.stack([small(model).initial(drawn) for _ in range(2)])
     weights = torch.rand(2, 7, generator=drawn)
@@ -48,7 +48,7 @@ def test_no_more_samples_are_computed_at_once(monkeypatch: pytest.MonkeyPatch) -
             return compute(flat, x, *others)
 
         monkeypatch.setattr(backend, name, watched)
-    x, y = client_data([7, 7], shape=SHAPES["mlp"]).train.gather(*_all_of(2, 7))
+    x, y = client_data([7, 7], shape=SHAPES["mlp"], device="cpu").train.gather(*_all_of(2, 7))
     flat = torch.stack([small("mlp").initial(generator()) for _ in range(2)])
     kernel.gradients(flat, x, y)
     kernel.descend(flat, x, y, 0.1)

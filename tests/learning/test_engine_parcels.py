@@ -65,7 +65,7 @@ def test_numbers_and_rows_are_those_of_here(
     monkeypatch.setattr(sampler, "clients_at_once", lambda *arguments: at_once)
     found = []
     for kind in (None, Elsewhere):
-        data = client_data([8] * CLIENTS, shape=SHAPES[model], label_maps=[[0, 2, 1]] * CLIENTS)
+        data = client_data([8] * CLIENTS, shape=SHAPES[model], label_maps=[[0, 2, 1]] * CLIENTS, device="cpu")
         workers = Workers() if kind is None else kind(data)
         engine = new_engine(data, backend=backend, workers=workers)
         jobs = Jobs(engine, model, OPTIMIZERS[optimizer])

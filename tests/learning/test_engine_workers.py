@@ -82,7 +82,7 @@ def test_results_and_rows_are_the_same_with_any_number(
     monkeypatch.setattr(sampler, "_CHUNK_BYTES", 1)  # a client in each part
     found = []
     for workers in (1, 2, 5):
-        data, by = client_data([8] * CLIENTS, shape=SHAPES[model]), Workers(workers)
+        data, by = client_data([8] * CLIENTS, shape=SHAPES[model], device="cpu"), Workers(workers)
         engine = new_engine(data, backend=backend, workers=by)
         jobs = Jobs(engine, model, optimizer)
         params, state = [jobs.initial(client) for client in range(CLIENTS)], [None] * CLIENTS
