@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.client
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +15,8 @@ from sim.errors import UserError
 from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
 from sim.files.input_file import InputFile
 from sim.learning.data.dataset import Dataset, LabelledData
+from sim.learning.data.raw_arrays import Refuse
+from sim.learning.data.user_arrays import ArraysPart, UserSamples, dataset_of
 
 _BLANK_MAX = 0.01  # of the images; the true sets have none, a file that was only made longer has many
 _PIXELS_COUNTED = 1 << 16  # at once
@@ -63,8 +65,8 @@ class ImageData(LabelledData):
     classes: ClassVar[int]
     input_shape: ClassVar[tuple[int, int, int]]
     layouts: ClassVar[tuple[Layout, ...]]
-    torchvision: ClassVar[str]
-    """The class of torchvision.datasets that downloads it."""
+    torchvision: ClassVar[str | None]
+    """The class of torchvision.datasets that downloads it; None if none does."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         return normalised(self.read(folder), self.classes)
@@ -81,7 +83,9 @@ class ImageData(LabelledData):
         root = folder.path
         layout = self._find(root)
         failure = "nothing is downloaded here (coterie run downloads it)"
-        if layout is None and folder.download:
+        if self.torchvision is None:
+            failure = "it cannot be downloaded from here"
+        elif layout is None and folder.download:
             try:
                 vision.download(self.torchvision, root)
             except _DOWNLOAD_ERRORS as error:
@@ -150,6 +154,29 @@ def normalised(arrays: ImageArrays, classes: int) -> Dataset:
         arrays.test_y,
         classes,
         (tuple(mean.tolist()), tuple(std.tolist())),
+    )
+
+
+def dataset_of_pixels(
+    parts: Mapping[str, ArraysPart],
+    section: UserSamples,
+    refuse: Refuse,
+    *,
+    classes: int | None,
+    standardise: bool = True,
+) -> Dataset:
+    """The data set of parts whose x are images of the user's own, uint8 [n, C, H, W]; see `dataset_of`."""
+    dataset = dataset_of(parts, section, refuse, classes=classes, standardise=False)
+    channels = dataset.input_shape[0]
+    mean, std = np.zeros(channels), np.ones(channels)
+    if standardise:
+        mean, std = channel_statistics(dataset.train_x.astype(np.uint8))
+    return replace(
+        dataset,
+        train_x=scaled(dataset.train_x, mean, std),
+        test_x=scaled(dataset.test_x, mean, std),
+        scaling=(tuple(mean.tolist()), tuple(std.tolist())),
+        features=f"images of {' x '.join(map(str, dataset.input_shape))} numbers",
     )
 
 

@@ -58,7 +58,7 @@ class ArraysPart:
 
 def dataset_of(
     given: Mapping[str, ArraysPart],
-    section: UserData,
+    section: UserSamples,
     refuse: Refuse,
     *,
     classes: int | None,
@@ -264,18 +264,32 @@ def _dataset(parts: Mapping[str, ArraysPart], outputs: int, owners: Owners | Non
 _BetweenNoneAndAll = Annotated[float, Field(gt=0, lt=1)]
 
 
-class UserData(LabelledData):
-    """Samples that the user gives."""
+class UserSamples(LabelledData):
+    """Samples that the user gives, which say themselves what classes there are."""
 
-    tasks = ("classification", "regression")
     classes = None
     input_shape = None
 
-    purpose: Literal["classification", "regression"] = Field("classification", alias="task")
-    """What is learned: classes, or numbers, by the mean squared error."""
     test_share: _BetweenNoneAndAll = 0.2
     """Share of the samples to test on, where the data have no test part: of each client's, or else of each
     class's, one at least. They are the same for all seeds."""
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        yield from ()
+
+    def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
+        for misfit in self.partition.misfits(clients, dataset.outputs, self.name):
+            raise UserError(f"{misfit.key} = {misfit.value}: {misfit.problem}")
+        return super().share_out(dataset, clients, seed)
+
+
+class UserData(UserSamples):
+    """Samples of classes, or of numbers to predict."""
+
+    tasks = ("classification", "regression")
+
+    purpose: Literal["classification", "regression"] = Field("classification", alias="task")
+    """What is learned: classes, or numbers, by the mean squared error."""
 
     @property
     def task(self) -> str:
@@ -286,11 +300,6 @@ class UserData(LabelledData):
             kind = self.partition.model_dump()["kind"]
             problem = 'shares out samples by class, and data.task = "regression" has none'
             yield SettingError("data.partition.kind", kind, problem)
-
-    def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
-        for misfit in self.partition.misfits(clients, dataset.outputs, self.name):
-            raise UserError(f"{misfit.key} = {misfit.value}: {misfit.problem}")
-        return super().share_out(dataset, clients, seed)
 
 
 class UserArrays(UserData):
