@@ -43,7 +43,10 @@ def npz(arrays: Mapping[str, np.ndarray]) -> bytes:
 def mat(arrays: Mapping[str, np.ndarray]) -> bytes:
     """A .mat file of MATLAB 5, compressed."""
     file = io.BytesIO()
-    scipy.io.savemat(file, dict(arrays), do_compression=True)
+    try:
+        scipy.io.savemat(file, dict(arrays), do_compression=True)
+    except (TypeError, ValueError):  # of what MATLAB has not
+        return repr(arrays).encode()
     return file.getvalue()
 
 

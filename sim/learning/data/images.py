@@ -16,7 +16,7 @@ from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
 from sim.files.input_file import InputFile
 from sim.learning.data.dataset import Dataset, LabelledData
 from sim.learning.data.raw_arrays import Refuse
-from sim.learning.data.user_arrays import ArraysPart, UserSamples, dataset_of
+from sim.learning.data.user_arrays import ArraysPart, UserSamples, parted
 
 _BLANK_MAX = 0.01  # of the images; the true sets have none, a file that was only made longer has many
 _PIXELS_COUNTED = 1 << 16  # at once
@@ -143,9 +143,10 @@ class ImageData(LabelledData):
         return None
 
 
-def normalised(arrays: ImageArrays, classes: int) -> Dataset:
-    """Images as float32, each channel by the mean and standard deviation of the training part."""
-    mean, std = channel_statistics(arrays.train_x)
+def normalised(arrays: ImageArrays, classes: int, *, standardise: bool = True) -> Dataset:
+    """Images as float32, each channel by mean and standard deviation of the training part, or as it is."""
+    channels = arrays.train_x.shape[1]
+    mean, std = channel_statistics(arrays.train_x) if standardise else (np.zeros(channels), np.ones(channels))
     train_x, test_x = [x.astype(np.float32) for x in (arrays.train_x, arrays.test_x)]
     return Dataset(
         scaled(train_x, mean, std),
@@ -165,19 +166,12 @@ def dataset_of_pixels(
     classes: int | None,
     standardise: bool = True,
 ) -> Dataset:
-    """The data set of parts whose x are images of the user's own, uint8 [n, C, H, W]; see `dataset_of`."""
-    dataset = dataset_of(parts, section, refuse, classes=classes, standardise=False)
-    channels = dataset.input_shape[0]
-    mean, std = np.zeros(channels), np.ones(channels)
-    if standardise:
-        mean, std = channel_statistics(dataset.train_x.astype(np.uint8))
-    return replace(
-        dataset,
-        train_x=scaled(dataset.train_x, mean, std),
-        test_x=scaled(dataset.test_x, mean, std),
-        scaling=(tuple(mean.tolist()), tuple(std.tolist())),
-        features=f"images of {' x '.join(map(str, dataset.input_shape))} numbers",
-    )
+    """The data set of parts whose x are images of the user's own, uint8 [n, C, H, W]; see `parted`."""
+    found, outputs, owners = parted(parts, section, refuse, classes=classes, wide=True)
+    train, test = found["train"], found["test"]
+    dataset = normalised(ImageArrays(train.x, train.y, test.x, test.y), outputs, standardise=standardise)
+    features = f"images of {' x '.join(map(str, dataset.input_shape))} numbers"
+    return replace(dataset, owners=owners, features=features)
 
 
 def scaled(x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:

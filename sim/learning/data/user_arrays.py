@@ -66,12 +66,28 @@ def dataset_of(
 ) -> Dataset:
     """The data set of the parts "train" and, where they are there, "validation" and "test".
 
+    standardise: whether, or which numbers of a sample are. The rest is that of `parted`.
+    """
+    wide = bool(np.any(standardise))
+    parts, outputs, owners = parted(given, section, refuse, classes=classes, wide=wide)
+    return _dataset(_scaled(_filled(parts), standardise), outputs, owners)
+
+
+def parted(
+    given: Mapping[str, ArraysPart],
+    section: UserSamples,
+    refuse: Refuse,
+    *,
+    classes: int | None,
+    wide: bool,
+) -> tuple[Mapping[str, ArraysPart], int, Owners | None]:
+    """The parts, checked, with one to test on; the number of classes, or of those to predict; the owners.
+
     Without a test part, a share of each client's training samples, or of each class's, is taken for it: the
-    same for all seeds. standardise: whether, or which numbers of a sample are. Raises what `refuse` makes of
-    a problem.
+    same for all seeds. wide: whether x stays as it was given, of any type of numbers. Raises what `refuse`
+    makes of a problem.
     """
     regression = section.task == "regression"
-    wide = bool(np.any(standardise))
     parts = {
         name: _checked(given[name], classes, regression=regression, wide=wide, refuse=refuse)
         for name in PARTS
@@ -96,7 +112,7 @@ def dataset_of(
     if names:
         validation = places.get("validation", np.empty(0, dtype=np.int64))
         owners = Owners(names, places["train"], places.get("test"), validation)
-    return _dataset(_scaled(_filled(parts), standardise), outputs, owners)
+    return parts, outputs, owners
 
 
 # --- what is checked ------------------------------------------------------------------------------------
