@@ -21,7 +21,7 @@ _OF_SYSTEMS = ("thumbs.db", "desktop.ini")  # hidden, as are names that begin wi
 _TESTS = ("test", "val", "valid", "validation")
 
 
-class Picture(NamedTuple):
+class PictureFile(NamedTuple):
     """A picture's file, the name of its class, and that of its client, "" if there are none."""
 
     file: InputFile
@@ -29,7 +29,7 @@ class Picture(NamedTuple):
     client: str
 
 
-def picture_parts(folder: InputFile, *, by_client: bool) -> Mapping[str, list[Picture]]:
+def picture_parts(folder: InputFile, *, by_client: bool) -> Mapping[str, list[PictureFile]]:
     """The pictures of the part "train", two classes at least, and of "test" where that has a folder.
 
     Tested is on `test`, or without it on `val`, `valid` or `validation`, which beside `test` are not read.
@@ -71,11 +71,11 @@ def _parts(folder: InputFile) -> dict[str, InputFile]:
     return {"train": inside["train"], **({"test": tests[0]} if tests else {})}
 
 
-def _pictures(part: InputFile, *, by_client: bool) -> list[Picture]:
+def _pictures(part: InputFile, *, by_client: bool) -> list[PictureFile]:
     """The pictures of a part, by client, class and name. UserError."""
     clients = {each.path.name: each for each in _folders(part)} if by_client else {"": part}
     found = [
-        Picture(file, each.path.name, client)
+        PictureFile(file, each.path.name, client)
         for client, folder in clients.items()
         for each in _folders(folder)
         for file in _files(each, by_client=by_client)

@@ -12,7 +12,7 @@ from actors.settings.quantities import Count, Within
 from sim.errors import one_line, require_packages
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile
-from sim.files.picture_folder import Picture, picture_parts
+from sim.files.picture_folder import PictureFile, picture_parts
 from sim.learning.data.dataset import Dataset, in_list
 from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout, dataset_of_pixels
 from sim.learning.data.user_arrays import ArraysPart, UserSamples
@@ -23,7 +23,7 @@ _CINIC_10 = (
 )
 
 
-def _pixels(pictures: Sequence[Picture], mode: str, size: int | None, remedy: str) -> np.ndarray:
+def _pixels(pictures: Sequence[PictureFile], mode: str, size: int | None, remedy: str) -> np.ndarray:
     """uint8 [pictures, channels, height, width]. UserError."""
     from sim.learning.data.pictures import pixels
 
@@ -39,7 +39,7 @@ def _pixels(pictures: Sequence[Picture], mode: str, size: int | None, remedy: st
     )
 
 
-def _labels(pictures: Sequence[Picture], classes: Sequence[str]) -> np.ndarray:
+def _labels(pictures: Sequence[PictureFile], classes: Sequence[str]) -> np.ndarray:
     """The place of each picture's class, int64."""
     places: Mapping[str, int] = {name: place for place, name in enumerate(classes)}
     return np.array([places[picture.label] for picture in pictures])
@@ -87,7 +87,7 @@ class OwnImages(UserSamples):
             dataset, features=f"{dataset.features}; {len(classes):,} classes: {_in_words(classes)}"
         )
 
-    def _part(self, name: str, pictures: Sequence[Picture], classes: Sequence[str]) -> ArraysPart:
+    def _part(self, name: str, pictures: Sequence[PictureFile], classes: Sequence[str]) -> ArraysPart:
         x = _pixels(pictures, "L" if self.grey else "RGB", self.size, "data.size = 32, say, makes them so")
         clients = np.array([picture.client for picture in pictures]) if self.client_folders else None
         return ArraysPart(
