@@ -19,6 +19,8 @@ from sim.errors import require_packages
 
 _REGISTRATIONS = "torchvision._meta_registrations"
 _CONNECT_TIMEOUT_S = 20.0
+_SPLITS = {"SVHN": ({"split": "train"}, {"split": "test"})}
+"""Of data sets that are not downloaded at once: what tells their parts apart."""
 
 
 def import_torchvision() -> ModuleType:
@@ -39,7 +41,8 @@ def download(dataset_class: str, folder: Path) -> None:
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_CONNECT_TIMEOUT_S)  # else urllib waits for ever behind some firewalls
     try:
-        getattr(import_torchvision().datasets, dataset_class)(root=str(folder), download=True)
+        for split in _SPLITS.get(dataset_class, ({},)):
+            getattr(import_torchvision().datasets, dataset_class)(str(folder), download=True, **split)
     finally:
         socket.setdefaulttimeout(before)
 

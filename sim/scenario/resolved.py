@@ -10,6 +10,7 @@ from typing import Any
 import tomli_w
 
 from actors.settings.base import Settings
+from sim.files.picture_folder import picture_files
 from sim.files.saved_folder import saved_files
 from sim.learning.language.base import checkpoint_files
 from sim.plugins.source_files import digest_of_coterie
@@ -61,7 +62,7 @@ def _tables(value: Any) -> Iterator[dict[str, Any]]:
 
 def _content(path: Path) -> str:
     """A file's name and the hash of its content, or of a folder's; its path if it cannot be read."""
-    if path.is_dir() and (files := saved_files(path) or checkpoint_files(path)):
+    if path.is_dir() and (files := saved_files(path) or checkpoint_files(path) or picture_files(path)):
         inside = [f"{file.parent.relative_to(path)} {_content(file)}" for file in files]
         return f"{path.name} {hashlib.blake2b(str(inside).encode()).hexdigest()}"
     if not path.is_file():  # to open a pipe waits for who writes to it

@@ -3,17 +3,19 @@
 import gzip
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import scipy.io
 from PIL import Image
 
 _IMAGES = {"train": 800, "t10k": 100}
 _PER_CLASS = 6  # of CIFAR-100
+CINIC_10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -35,6 +37,16 @@ def npz(arrays: Mapping[str, np.ndarray]) -> bytes:
     """An .npz file, compressed."""
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def mat(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A .mat file of MATLAB 5, compressed."""
+    file = io.BytesIO()
+    try:
+        scipy.io.savemat(file, dict(arrays), do_compression=True)
+    except (TypeError, ValueError):  # of what MATLAB has not
+        return repr(arrays).encode()
     return file.getvalue()
 
 
@@ -62,6 +74,32 @@ def cifar_10(rng: np.random.Generator) -> dict[str, dict[bytes, object]]:
         file: {b"data": _pixels(rng, count, 3072), b"labels": _labels(count, 10).tolist()}
         for file, count in {"data_batch_1": 800, "test_batch": 100}.items()
     }
+
+
+def svhn(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
+    """SVHN's arrays, by the names of their files."""
+    return {
+        f"{part}_32x32.mat": {"X": _pixels(rng, count, 32, 32, 3).transpose(1, 2, 3, 0), "y": labels[:, None]}
+        for part, count in {"train": 800, "test": 100}.items()
+        for labels in [(1 + _labels(count, 10)).astype(np.uint8)]
+    }
+
+
+def class_folders(
+    rng: np.random.Generator, classes: Sequence[str], train: int, *, side: int, kind: str = "PNG"
+) -> dict[str, bytes]:
+    """So many pictures of each class to train on, and two to test on, by their files' paths."""
+    return {
+        f"{part}/{label}/{number}.{kind.lower()}": png(image, kind)["bytes"]
+        for part, count in {"train": train, "test": 2}.items()
+        for label in classes
+        for number, image in enumerate(_pixels(rng, count, side, side, 3))
+    }
+
+
+def cinic_10(rng: np.random.Generator) -> dict[str, bytes]:
+    """The pictures of CINIC-10, by their files' paths."""
+    return class_folders(rng, CINIC_10, 8, side=32)
 
 
 def cifar_arrays(rng: np.random.Generator) -> dict[str, np.ndarray | dict[str, np.ndarray]]:

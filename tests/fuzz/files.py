@@ -46,6 +46,8 @@ def encoded(name: str, content: Any) -> bytes:
         return data.npy(content) if suffix == ".npy" else data.idx(content)
     if isinstance(content, dict) and suffix == ".npz":
         return data.npz(content)
+    if isinstance(content, dict) and suffix == ".mat":
+        return data.mat(content)
     if isinstance(content, dict) and suffix == ".json":
         return json.dumps(content, default=str).encode()
     if isinstance(content, dict) and suffix == ".arrow":
@@ -116,13 +118,15 @@ def _written(
 
 
 def images(rng: Random, changes: int) -> tuple[list[str], Commands]:
-    """MNIST, Fashion-MNIST, CIFAR-10 or part of CIFAR-100 on disk, with arrays, labels or files spoiled."""
+    """MNIST, Fashion-MNIST, CIFAR, SVHN or CINIC-10 on disk, with arrays, labels or files spoiled."""
     name, place, suffixes, make = rng.choice(
         (
             ("mnist", "MNIST/raw", ("", ".gz", ".xz"), data.grey_images),
             ("fashion-mnist", "fashion-mnist/FashionMNIST/raw", (".gz", ".xz"), data.grey_images),
             ("cifar-10", "cifar-10-batches-py", ("", ".xz"), data.cifar_10),
             ("cifar-100", "cifar-100-subset", ("", ".xz"), data.cifar_arrays),
+            ("svhn", "svhn", ("", ".gz"), data.svhn),
+            ("cinic-10", "cinic-10", ("",), data.cinic_10),
         )
     )
     scenario = json.loads(json.dumps(_WORLD))
@@ -228,6 +232,37 @@ def own_data(rng: Random, changes: int) -> tuple[list[str], Commands]:
             "crash": [{"at": "300 ms", "back": "500 ms"}],
         }
     return _written(scenario, files, rng, changes, of_scenario=0.25)
+
+
+def image_folders(rng: Random, changes: int) -> tuple[list[str], Commands]:
+    """A folder of images, with pictures, names or a key spoiled."""
+    numbers, scenario = np.random.default_rng(rng.randrange(2**32)), json.loads(json.dumps(_WORLD))
+    kind = rng.choice(("PNG", "JPEG", "WEBP", "BMP", "TIFF"))
+    files: Files = dict(data.class_folders(numbers, ("no", "yes"), 12, side=6, kind=kind))
+    scenario["data"] = {"name": "images", "source": "pictures", "partition": "iid"}
+    scenario["data"] |= rng.choice(({}, {"size": 5}, {"grey": True}))
+    if rng.random() < 0.3:  # a client each
+        scenario["clients"]["count"] = 2
+        scenario["data"] |= {"client_folders": True, "partition": "natural", "size": 7}
+        files = {name.replace("/", f"/{who}/", 1): each for name, each in files.items() for who in "ab"}
+    for _ in range(min(changes, rng.choice((0, 0, 1)))):
+        folder = str(Path(rng.choice(list(files))).parent)
+        files[f"{folder}/{rng.choice(_STRANGERS)}"] = b"x"
+    files = {f"pictures/{name}": each for name, each in files.items()}
+    return _written(scenario, files, rng, changes, of_scenario=0.2)
+
+
+_STRANGERS = (
+    "notes.txt",
+    ".hidden.png",
+    "Thumbs.db",
+    "more.png/2.png",
+    "../4.jpg",
+    "x.PNG",
+    "\n.gif",
+    "5",
+    "\u0301.bmp",
+)
 
 
 def saved_folders(rng: Random, changes: int) -> tuple[list[str], Commands]:

@@ -9,7 +9,7 @@ import tomli_w
 
 from tests.fuzz import grammar, spoil, worlds
 from tests.fuzz.case import Commands, Kind
-from tests.fuzz.files import images, own_data, saved_folders, traces
+from tests.fuzz.files import image_folders, images, own_data, saved_folders, traces
 from tests.fuzz.hosts import hosts
 from tests.fuzz.language import language_models
 from tests.fuzz.requests import requests
@@ -176,6 +176,7 @@ KINDS: Mapping[str, Kind] = {
     "trace": traces,
     "data": own_data,
     "saved": saved_folders,
+    "folder": image_folders,
     "language": language_models,
     "result": results,
     "sweep": sweeps,

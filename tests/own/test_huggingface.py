@@ -99,6 +99,15 @@ def test_modes_of_images(tmp_path: Path, mode: str) -> None:
     assert read(source).input_shape == ({"1": 1, "RGBA": 4}.get(mode, 3), 5, 4)
 
 
+def test_images_of_16_bits_are_not_cut_off_at_255(tmp_path: Path) -> None:
+    meaning = FEATURES | {"image": {"_type": "Image", "mode": "RGB"}}
+    source = saved(tmp_path / "s", meaning, train={**images(), "image": DEEP})
+    with pytest.raises(
+        UserError, match=r"row 0: column 'image' holds an image of the mode I;16; must have 8"
+    ):
+        read(source)
+
+
 def test_images_are_turned_as_their_camera_says(tmp_path: Path) -> None:
     turned = Image.Exif()
     turned[0x0112] = 6

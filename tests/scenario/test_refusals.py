@@ -110,9 +110,9 @@ BAD = {
     ),
     "unknown data": (
         edited('name = "digits"', 'name = "digit"'),
-        'data.name = "digit": must be one of digits, fashion-mnist, mnist, cifar-10, cifar-100, adult, '
-        "synthetic-regression, quadratic, arrays, table, huggingface, text-4lang, text; "
-        "did you mean 'digits'?",
+        'data.name = "digit": must be one of digits, fashion-mnist, mnist, cifar-10, cifar-100, '
+        "cinic-10, svhn, adult, synthetic-regression, quadratic, arrays, table, images, huggingface, "
+        "text-4lang, text; did you mean 'digits'?",
     ),
     "model that does not fit the data": (
         edited('name = "mlp"\nhidden = [8]', 'name = "point"'),

@@ -16,8 +16,10 @@ from sim.learning.data.cifar import Cifar10, Cifar100
 from sim.learning.data.dataset import DataSection, Dataset, LabelledData
 from sim.learning.data.digits import Digits
 from sim.learning.data.huggingface import HuggingFaceData
+from sim.learning.data.image_folders import Cinic10, OwnImages
 from sim.learning.data.images import ImageData
 from sim.learning.data.mnist import FashionMnist, Mnist
+from sim.learning.data.svhn import Svhn
 from sim.learning.data.synthetic import QuadraticData, SyntheticRegression
 from sim.learning.data.table import TableData
 from sim.learning.data.text import FourLanguages, OwnTexts
@@ -28,11 +30,14 @@ Data = Annotated[
     | Mnist
     | Cifar10
     | Cifar100
+    | Cinic10
+    | Svhn
     | Adult
     | SyntheticRegression
     | QuadraticData
     | ArrayData
     | TableData
+    | OwnImages
     | HuggingFaceData
     | FourLanguages
     | OwnTexts,

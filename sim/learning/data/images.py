@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.client
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +15,8 @@ from sim.errors import UserError
 from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
 from sim.files.input_file import InputFile
 from sim.learning.data.dataset import Dataset, LabelledData
+from sim.learning.data.raw_arrays import Refuse
+from sim.learning.data.user_arrays import ArraysPart, UserSamples, parted
 
 _BLANK_MAX = 0.01  # of the images; the true sets have none, a file that was only made longer has many
 _PIXELS_COUNTED = 1 << 16  # at once
@@ -63,8 +65,8 @@ class ImageData(LabelledData):
     classes: ClassVar[int]
     input_shape: ClassVar[tuple[int, int, int]]
     layouts: ClassVar[tuple[Layout, ...]]
-    torchvision: ClassVar[str]
-    """The class of torchvision.datasets that downloads it."""
+    torchvision: ClassVar[str | None]
+    """The class of torchvision.datasets that downloads it; None if none does."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         return normalised(self.read(folder), self.classes)
@@ -81,7 +83,9 @@ class ImageData(LabelledData):
         root = folder.path
         layout = self._find(root)
         failure = "nothing is downloaded here (coterie run downloads it)"
-        if layout is None and folder.download:
+        if self.torchvision is None:
+            failure = "it cannot be downloaded from here"
+        elif layout is None and folder.download:
             try:
                 vision.download(self.torchvision, root)
             except _DOWNLOAD_ERRORS as error:
@@ -139,9 +143,10 @@ class ImageData(LabelledData):
         return None
 
 
-def normalised(arrays: ImageArrays, classes: int) -> Dataset:
-    """Images as float32, each channel by the mean and standard deviation of the training part."""
-    mean, std = channel_statistics(arrays.train_x)
+def normalised(arrays: ImageArrays, classes: int, *, standardise: bool = True) -> Dataset:
+    """Images as float32, each channel by mean and standard deviation of the training part, or as it is."""
+    channels = arrays.train_x.shape[1]
+    mean, std = channel_statistics(arrays.train_x) if standardise else (np.zeros(channels), np.ones(channels))
     train_x, test_x = [x.astype(np.float32) for x in (arrays.train_x, arrays.test_x)]
     return Dataset(
         scaled(train_x, mean, std),
@@ -151,6 +156,22 @@ def normalised(arrays: ImageArrays, classes: int) -> Dataset:
         classes,
         (tuple(mean.tolist()), tuple(std.tolist())),
     )
+
+
+def dataset_of_pixels(
+    parts: Mapping[str, ArraysPart],
+    section: UserSamples,
+    refuse: Refuse,
+    *,
+    classes: int | None,
+    standardise: bool = True,
+) -> Dataset:
+    """The data set of parts whose x are images of the user's own, uint8 [n, C, H, W]; see `parted`."""
+    found, outputs, owners = parted(parts, section, refuse, classes=classes, wide=True)
+    train, test = found["train"], found["test"]
+    dataset = normalised(ImageArrays(train.x, train.y, test.x, test.y), outputs, standardise=standardise)
+    features = f"images of {' x '.join(map(str, dataset.input_shape))} numbers"
+    return replace(dataset, owners=owners, features=features)
 
 
 def scaled(x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:

@@ -17,11 +17,15 @@ from sim.files.input_table import plain
 from sim.files.saved_folder import Split, read_split, split_folders
 from sim.learning.data.columns import TablePart, dataset_of_columns, parts_of, usable
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.images import channel_statistics, scaled
-from sim.learning.data.user_arrays import dataset_of
+from sim.learning.data.images import dataset_of_pixels
 
 if TYPE_CHECKING:
     from sim.learning.data.huggingface import HuggingFaceData
+
+_REMEDY = (
+    'data.map(lambda row: {"image": row["image"].convert("RGB").resize((32, 32))}) makes them so before '
+    "save_to_disk"
+)
 
 
 def load_saved(section: HuggingFaceData, folder: InputFile) -> Dataset:
@@ -127,18 +131,10 @@ def _dataset_of_images(
         of_x = f"column {shown(image)} of {splits[part].folder.path.name}"
         parts[part] = replace(each, names=(of_x, *each.names[1:]))
     folder = splits["train"].folder
-    dataset = dataset_of(parts, section, folder.refusal, classes=classes, standardise=False)
-    channels = dataset.input_shape[0]
-    mean, std = np.zeros(channels), np.ones(channels)
-    if section.standardise:
-        mean, std = channel_statistics(dataset.train_x.astype(np.uint8))
-    return replace(
-        dataset,
-        train_x=scaled(dataset.train_x, mean, std),
-        test_x=scaled(dataset.test_x, mean, std),
-        scaling=(tuple(mean.tolist()), tuple(std.tolist())),
-        features=f"images of {' x '.join(map(str, dataset.input_shape))} numbers, column {shown(image)}",
+    dataset = dataset_of_pixels(
+        parts, section, folder.refusal, classes=classes, standardise=section.standardise
     )
+    return replace(dataset, features=f"{dataset.features}, column {shown(image)}")
 
 
 def _pixels(split: Split, image: str, rows: np.ndarray) -> np.ndarray:
@@ -157,4 +153,5 @@ def _pixels(split: Split, image: str, rows: np.ndarray) -> np.ndarray:
         len(rows),
         split.meaning(image).get("mode"),
         lambda place, problem: split.folder.refusal(f"column {shown(image)} {problem}", f"row {rows[place]}"),
+        remedy=_REMEDY,
     )

@@ -58,7 +58,7 @@ class ArraysPart:
 
 def dataset_of(
     given: Mapping[str, ArraysPart],
-    section: UserData,
+    section: UserSamples,
     refuse: Refuse,
     *,
     classes: int | None,
@@ -66,12 +66,28 @@ def dataset_of(
 ) -> Dataset:
     """The data set of the parts "train" and, where they are there, "validation" and "test".
 
+    standardise: whether, or which numbers of a sample are. The rest is that of `parted`.
+    """
+    wide = bool(np.any(standardise))
+    parts, outputs, owners = parted(given, section, refuse, classes=classes, wide=wide)
+    return _dataset(_scaled(_filled(parts), standardise), outputs, owners)
+
+
+def parted(
+    given: Mapping[str, ArraysPart],
+    section: UserSamples,
+    refuse: Refuse,
+    *,
+    classes: int | None,
+    wide: bool,
+) -> tuple[Mapping[str, ArraysPart], int, Owners | None]:
+    """The parts, checked, with one to test on; the number of classes, or of those to predict; the owners.
+
     Without a test part, a share of each client's training samples, or of each class's, is taken for it: the
-    same for all seeds. standardise: whether, or which numbers of a sample are. Raises what `refuse` makes of
-    a problem.
+    same for all seeds. wide: whether x stays as it was given, of any type of numbers. Raises what `refuse`
+    makes of a problem.
     """
     regression = section.task == "regression"
-    wide = bool(np.any(standardise))
     parts = {
         name: _checked(given[name], classes, regression=regression, wide=wide, refuse=refuse)
         for name in PARTS
@@ -96,7 +112,7 @@ def dataset_of(
     if names:
         validation = places.get("validation", np.empty(0, dtype=np.int64))
         owners = Owners(names, places["train"], places.get("test"), validation)
-    return _dataset(_scaled(_filled(parts), standardise), outputs, owners)
+    return parts, outputs, owners
 
 
 # --- what is checked ------------------------------------------------------------------------------------
@@ -264,18 +280,32 @@ def _dataset(parts: Mapping[str, ArraysPart], outputs: int, owners: Owners | Non
 _BetweenNoneAndAll = Annotated[float, Field(gt=0, lt=1)]
 
 
-class UserData(LabelledData):
-    """Samples that the user gives."""
+class UserSamples(LabelledData):
+    """Samples that the user gives, which say themselves what classes there are."""
 
-    tasks = ("classification", "regression")
     classes = None
     input_shape = None
 
-    purpose: Literal["classification", "regression"] = Field("classification", alias="task")
-    """What is learned: classes, or numbers, by the mean squared error."""
     test_share: _BetweenNoneAndAll = 0.2
     """Share of the samples to test on, where the data have no test part: of each client's, or else of each
     class's, one at least. They are the same for all seeds."""
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        yield from ()
+
+    def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
+        for misfit in self.partition.misfits(clients, dataset.outputs, self.name):
+            raise UserError(f"{misfit.key} = {misfit.value}: {misfit.problem}")
+        return super().share_out(dataset, clients, seed)
+
+
+class UserData(UserSamples):
+    """Samples of classes, or of numbers to predict."""
+
+    tasks = ("classification", "regression")
+
+    purpose: Literal["classification", "regression"] = Field("classification", alias="task")
+    """What is learned: classes, or numbers, by the mean squared error."""
 
     @property
     def task(self) -> str:
@@ -286,11 +316,6 @@ class UserData(LabelledData):
             kind = self.partition.model_dump()["kind"]
             problem = 'shares out samples by class, and data.task = "regression" has none'
             yield SettingError("data.partition.kind", kind, problem)
-
-    def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
-        for misfit in self.partition.misfits(clients, dataset.outputs, self.name):
-            raise UserError(f"{misfit.key} = {misfit.value}: {misfit.problem}")
-        return super().share_out(dataset, clients, seed)
 
 
 class UserArrays(UserData):

@@ -1,0 +1,128 @@
+"""Images in a folder for each class, of the user's own, and of CINIC-10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+
+from actors.settings.quantities import Count, Within
+from sim.errors import one_line, require_packages
+from sim.files.data_folder import DataFolder
+from sim.files.input_file import InputFile
+from sim.files.picture_folder import PictureFile, picture_parts
+from sim.learning.data.dataset import Dataset, in_list
+from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout, dataset_of_pixels
+from sim.learning.data.user_arrays import ArraysPart, UserSamples
+
+_CINIC_10 = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+
+
+def _pixels(pictures: Sequence[PictureFile], mode: str, size: int | None, remedy: str) -> np.ndarray:
+    """uint8 [pictures, channels, height, width]. UserError."""
+    from sim.learning.data.pictures import pixels
+
+    files = [picture.file for picture in pictures]
+    contents = (file.content() for file in files)
+    return pixels(
+        contents,
+        len(files),
+        mode,
+        lambda place, problem: files[place].refusal(problem),
+        size=size,
+        remedy=remedy,
+    )
+
+
+def _labels(pictures: Sequence[PictureFile], classes: Sequence[str]) -> np.ndarray:
+    """The place of each picture's class, int64."""
+    places: Mapping[str, int] = {name: place for place, name in enumerate(classes)}
+    return np.array([places[picture.label] for picture in pictures])
+
+
+def _in_words(classes: Sequence[str]) -> str:
+    return one_line(in_list(classes), 400)
+
+
+class OwnImages(UserSamples):
+    """A folder of images: a folder in it for each class, `source/CLASS/*.png`.
+
+    Or `source/train/CLASS` and, to test on, `source/test/CLASS` (without it `val`, `valid` or `validation`,
+    which beside `test` are not read). Classes are in order of their names. Each channel is shifted and
+    scaled: in training it has mean 0 and standard deviation 1.
+    """
+
+    name: Literal["images"]
+    """The data set."""
+    source: str
+    """The folder, its path relative to the current one, the scenario's, or the data folder. Hidden files are
+    left out, links followed."""
+    size: Annotated[Count, Within(1, 4096)] | None = None
+    """Height and width that images are resized to, whatever their shape: bilinear, with antialiasing. By
+    default none is resized, and all must have one size."""
+    grey: bool = False
+    """Whether images become grey, with one channel; by default they have three, of RGB."""
+    client_folders: bool = False
+    """Whether each client has a folder of its own, `CLIENT/CLASS/*.png`, for `partition = "natural"`: the
+    domains of Office-Home, say."""
+
+    @property
+    def is_images(self) -> bool:
+        return True
+
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
+        """The pictures, decoded once; see `picture_parts`. Raises UserError."""
+        require_packages("vision", 'data.name = "images"', "PIL")
+        source = folder.file("data.source", self.source)
+        found = picture_parts(source, by_client=self.client_folders)
+        classes = sorted({picture.label for picture in found["train"]})
+        parts = {name: self._part(name, pictures, classes) for name, pictures in found.items()}
+        dataset = dataset_of_pixels(parts, self, source.refusal, classes=len(classes))
+        return replace(
+            dataset, features=f"{dataset.features}; {len(classes):,} classes: {_in_words(classes)}"
+        )
+
+    def _part(self, name: str, pictures: Sequence[PictureFile], classes: Sequence[str]) -> ArraysPart:
+        x = _pixels(pictures, "L" if self.grey else "RGB", self.size, "data.size = 32, say, makes them so")
+        clients = np.array([picture.client for picture in pictures]) if self.client_folders else None
+        return ArraysPart(
+            (f"images of {name}", f"labels of {name}", f"clients of {name}"),
+            x,
+            _labels(pictures, classes),
+            clients,
+        )
+
+
+def _read_cinic_10(folder: ImageFolder, data: ImageData) -> ImageArrays:
+    require_packages("vision", folder.key, "PIL")
+    root = InputFile(folder.key, folder.path)
+    found = picture_parts(root, by_client=False)
+    arrays: list[np.ndarray] = []
+    for name, pictures in found.items():
+        part = InputFile(folder.key, folder.path / name)
+        if (classes := sorted({picture.label for picture in pictures})) != list(_CINIC_10):
+            raise part.refusal(f"has the classes {_in_words(classes)}; must have {_in_words(_CINIC_10)}")
+        images = _pixels(pictures, "RGB", None, "CINIC-10's have 32 x 32 pixels")
+        arrays += data.checked(part, images, part, _labels(pictures, _CINIC_10), "labels")
+    return ImageArrays(*arrays)
+
+
+class Cinic10(ImageData):
+    """180,000 coloured pictures, 32x32 pixels, 10 classes: CIFAR-10's, and more of ImageNet.
+
+    Half of them are to train on. The 90,000 of `valid` are not read. Each channel is shifted and scaled: in
+    training it has mean 0 and standard deviation 1.
+    """
+
+    classes = 10
+    input_shape = (3, 32, 32)
+    layouts = tuple(Layout(folder, ("train", "test"), _read_cinic_10) for folder in ("cinic-10", "CINIC-10"))
+    torchvision = None
+
+    name: Literal["cinic-10"]
+    """The data set."""

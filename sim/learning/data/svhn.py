@@ -1,0 +1,52 @@
+"""SVHN: house numbers in street views, as files of MATLAB."""
+
+import io
+import math
+from typing import Literal
+
+import numpy as np
+
+from sim.files import input_file
+from sim.files.input_file import InputFile
+from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
+
+_FILES = ("train_32x32.mat", "test_32x32.mat")
+_NAMES = ("X", "y")
+_ZERO = 10  # as MATLAB counts from 1
+
+
+def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray]:
+    """Images X, uint8 [32, 32, 3, n] in the file, and labels y [n, 1], where 10 is the digit 0."""
+    from scipy.io import loadmat, whosmat
+
+    def parse(content: bytes) -> tuple[np.ndarray, np.ndarray]:
+        shapes = {name: shape for name, shape, _ in whosmat(io.BytesIO(content))}
+        if sum(math.prod(shapes.get(name, ())) for name in _NAMES) > input_file.LIMIT_BYTES:
+            raise file.refusal(f"has X of the shape {shapes['X']}, which does not fit in memory")
+        found = loadmat(io.BytesIO(content), variable_names=_NAMES)
+        return found["X"].transpose(3, 2, 0, 1), found["y"].reshape(-1)
+
+    images, labels = file.parsed(
+        parse, "a file of SVHN in the format MATLAB 5, with X [32, 32, 3, images] and y"
+    )
+    return data.checked(file, images, file, np.where(labels == _ZERO, 0, labels), "y")
+
+
+def _read_folder(folder: ImageFolder, data: ImageData) -> ImageArrays:
+    train, test = [_read_part(folder.file(name), data) for name in _FILES]
+    return ImageArrays(*train, *test)
+
+
+class Svhn(ImageData):
+    """99,289 coloured pictures of house numbers, 32x32 pixels, 10 classes: the digit in the middle.
+
+    Each channel is shifted and scaled: in training it has mean 0 and standard deviation 1.
+    """
+
+    classes = 10
+    input_shape = (3, 32, 32)
+    layouts = tuple(Layout(folder, _FILES, _read_folder) for folder in ("svhn", "SVHN", ""))
+    torchvision = "SVHN"
+
+    name: Literal["svhn"]
+    """The data set."""
