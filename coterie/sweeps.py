@@ -163,7 +163,7 @@ def sweep(
         )
     overrides, unset = options(set, several=True)
     planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=only, full=full)
-    at_once = jobs or default_jobs(planned)
+    at_once = jobs or default_jobs(planned, device)
     how = How(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
     execute = in_processes(at_once)
     with without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:

@@ -74,7 +74,8 @@ def sweep(
     ] = None,
     full: Annotated[bool, Option("--full", help="The full form of a study, not the short one.")] = False,
     jobs: Annotated[
-        int | None, Option("--jobs", "-j", min=1, help="Runs at a time; by default one a core.")
+        int | None,
+        Option("--jobs", "-j", min=1, help="Runs at a time; by default one a core, or one on a GPU."),
     ] = None,
     on: Annotated[Executor, Option(help="Where runs go: processes here, or Ray.")] = Executor.processes,
     address: options.Address = None,
@@ -111,7 +112,7 @@ def sweep(
             return
         if on is not Executor.ray:
             options.refuse_address(address)
-        processes = jobs or sweeps.default_jobs(planned)
+        processes = jobs or sweeps.default_jobs(planned, device.value)
         execute, at_once = sweeps.in_processes(processes), None if on is Executor.ray else processes
         if on is Executor.ray:
             from sim.studies.on_ray import on_ray
@@ -136,6 +137,8 @@ def sweep(
             f"{len(result.errors):,} of {result.cells:,} runs failed; the same command tries them again",
             FAILED,
         )
+    if result.cells > 1:
+        say(f"compare them: coterie compare {result.directory}")
 
 
 class SweepLine(StatusLine):

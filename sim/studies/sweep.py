@@ -116,7 +116,7 @@ def run_sweep(
         index.add(task.cell.key, what)
         index.write()
 
-    execute = execute or in_processes(default_jobs(plan))
+    execute = execute or in_processes(default_jobs(plan, how.device))
     forks_s = _forks_s(tasks.values())
     for is_fork in (False, True):
         chosen = [cell for cell in tasks.values() if (cell.parent is not None) == is_fork]
@@ -147,8 +147,15 @@ def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
     return {key: tuple(sorted(times)) for key, times in found.items()}
 
 
-def default_jobs(plan: Plan) -> int:
-    """As many processes as there are cores for, each with the threads of one run."""
+def default_jobs(plan: Plan, device: str) -> int:
+    """As many processes as there are cores for, each with the threads of one run; one on a CUDA device.
+
+    Runs that share a card take its memory from each other.
+    """
+    from sim.run.setup.engine import choose_device  # and torch
+
+    if device != "cpu" and choose_device(device).type == "cuda":
+        return 1
     return max(1, cores() // plan.threads)
 
 

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
 from sim.studies.index import INDEX
-from sim.studies.sweep import SweepProgress, SweepResult, in_processes, run_sweep
+from sim.studies.sweep import SweepProgress, SweepResult, default_jobs, in_processes, run_sweep
 from sim.studies.worker import How, Ran, Task
 from tests.resume.same import require_same
 from tests.simulation.worlds import QUADRATIC as SIMULATED
@@ -271,3 +272,14 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(
         write_csv(Comparison(load_study([directory]), target=0.5), folder)
         tables.append([(folder / name).read_bytes() for name in ("table.csv", "target.csv", "curves.csv")])
     assert tables[0] == tables[1]
+
+
+def test_a_gpu_has_one_run_at_a_time(
+    small: tuple[Plan, SweepResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two would take its memory from each other."""
+    planned, _ = small
+    monkeypatch.setattr("sim.studies.sweep.cores", lambda: 16)
+    assert default_jobs(planned, "cpu") == 16
+    monkeypatch.setattr("sim.run.setup.engine.choose_device", lambda name: torch.device("cuda"))
+    assert default_jobs(planned, "auto") == 1 and default_jobs(planned, "cpu") == 16
