@@ -1,5 +1,6 @@
 """CoBo's clients without rounds: nobody waits. A missed update of a pair's weight is owed and made later."""
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -240,13 +241,17 @@ class CoBoAsynchronous(Client):
     def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
         """The model to compare with one of so many iterations, when it was made, and after how many.
 
-        On the simplex, for a peer that is far behind, an earlier one: in rounds both ends have come equally
-        far, and with a later one all gradients are longer, and agree.
+        On the simplex, for a peer that is far behind, the one of that time, between the two that are kept: in
+        rounds both ends have come equally far, and with a later one all gradients are longer, and agree.
         """
-        earlier = [each for each in self.earlier if each[2] <= iterations]
-        if earlier and is_far_behind(iterations, self.iterations):
-            return earlier[-1]
-        return self.params, self.now, self.iterations
+        newest = (self.params, self.now, self.iterations)
+        if not self.earlier or not is_far_behind(iterations, self.iterations):
+            return newest
+        kept = [*self.earlier, newest]
+        place = bisect_right(kept, iterations, key=lambda each: each[2])
+        (before, began_s, first), (after, ended_s, last) = kept[place - 1 : place + 1]
+        share = (iterations - first) / (last - first)
+        return (1 - share) * before + share * after, (1 - share) * began_s + share * ended_s, iterations
 
     def heard(self, message: object, sender: str) -> bool:
         """Take models and accounts at once when they arrive, even while this client trains."""
