@@ -1,7 +1,7 @@
 """Trust by validation performance: clients average all models, the better these are on their own samples.
 
-Wagner, Fan and Jaggi, "Personalized collaborative fine-tuning for on-device large language models" (2024): the
-second best of its three strategies, "validation based" in CoBo's table 2. In each round
+Wagner, Fan and Jaggi, "Personalized collaborative fine-tuning for on-device large language models" (2024),
+the second best of its three strategies, "validation based" in CoBo's table 2. In each round
 
     x_i  <- local training from x_i
     w_ij <- softmax over j of -p_ij,   p_ij: perplexity of x_j on client i's held-back samples, j = i included

@@ -11,15 +11,16 @@ Jamali-Rad, Abdizadeh and Singh, "Federated learning with taskonomy for non-IID 
 The distance is that of the authors' public code (hjraad/FLT); of unequal numbers of centroids, those of the
 fewer are matched. Labels have no part in it: clusters that only name the classes differently are not found. A
 client that comes later, or did not answer in time, is asked when it is first sampled, and goes to the cluster
-to whose clients it is nearest on average. The learned graph joins the clients of a cluster. A client is judged
-by the last model of its cluster that it received.
+to whose clients it is nearest on average. The learned graph joins the clients of a cluster. A client is
+judged by the last model of its cluster that it received.
 
 Differences to the paper:
 
 - *The encoder.* The authors train a convolutional autoencoder on public data of the same kind. There are none
   here: W is a random linear projection, independent normal numbers, which keeps distances between samples
   within a factor of about 1 +- sqrt(2 / embedding) (Johnson and Lindenstrauss 1984). What an autoencoder
-  makes of shapes is lost: the more centroids photographs have, the less they tell of their classes.
+  makes of shapes is lost. Of photographs (CIFAR-10) only 2 centroids tell the classes, of digits as many as a
+  client has classes do so better.
 - *No UMAP* of the centroids. Their absolute threshold, 1 in its plane, means nothing without it: here the
   number of clusters is given, or `threshold` as a share of the largest distance.
 - *Only disjoint clusters*: not averages along any graph of related clients.
@@ -38,6 +39,7 @@ from torch import Tensor
 
 from actors.message import PeerUnavailable, RemoteError
 from actors.settings.quantities import Count, PositiveWeight
+from protocols.framework.mathematics import shared_rng
 from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import (
@@ -53,7 +55,7 @@ from protocols.shared.server_rounds import (
 
 @dataclass(frozen=True)
 class Encode:
-    """Answer with the centroids of your samples as this encoder [numbers of a sample * embedding] has them."""
+    """Answer with the centroids of your samples, encoded by this [numbers of a sample * embedding]."""
 
     encoder: Vector
 
@@ -83,7 +85,8 @@ class FLTSettings(RoundSettings):
     """Instead of `clusters`: the mean distance up to which clusters are joined, as a share of the largest
     distance of two clients."""
     centroids: Count = 2
-    """k-means centroids of a client's samples (N_emb in MAPL's table 7); its samples if these are fewer."""
+    """k-means centroids of a client's samples (N_emb in MAPL's table 7); its samples if these are fewer. The
+    authors take 2, or as many as a client has classes."""
     embedding: Count = 64
     """Numbers in which the encoder sums up a sample (d_p there)."""
 
@@ -143,7 +146,7 @@ class FLTServer(RoundServer):
     settings: FLTSettings
 
     def begin(self) -> None:
-        self.encoder: Vector | None = None  # drawn when it is first sent
+        self.encoder = self._drawn()
         self.centroids: dict[str, NDArray[np.float64]] = {}
         self.assigned: dict[str, int] = {}
         self.models: list[Vector] = []
@@ -158,8 +161,6 @@ class FLTServer(RoundServer):
 
     async def encode(self, client: str) -> None:
         """Ask a client for its centroids; who keeps silent is suspected."""
-        if self.encoder is None:
-            self.encoder = self._drawn()
         try:
             answer = await self.ask(
                 client, Encode(self.encoder), timeout=self.settings.patience, attempts=None
@@ -172,9 +173,11 @@ class FLTServer(RoundServer):
             self.assigned[client] = self.nearest(client)
 
     def _drawn(self) -> Vector:
+        """The encoder; a server that has lost all draws the same again, so that centroids still hold."""
         assert self.context.model is not None
-        size = int(np.prod(self.context.model.input_shape)) * self.settings.embedding
-        drawn: Vector = self.vector(self.rng.standard_normal(size) / np.sqrt(self.settings.embedding))
+        rng, width = shared_rng(self.context.shared_seed, "flt"), self.settings.embedding
+        numbers = rng.standard_normal(int(np.prod(self.context.model.input_shape)) * width)
+        drawn: Vector = self.vector(numbers / np.sqrt(width))
         return drawn
 
     def form(self) -> None:
@@ -224,6 +227,8 @@ class FLT(RoundClient):
     server = FLTServer
     members: tuple[str, ...] = ()
     """The clients of its cluster, as it was last told; none before."""
+    described: Centroids | None = None
+    """What its samples are like, once it has been asked, in this life."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
@@ -237,10 +242,16 @@ class FLT(RoundClient):
 
     async def on_message(self, message: object, sender: str) -> object:
         if isinstance(message, Encode):
-            return await self.described(message.encoder)
+            # On a slow device it takes longer than the server waits: the answer is there when it asks again.
+            self._known = self._working = True
+            try:
+                self.described = self.described or await self.describe(message.encoder)
+            finally:
+                self._working = False
+            return self.described
         return await super().on_message(message, sender)
 
-    async def described(self, encoder: Vector) -> Centroids:
+    async def describe(self, encoder: Vector) -> Centroids:
         """The centroids of this client's samples."""
         samples, width = self.inputs(), self.settings.embedding
         flops = 2.0 * samples.shape[0] * width

@@ -369,8 +369,8 @@ class Node(Actor):
     def inputs(self) -> Vector:
         """This client's own training samples as they are, side by side: [samples * numbers of a sample].
 
-        For `predict`, and for functions of `apply`; free. ValueError for texts, and where samples have neither
-        classes nor numbers.
+        For `predict`, and for functions of `apply`; free. ValueError for texts, and for samples that have
+        neither classes nor numbers.
         """
         return self.compute.inputs()
 
