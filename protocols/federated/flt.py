@@ -35,6 +35,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import squareform
+from sklearn.cluster import KMeans
 from torch import Tensor
 
 from actors.message import PeerUnavailable, RemoteError
@@ -103,8 +107,6 @@ def encoded(samples: Tensor, encoder: Tensor, embedding: int) -> Tensor:
 
 def centroids_of(points: ArrayLike, count: int, seed: int) -> NDArray[np.float64]:
     """The k-means centroids [k, d] of points [n, d]; k: `count`, or as many as there are different points."""
-    from sklearn.cluster import KMeans  # takes a second to import
-
     rows = np.asarray(points, dtype=np.float64)
     count = min(count, len(np.unique(rows, axis=0)))
     found: NDArray[np.float64] = KMeans(count, n_init=10, random_state=seed).fit(rows).cluster_centers_
@@ -113,8 +115,6 @@ def centroids_of(points: ArrayLike, count: int, seed: int) -> NDArray[np.float64
 
 def matching_distance(one: ArrayLike, other: ArrayLike) -> float:
     """The least mean squared distance of centroids [k, d] and [l, d] that are matched; min(k, l) are."""
-    from scipy.optimize import linear_sum_assignment
-
     first, second = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
     squares = ((first[:, None] - second[None]) ** 2).sum(axis=-1)
     return float(squares[linear_sum_assignment(squares)].mean())
@@ -125,9 +125,6 @@ def clusters_of(distances: ArrayLike, count: int, threshold: float | None = None
 
     distances [n, n]. count: how many clusters, at most. threshold: instead, a share of the largest distance.
     """
-    from scipy.cluster.hierarchy import fcluster, linkage
-    from scipy.spatial.distance import squareform
-
     matrix = np.asarray(distances, dtype=np.float64)
     if len(matrix) == 1:
         return [0]

@@ -1,5 +1,7 @@
 """FLT: distances, centroids and clusters against other ways to them, rounds against numpy, and newcomers."""
 
+import subprocess
+import sys
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
@@ -225,3 +227,17 @@ def test_what_has_no_classes_is_refused(text: str, options: tuple[str, ...]) -> 
 def test_texts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'data\.task = "language".*must be "classification"'):
         run(tmp_path, "protocol={name='flt'}")
+
+
+def test_nothing_is_drawn_that_the_seed_does_not_set() -> None:
+    """In a new process: scikit-learn draws from `random` while it is imported, which must be before a run."""
+    program = (
+        "from protocols.federated import flt\n"
+        "from sim.run.foreign_draws import foreign_draws\n"
+        "with foreign_draws([]) as found:\n"
+        "    centroids = flt.centroids_of([[0.0], [1.0], [5.0]], 2, 0)\n"
+        "    flt.clusters_of([[0, flt.matching_distance(centroids, centroids)], [0, 0]], 2)\n"
+        "assert not found, found\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
