@@ -180,6 +180,19 @@ def test_who_comes_back_afresh_is_not_asked_again() -> None:
         np.testing.assert_array_equal(params(world)[1], params(world)[0])
 
 
+@pytest.mark.parametrize("state", ["keep", "fresh"])
+def test_a_server_that_was_away_knows_the_clusters_again(state: str) -> None:
+    """One that has lost all asks again, and clients say what they have found before."""
+    text = DIGITS + f'\n[[server.crash]]\nat = "20.1 s"\nback = "24.1 s"\nstate = "{state}"\n'
+    with ran(text, *FLT[1:], "run.duration=60 s") as world:
+        assert list(server(world).assigned.values()) == [0, 0, 0, 1, 1, 1]
+        told_at = {row[0] for row in messages(world, "Centroids")}
+        assert len(told_at) == (1 if state == "keep" else 2)
+        assert min([client.work.steps for client in world.clients]) > 20
+        again_s = [row[0] for row in messages(world, "Encode") if row[0] > 1.0]
+        assert not again_s or max(told_at) == again_s[0] + 0.25
+
+
 def test_with_a_share_of_the_clients_all_are_asked_once() -> None:
     with ran(*FLT, "run.duration=60 s", "protocol.fraction=0.34", 'protocol.broadcast="all"') as world:
         assert [row[2] for row in messages(world, "Encode")] == [client.name for client in world.clients]
