@@ -39,6 +39,7 @@ _CONTROLS = {
     "learn-to-collaborate": _OF_80,
     "meta-l2c": _OF_80,
     "fedfomo": _OF_80,
+    "validation-trust": _OF_80,
     "dfedavgm": "dfedavgm, alone",
     "mapl": "mapl, alone",
     "mapl-plus": "mapl, alone",

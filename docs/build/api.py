@@ -67,7 +67,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "On the device",
             "On this client's own data.",
             client,
-            "train gradient loss batch class_features predict samples",
+            "train gradient loss batch class_features predict inputs samples",
         ),
         (
             "With models",

@@ -23,7 +23,6 @@ signs that all know, and added up in `sketch` groups, which keeps inner products
 small however large the model is. Its steps have the length r. Whoever is not mixed with is still sent to.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, final
@@ -35,6 +34,7 @@ from torch import Tensor
 
 from actors.settings.quantities import Count, PositiveWeight, Weight
 from protocols.framework.client import Client
+from protocols.framework.mathematics import shared_rng
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.rounds import RoundModel, Rounds
@@ -141,7 +141,7 @@ class WeighedUpdates(Client):
 
     def begin(self) -> None:
         chosen = self.settings
-        rng = common_rng(self.context.shared_seed)
+        rng = shared_rng(self.context.shared_seed, "meta-l2c")
         [width] = self.params.shape
         self.signs = self.trainable(self.vector(rng.choice([-1.0, 1.0], size=width)))
         inner = rng.standard_normal(chosen.hidden * chosen.sketch)  # of a sketch of length 1
@@ -274,9 +274,3 @@ class MetaL2C(WeighedUpdates):
         models = await self.rounds.gather()
         self.shares.clear()  # those of the round before; without rounds each holds until the next update
         await self.aggregate({peer: model.params for peer, model in models.items()})
-
-
-def common_rng(seed: int) -> np.random.Generator:
-    """A generator from which all clients draw the same numbers, without a message."""
-    digest = hashlib.blake2b(f"meta-l2c {seed}".encode(), digest_size=8).digest()
-    return np.random.Generator(np.random.Philox(int.from_bytes(digest, "little")))

@@ -14,6 +14,7 @@ The paper's text was not at hand: this follows general knowledge of it. In parti
 here. If no model is better than theta, theta is what a client trains again.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -24,6 +25,7 @@ from actors.settings.quantities import Count
 from protocols.framework.mathematics import epsilon_greedy
 from protocols.framework.requirements import ProtocolSettings, Requirement, held_back
 from protocols.framework.vectors import Vector, mix
+from protocols.shared.judging import losses_of
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
 
 
@@ -58,10 +60,11 @@ class FedFomoSettings(RoundSettings):
 def first_order_weights(before: float, losses: Sequence[float], distances: Sequence[float]) -> list[float]:
     """Shares of 1 of models with these losses, so far away from one whose loss is `before` (eq. 4).
 
-    All are 0 if none is better; a model that is no other, or that has no finite loss, weighs 0.
+    All are 0 if none is better; a model that is no other, or that has no finite loss, weighs 0. From one
+    without a finite loss there is no way to the others: all are 0.
     """
     gains = [
-        max(0.0, before - loss) / distance if distance > 0 and loss < before else 0.0
+        max(0.0, before - loss) / distance if distance > 0 and loss < before < math.inf else 0.0
         for loss, distance in zip(losses, distances, strict=True)
     ]
     total = sum(gains)
@@ -125,8 +128,7 @@ class FedFomo(RoundClient):
     async def helpful(self, before: Vector, models: Mapping[str, Vector]) -> dict[str, float]:
         """The weights of those of `models` that are better than `before`."""
         on = self.settings.losses_on
-        losses = [await self.loss(model, on=on) for model in (before, *models.values())]
+        first, *others = await losses_of(self, (before, *models.values()), on)
         distances = [self.trainable(model - before).norm() for model in models.values()]
-        first, *others = [float(loss) for loss in losses]
         shares = first_order_weights(first, others, [float(distance) for distance in distances])
         return {name: share for name, share in zip(models, shares, strict=True) if share > 0}

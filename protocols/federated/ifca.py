@@ -16,12 +16,12 @@ Differences to the paper: averages are weighed by samples; its restarts from oth
 other seeds here. All K models travel to each sampled client, as in the paper.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from protocols.framework.vectors import Vector, mix
+from protocols.shared.judging import losses_of
 from protocols.shared.server_rounds import RoundClient
 from protocols.shared.several_models import (
     LatestModels,
@@ -76,10 +76,8 @@ class IFCA(RoundClient):
 
     async def choose(self, received: SeveralModels | LatestModels) -> None:
         """Take the model of the least loss."""
-        losses = [float(await self.loss(model, on="train")) for model in received.models]
-        # Nothing is less than no number, so that a model that has diverged would be everybody's.
-        finite = [loss if math.isfinite(loss) else math.inf for loss in losses]
-        self.cluster = finite.index(min(finite))
+        losses = await losses_of(self, received.models, "train")
+        self.cluster = losses.index(min(losses))
         self.params = received.models[self.cluster]
         self.observe("cluster", self.cluster)
 

@@ -92,6 +92,10 @@ class Compute(ABC):
         """Mean features of each class that the client has samples of."""
 
     @abstractmethod
+    def inputs(self) -> Vector:
+        """The client's own training samples, side by side."""
+
+    @abstractmethod
     async def predict(self, of: Vector, inputs: Any) -> Vector:
         """Outputs of the parameters `of` on given samples."""
 

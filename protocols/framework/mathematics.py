@@ -51,6 +51,12 @@ def shared_uniform(seed: int, *names: str | int) -> float:
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
+def shared_rng(seed: int, name: str) -> np.random.Generator:
+    """A generator from which everybody who knows the seed draws the same numbers, without a message."""
+    digest = hashlib.blake2b(f"{name} {seed}".encode(), digest_size=8).digest()
+    return np.random.Generator(np.random.Philox(int.from_bytes(digest, "little")))
+
+
 def epsilon_greedy(ranked: Sequence[str], count: int, epsilon: float, rng: np.random.Generator) -> list[str]:
     """`count` different ones of `ranked`, or all if they are fewer.
 

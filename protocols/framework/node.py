@@ -366,6 +366,14 @@ class Node(Actor):
         """
         return await self.compute.class_features(of)
 
+    def inputs(self) -> Vector:
+        """This client's own training samples as they are, side by side: [samples * numbers of a sample].
+
+        For `predict`, and for functions of `apply`; free. ValueError for texts, and for samples that have
+        neither classes nor numbers.
+        """
+        return self.compute.inputs()
+
     async def predict(self, of: Vector, inputs: Any) -> Vector:
         """Outputs of the parameters `of`, evaluated on samples that the method has, such as public ones.
 

@@ -21,7 +21,18 @@ WORLD = (
     "model.initialisation=independent",
 )
 ALONE = "protocol.alone=true"
-UNUSUAL = ("afl", "cga", "dada", "el-oracle", "fedper", "meta-l2c", "q-ffl", "scaffold", "spdb")
+UNUSUAL = (
+    "afl",
+    "cga",
+    "dada",
+    "el-oracle",
+    "fedper",
+    "meta-l2c",
+    "q-ffl",
+    "scaffold",
+    "spdb",
+    "validation-trust",
+)
 """Who is made for SGD without momentum, or for a common start; here each is looked at by itself."""
 OF_ANOTHER_KIND = ("per-fedavg", "pfedme")
 """Whose local training is no sequence of steps of one model; see their own tests."""
@@ -41,6 +52,7 @@ def training_of(protocol: tuple[str, ...]) -> tuple[tuple[str, ...], int, bool]:
             "afl",
             "clustered-fl",
             "ditto",
+            "flt",
             "ifca",
             "lg-fedavg",
             "meta-l2c",

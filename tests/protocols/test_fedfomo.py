@@ -21,6 +21,7 @@ def test_weights_are_gains_over_distances() -> None:
     assert first_order_weights(1.0, [1.0, 2.0], [1.0, 1.0]) == [0.0, 0.0]
     assert first_order_weights(1.0, [np.nan, 0.5], [1.0, 4.0]) == [0.0, 1.0]
     assert first_order_weights(1.0, [0.5], [0.0]) == [0.0]
+    assert first_order_weights(np.inf, [0.5, 1.0], [1.0, 1.0]) == [0.0, 0.0]
 
 
 @given(LOSSES, st.lists(st.tuples(LOSSES, st.floats(0.01, 10)), max_size=6))

@@ -62,6 +62,10 @@ DISTRIBUTED = {
         *("protocol.neighbours=4", "protocol.local_steps=1", *ROUNDS),
     ),
     "federated-clustering": (QUADRATIC, "data.clusters=2", "protocol.name=federated-clustering", *ROUNDS[1:]),
+    "validation-trust": (
+        *(QUADRATIC, "data.clusters=2", "protocol.name=validation-trust", "protocol.losses_on=train"),
+        *ROUNDS[1:],
+    ),
     "meta-l2c": (
         *(DIGITS, "protocol.name=meta-l2c", "clients.count=4", "data.validation_share=0.25"),
         *("data.partition.samples_per_client=12", "protocol.local_steps=1", *ROUNDS),
@@ -84,6 +88,7 @@ SERVED: dict[str, tuple[str, ...]] = {
     "scaffold": (QUADRATIC, "data.clusters=4"),
     "fedem": (DIGITS, "training.batch_size=8"),
     "fedfomo": (QUADRATIC, "data.clusters=2", "protocol.losses_on=train", "protocol.epsilon=0"),
+    "flt": (DIGITS, "protocol.embedding=1"),  # coded in no time beside a step
     "ifca": (DIGITS,),
     "oracle": (DIGITS,),
     "fedproto": (PARTS,),

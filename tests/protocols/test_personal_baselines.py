@@ -28,6 +28,7 @@ METHODS = {
     "fedem": (*SERVED, AGREEING),
     "fedfomo": SERVED,
     "ifca": SERVED,
+    "validation-trust": ("protocol.patience=4 s",),
 }
 LOSSY = ("network.link=datagram", "network.loss=0.3")
 

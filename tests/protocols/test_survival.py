@@ -48,7 +48,9 @@ HELD_BACK = ("data.validation_share=0.25",)
 OWN = {
     "dfedavgm": ("training.momentum=0.9",),
     "fedfomo": HELD_BACK,
+    "flt": ("protocol.embedding=2",),  # else they are encoded for most of the run
     "meta-l2c": HELD_BACK,
+    "validation-trust": HELD_BACK,
     "scool": ("protocol.local_steps=2", "protocol.patience=2 s"),  # five epochs are most of the run
     "learn-to-collaborate": (
         *(*HELD_BACK, "protocol.rounds=3", "protocol.newcomer_rounds=1"),

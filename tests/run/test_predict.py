@@ -1,5 +1,7 @@
 """Outputs of a client's models on samples that its method has: numbers, durations, refusals."""
 
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,9 +9,13 @@ import pytest
 import torch
 
 from sim.learning.engine import Engine
+from sim.run.setup.builder import build
+from sim.scenario.scenario import load_scenario
 from tests.learning.engines import CLASSES, SHAPES, client_data, generator, new_engine, numbers, plain_module
+from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, ran
 from tests.run.computes import BATCH_SIZE, initial, new_compute, now
+from tests.simulation.test_language_models import world
 from tests.virtual_time import run_virtual
 
 MODELS = ("logistic-regression", "mlp", "cnn", "resnet9")
@@ -114,6 +120,24 @@ def test_handles_that_hold_no_samples_are_refused() -> None:
             await point.predict(initial(point), np.zeros((1, 4)))
 
     run_virtual(main())
+
+
+# --- a client's own samples ---
+
+
+def test_a_client_has_its_own_samples() -> None:
+    with ran(DIGITS) as simulation:
+        for index in range(6):
+            x, _ = own_data(simulation, index)
+            assert learner(simulation, index).inputs().numpy().tolist() == x.flatten().tolist()
+
+
+def test_samples_without_numbers_are_refused(tmp_path: Path) -> None:
+    texts = load_scenario(world(tmp_path))
+    with ran(QUADRATIC) as points, closing(build(texts)) as adapters:
+        for simulation in (points, adapters):
+            with pytest.raises(ValueError, match="inputs: samples of the task are no numbers"):
+                simulation.clients[0].compute.inputs()
 
 
 # --- what a method knows of its model ---

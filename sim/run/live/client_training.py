@@ -319,6 +319,12 @@ class DeviceCompute(Compute):
         means, width = self.engine.class_means(operation, cast(Vector, of), self.client), operation.features
         return {label: self.engine.part(means, label * width, width) for label in self.class_counts}
 
+    def inputs(self) -> vectors.Vector:
+        x, _ = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
+        if not self.settings.classes or not x.is_floating_point():
+            raise ValueError("inputs: samples of the task are no numbers that a function could take")
+        return self.engine.vector(x.flatten())
+
     async def predict(self, of: vectors.Vector, inputs: Any) -> vectors.Vector:
         samples = given_samples(self.engine, self.settings, inputs)
         count = samples.width // math.prod(self.settings.architecture.input_shape)

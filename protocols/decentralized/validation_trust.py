@@ -1,0 +1,112 @@
+"""Trust by validation performance: clients average all models, the better these are on their own samples.
+
+Wagner, Fan and Jaggi, "Personalized collaborative fine-tuning for on-device large language models" (2024),
+the second best of its three strategies, "validation based" in CoBo's table 2. In each round
+
+    x_i  <- local training from x_i
+    w_ij <- softmax over j of -p_ij,   p_ij: perplexity of x_j on client i's held-back samples, j = i included
+    x_i  <- sum_j w_ij x_j
+
+Any model of any task will do, as perplexity is exp of the mean loss; of adapters, only they travel. The
+learned graph is w. A model that has diverged has no weight.
+
+The paper's text was not at hand. Of its authors' public code (personalized-collaborative-llms) are: minus
+perplexity in the softmax, without a temperature; averages of models, where the abstract says gradients; a
+round after each training step; `warm_up` (100 of 500 iterations in its README). Differences to it: models are
+judged by all samples that are held back, there by 12 batches at most; a client may know but some others, and
+miss rounds. What CoBo's authors set is not said. `judged_by = "loss"` is ours: losses differ by less, so that
+weights stay closer to equal ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from actors.settings.base import default
+from actors.settings.quantities import Count, CountOrZero, PositiveDuration
+from protocols.framework.client import Client
+from protocols.framework.requirements import (
+    ProtocolSettings,
+    Requirement,
+    common_start,
+    held_back,
+    two_way_links,
+)
+from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.vectors import mix
+from protocols.shared.judging import losses_of
+
+
+class ValidationTrustSettings(ProtocolSettings):
+    """Everybody averages everybody's models, by how well each does on the own held-back samples."""
+
+    changing = ("local_steps",)
+
+    local_steps: Count = 1
+    """Training steps in a round."""
+    warm_up: CountOrZero = 0
+    """Iterations alone before the first round; whoever comes later takes part at once."""
+    judged_by: Literal["perplexity", "loss"] = "perplexity"
+    """What is less of a better model: exp of the mean loss (the authors' code), or the mean loss."""
+    losses_on: Literal["validation", "train"] = "validation"
+    """By which of the own samples models are compared: those held back (`data.validation_share`), or all that
+    are trained on, of which the own model has an advantage."""
+    patience: PositiveDuration = default("1 min")
+    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
+
+
+def trust(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArray[np.float64]:
+    """Weights [n] of n models with these losses [n], the own one first; all is its own if none is finite."""
+    measured = np.asarray(losses, dtype=np.float64)
+    if judged_by == "perplexity":
+        with np.errstate(over="ignore"):
+            measured = np.exp(measured)
+    least = measured.min()
+    if not np.isfinite(least):
+        return np.eye(len(measured))[0]
+    weights: NDArray[np.float64] = np.exp(least - measured)
+    return weights / weights.sum()
+
+
+class ValidationTrust(Client):
+    """A client that trusts whose models do well on what it holds back."""
+
+    Settings = ValidationTrustSettings
+    settings: ValidationTrustSettings
+    collected = (RoundModel,)
+    two_way = True
+    weights_are_shares = True
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        assert isinstance(settings, ValidationTrustSettings)
+        if settings.alone:
+            return ()
+        return (*two_way_links(settings), common_start("shared"), *held_back(settings.losses_on))
+
+    def begin(self) -> None:
+        self.round_trips.wait_at_first(self.settings.patience)
+        self.rounds = Rounds(self, self.settings.patience)
+        self.trusted: dict[str, float] = {}
+
+    async def step(self) -> None:
+        update = await self.train(self.settings.local_steps)
+        self.params = self.params + update
+        if self.iterations < self.settings.warm_up and not self.late:
+            return
+        self.rounds.announce()
+        received = await self.rounds.gather()
+        models = {self.name: self.params} | {peer: each.params for peer, each in received.items()}
+        if len(models) == 1:
+            self.trusted = {}
+            return
+        losses = await losses_of(self, models.values(), self.settings.losses_on)
+        weights = trust(losses, self.settings.judged_by).tolist()
+        # One that has diverged must not come in with a weight of 0, since 0 times no number is no number.
+        self.params = mix([(w, model) for w, model in zip(weights, models.values(), strict=True) if w > 0])
+        self.trusted = dict(zip(models, weights, strict=True))
+
+    def weights(self) -> Mapping[str, float]:
+        return {peer: self.trusted[peer] for peer in self.peers if peer in self.trusted}

@@ -1,0 +1,265 @@
+"""FLT: clients whose samples look alike are found once, before the training, and averaged with each other.
+
+Jamali-Rad, Abdizadeh and Singh, "Federated learning with taskonomy for non-IID data" (2022):
+
+    once:       the server sends all clients an encoder W
+                C_i <- k-means centroids of client i's encoded samples           `centroids` of them
+                d_ij <- min over matchings m of mean_c ||C_i[c] - C_j[m(c)]||^2
+                clusters by hierarchical clustering (average linkage) of d
+    each round: federated averaging, in each cluster its own                   weighed by samples
+
+The distance is that of the authors' public code (hjraad/FLT); of unequal numbers of centroids, those of the
+fewer are matched. Labels have no part in it: clusters that only name the classes differently are not found. A
+client that comes later, or did not answer in time, is asked when it is first sampled, and goes to the cluster
+to whose clients it is nearest on average. The learned graph joins the clients of a cluster. A client is
+judged by the last model of its cluster that it received.
+
+Differences to the paper:
+
+- *The encoder.* The authors train a convolutional autoencoder on public data of the same kind. There are none
+  here: W is a random linear projection, independent normal numbers, which keeps distances between samples
+  within a factor of about 1 +- sqrt(2 / embedding) (Johnson and Lindenstrauss 1984). What an autoencoder
+  makes of shapes is lost. Of photographs (CIFAR-10) only 2 centroids tell the classes, of digits as many as a
+  client has classes do so better.
+- *No UMAP* of the centroids. Their absolute threshold, 1 in its plane, means nothing without it: here the
+  number of clusters is given, or `threshold` as a share of the largest distance.
+- *Only disjoint clusters*: not averages along any graph of related clients.
+
+Messages beside federated averaging: W down, `embedding` times `centroids` numbers up, once (MAPL, table 7).
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import squareform
+from sklearn.cluster import KMeans
+from torch import Tensor
+
+from actors.message import PeerUnavailable, RemoteError
+from actors.settings.quantities import Count, PositiveWeight
+from protocols.framework.mathematics import shared_rng
+from protocols.framework.requirements import ProtocolSettings, Requirement
+from protocols.framework.vectors import Vector
+from protocols.shared.server_rounds import (
+    Contribution,
+    GlobalModel,
+    RoundClient,
+    RoundServer,
+    RoundSettings,
+    RoundTask,
+    averaged,
+)
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Answer with the centroids of your samples, encoded by this [numbers of a sample * embedding]."""
+
+    encoder: Vector
+
+
+@dataclass(frozen=True)
+class Centroids:
+    """The k-means centroids of a client's encoded samples, side by side [centroids * embedding]."""
+
+    centroids: Vector
+
+
+@dataclass(frozen=True)
+class ClusterTask(RoundTask):
+    """Train from these parameters of the cluster that has these members, the receiver among them."""
+
+    params: Vector
+    round: int
+    members: tuple[str, ...]
+
+
+class FLTSettings(RoundSettings):
+    """A server finds clusters of clients with like samples once, and averages inside of them."""
+
+    clusters: Count = 2
+    """Number of clusters, or of clients if these are fewer."""
+    threshold: PositiveWeight | None = None
+    """Instead of `clusters`: the mean distance up to which clusters are joined, as a share of the largest
+    distance of two clients."""
+    centroids: Count = 2
+    """k-means centroids of a client's samples (N_emb in MAPL's table 7); its samples if these are fewer. The
+    authors take 2, or as many as a client has classes."""
+    embedding: Count = 64
+    """Numbers in which the encoder sums up a sample (d_p there)."""
+
+    def own_numbers(self, model: int, clients: int) -> int:
+        """The clusters' models."""
+        return (clients if self.threshold else self.clusters) * model
+
+
+def encoded(samples: Tensor, encoder: Tensor, embedding: int) -> Tensor:
+    """Samples side by side [n * numbers] by the encoder [numbers * embedding]: [n * embedding]."""
+    matrix = encoder.reshape(-1, embedding)
+    return (samples.reshape(-1, matrix.shape[0]) @ matrix).flatten()
+
+
+def centroids_of(points: ArrayLike, count: int, seed: int) -> NDArray[np.float64]:
+    """The k-means centroids [k, d] of points [n, d]; k: `count`, or as many as there are different points."""
+    rows = np.asarray(points, dtype=np.float64)
+    count = min(count, len(np.unique(rows, axis=0)))
+    found: NDArray[np.float64] = KMeans(count, n_init=10, random_state=seed).fit(rows).cluster_centers_
+    return found
+
+
+def matching_distance(one: ArrayLike, other: ArrayLike) -> float:
+    """The least mean squared distance of centroids [k, d] and [l, d] that are matched; min(k, l) are."""
+    first, second = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    squares = ((first[:, None] - second[None]) ** 2).sum(axis=-1)
+    return float(squares[linear_sum_assignment(squares)].mean())
+
+
+def clusters_of(distances: ArrayLike, count: int, threshold: float | None = None) -> list[int]:
+    """The cluster of each of n clients, from 0 in the order of their first clients.
+
+    distances [n, n]. count: how many clusters, at most. threshold: instead, a share of the largest distance.
+    """
+    matrix = np.asarray(distances, dtype=np.float64)
+    if len(matrix) == 1:
+        return [0]
+    tree = linkage(squareform(matrix, checks=False), method="average")
+    if threshold is None:
+        labels = fcluster(tree, count, criterion="maxclust").tolist()
+    else:
+        labels = fcluster(tree, threshold * matrix.max(), criterion="distance").tolist()
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    return [numbers[label] for label in labels]
+
+
+class FLTServer(RoundServer):
+    """Finds the clusters, and keeps a model of each."""
+
+    settings: FLTSettings
+
+    def begin(self) -> None:
+        self.encoder = self._drawn()
+        self.centroids: dict[str, NDArray[np.float64]] = {}
+        self.assigned: dict[str, int] = {}
+        self.models: list[Vector] = []
+
+    async def round(self, number: int) -> None:
+        if not self.models:
+            await asyncio.gather(*[self.encode(client) for client in self.peers])
+            if not self.centroids:
+                return
+            self.form()
+        await super().round(number)
+
+    async def encode(self, client: str) -> None:
+        """Ask a client for its centroids; who keeps silent is suspected."""
+        try:
+            answer = await self.ask(
+                client, Encode(self.encoder), timeout=self.settings.patience, attempts=None
+            )
+        except (PeerUnavailable, RemoteError):
+            self.suspect(client)
+            return
+        self.centroids[client] = answer.centroids.numpy().reshape(-1, self.settings.embedding)
+        if self.models:
+            self.assigned[client] = self.nearest(client)
+
+    def _drawn(self) -> Vector:
+        """The encoder; a server that has lost all draws the same again, so that centroids still hold."""
+        assert self.context.model is not None
+        rng, width = shared_rng(self.context.shared_seed, "flt"), self.settings.embedding
+        numbers = rng.standard_normal(int(np.prod(self.context.model.input_shape)) * width)
+        drawn: Vector = self.vector(numbers / np.sqrt(width))
+        return drawn
+
+    def form(self) -> None:
+        """The clusters of all that have answered; each begins with the same model."""
+        clients = sorted(self.centroids)
+        rows = [[matching_distance(self.centroids[a], self.centroids[b]) for b in clients] for a in clients]
+        found = clusters_of(rows, self.settings.clusters, self.settings.threshold)
+        self.assigned = dict(zip(clients, found, strict=True))
+        self.models = [self.params] * (max(found) + 1)
+
+    def nearest(self, client: str) -> int:
+        """The cluster whose clients' centroids are nearest to this client's, on average."""
+        of_each: dict[int, list[float]] = {}
+        for other, cluster in self.assigned.items():
+            if other != client:
+                distance = matching_distance(self.centroids[client], self.centroids[other])
+                of_each.setdefault(cluster, []).append(distance)
+        return min(of_each, key=lambda cluster: (np.mean(of_each[cluster]), cluster), default=0)
+
+    async def answer(self, client: str, number: int) -> Any:
+        if client not in self.assigned:
+            await self.encode(client)
+        return await super().answer(client, number) if client in self.assigned else None
+
+    def task(self, client: str, number: int) -> RoundTask:
+        cluster = self.assigned[client]
+        members = [peer for peer in self.peers if self.assigned.get(peer) == cluster]
+        return ClusterTask(self.models[cluster], number, tuple(members))
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        for cluster in range(len(self.models)):
+            members: dict[str, Contribution] = {
+                client: answer for client, answer in answers.items() if self.assigned[client] == cluster
+            }
+            if members:
+                self.models[cluster] = averaged(members)
+
+    def news(self, client: str) -> object | None:
+        return GlobalModel(self.models[self.assigned[client]]) if client in self.assigned else None
+
+
+class FLT(RoundClient):
+    """A client that tells what its samples are like, and then trains its cluster's model."""
+
+    Settings = FLTSettings
+    settings: FLTSettings
+    server = FLTServer
+    members: tuple[str, ...] = ()
+    """The clients of its cluster, as it was last told; none before."""
+    described: Centroids | None = None
+    """What its samples are like, once it has been asked, in this life."""
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        problem = (
+            "tells clients apart by which classes of samples they have, as these show in the numbers of a "
+            'sample; must be "classification"'
+        )
+        if settings.alone:
+            return ()
+        return (Requirement("data.task", lambda task: task == "classification", problem),)
+
+    async def on_message(self, message: object, sender: str) -> object:
+        if isinstance(message, Encode):
+            # On a slow device it takes longer than the server waits: the answer is there when it asks again.
+            self._known = self._working = True
+            try:
+                self.described = self.described or await self.describe(message.encoder)
+            finally:
+                self._working = False
+            return self.described
+        return await super().on_message(message, sender)
+
+    async def describe(self, encoder: Vector) -> Centroids:
+        """The centroids of this client's samples."""
+        samples, width = self.inputs(), self.settings.embedding
+        flops = 2.0 * samples.shape[0] * width
+        points = await self.apply(encoded, samples, encoder, embedding=width, flops=flops)
+        seed = int(self.rng.integers(2**31))
+        found = centroids_of(points.numpy().reshape(-1, width), self.settings.centroids, seed)
+        return Centroids(self.vector(found.flatten()))
+
+    async def work(self, task: ClusterTask) -> object:
+        self.members = task.members
+        return await super().work(task)
+
+    def weights(self) -> Mapping[str, float]:
+        return {peer: 1.0 for peer in self.members if peer != self.name}
