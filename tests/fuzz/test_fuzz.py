@@ -12,7 +12,7 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from sim.cli.studies import app
+from sim.cli.live import app
 from sim.studies.cells import plan
 from sim.studies.sweep import run_sweep
 from tests.fuzz import data, grammar, isolation, spoil, worlds
