@@ -31,13 +31,13 @@ Messages beside federated averaging: W down, `embedding` times `centroids` numbe
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import squareform
 from sklearn.cluster import KMeans
 from torch import Tensor
 
@@ -123,16 +123,17 @@ def matching_distance(one: ArrayLike, other: ArrayLike) -> float:
 def clusters_of(distances: ArrayLike, count: int, threshold: float | None = None) -> list[int]:
     """The cluster of each of n clients, from 0 in the order of their first clients.
 
-    distances [n, n]. count: how many clusters, at most. threshold: instead, a share of the largest distance.
+    distances [n (n - 1) / 2]: of each pair, in the order of `combinations`. count: how many clusters, at
+    most. threshold: instead, a share of the largest distance.
     """
-    matrix = np.asarray(distances, dtype=np.float64)
-    if len(matrix) == 1:
+    pairs = np.asarray(distances, dtype=np.float64)
+    if not len(pairs):
         return [0]
-    tree = linkage(squareform(matrix, checks=False), method="average")
+    tree = linkage(pairs, method="average")
     if threshold is None:
         labels = fcluster(tree, count, criterion="maxclust").tolist()
     else:
-        labels = fcluster(tree, threshold * matrix.max(), criterion="distance").tolist()
+        labels = fcluster(tree, threshold * pairs.max(), criterion="distance").tolist()
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     return [numbers[label] for label in labels]
 
@@ -180,8 +181,11 @@ class FLTServer(RoundServer):
     def form(self) -> None:
         """The clusters of all that have answered; each begins with the same model."""
         clients = sorted(self.centroids)
-        rows = [[matching_distance(self.centroids[a], self.centroids[b]) for b in clients] for a in clients]
-        found = clusters_of(rows, self.settings.clusters, self.settings.threshold)
+        distances = [
+            matching_distance(self.centroids[one], self.centroids[other])
+            for one, other in combinations(clients, 2)
+        ]
+        found = clusters_of(distances, self.settings.clusters, self.settings.threshold)
         self.assigned = dict(zip(clients, found, strict=True))
         self.models = [self.params] * (max(found) + 1)
 

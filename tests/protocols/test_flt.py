@@ -88,16 +88,17 @@ def parts_of(labels: list[int]) -> set[frozenset[int]]:
 def test_clusters_are_those_of_average_linkage(seed: int, count: int) -> None:
     points = np.random.default_rng(seed).normal(size=(7, 2))
     distances = ((points[:, None] - points[None]) ** 2).sum(axis=-1)
-    found = clusters_of(distances, count)
+    of_pairs = distances[np.triu_indices(7, k=1)]
+    found = clusters_of(of_pairs, count)
     assert parts_of(found) == joined(distances, lambda nearest, parts: parts > count)
     assert list(dict.fromkeys(found)) == list(range(max(found) + 1))
     share = 0.1 * count
-    by_share = clusters_of(distances, 1, share)
+    by_share = clusters_of(of_pairs, 1, share)
     assert parts_of(by_share) == joined(distances, lambda nearest, parts: nearest <= share * distances.max())
 
 
 def test_one_client_is_a_cluster() -> None:
-    assert clusters_of(np.zeros((1, 1)), 3) == [0]
+    assert clusters_of([], 3) == [0]
 
 
 def test_the_encoder_is_a_matrix() -> None:
@@ -249,7 +250,7 @@ def test_nothing_is_drawn_that_the_seed_does_not_set() -> None:
         "from sim.run.foreign_draws import foreign_draws\n"
         "with foreign_draws([]) as found:\n"
         "    centroids = flt.centroids_of([[0.0], [1.0], [5.0]], 2, 0)\n"
-        "    flt.clusters_of([[0, flt.matching_distance(centroids, centroids)], [0, 0]], 2)\n"
+        "    flt.clusters_of([flt.matching_distance(centroids, centroids)], 2)\n"
         "assert not found, found\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
