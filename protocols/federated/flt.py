@@ -39,6 +39,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from actors.message import PeerUnavailable, RemoteError
@@ -109,7 +110,8 @@ def centroids_of(points: ArrayLike, count: int, seed: int) -> NDArray[np.float64
     """The k-means centroids [k, d] of points [n, d]; k: `count`, or as many as there are different points."""
     rows = np.asarray(points, dtype=np.float64)
     count = min(count, len(np.unique(rows, axis=0)))
-    found: NDArray[np.float64] = KMeans(count, n_init=10, random_state=seed).fit(rows).cluster_centers_
+    with threadpool_limits(1):  # several threads add up in an order of their own, each time another
+        found: NDArray[np.float64] = KMeans(count, n_init=10, random_state=seed).fit(rows).cluster_centers_
     return found
 
 

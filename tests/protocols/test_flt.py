@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from threadpoolctl import threadpool_limits
 
 from protocols.federated.flt import centroids_of, clusters_of, encoded, matching_distance
 from sim.errors import UserError
@@ -65,6 +66,15 @@ def test_centroids_are_those_of_the_best_parting(seed: int) -> None:
 
 def test_there_are_no_more_centroids_than_different_samples() -> None:
     assert sorted(centroids_of([[1.0], [5.0], [1.0]], 5, 0).tolist()) == [[1.0], [5.0]]
+
+
+def test_centroids_do_not_depend_on_the_number_of_threads() -> None:
+    """Several of scikit-learn's add up parts of 256 samples as they come."""
+    points, told = np.random.default_rng(0).normal(size=(3000, 16)), set()
+    for threads in (1, 2, 4):
+        with threadpool_limits(threads):
+            told.add(centroids_of(points, 5, 0).tobytes())
+    assert len(told) == 1
 
 
 def joined(distances: np.ndarray, goes_on: Any) -> set[frozenset[int]]:
