@@ -271,7 +271,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         "s/empty: has no picture; must have one at least",
     ),
     "only hidden files": (with_file("new/.1.png"), "s/new: has no picture"),
-    "junk": (with_file("Cat/1.png", b"junk"), r"Cat/1\.png: holds no image, of PNG, JPEG, .*, or a damaged"),
+    "junk": (with_file("Cat/1.png", b"junk"), r"Cat/1\.png: holds no image, of PNG, .*, or a damaged one$"),
     "an empty file": (
         lambda folder: (folder / "Cat/1.png").write_bytes(b"") and None,
         r"Cat/1\.png: is empty",
@@ -301,6 +301,14 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         with_file("Cat/1.png", CONTENT),
         r"Cat/1\.png: holds an image of 40 x 40 pixels with 3 channels, and the first is of 5 x 6 pixels "
         r"with 3 channels; all must be alike: data\.size = 32, say, makes them so",
+    ),
+    "parts without classes": (
+        lambda folder: only("train/1.png")(folder) or with_file("test/1.png")(folder),
+        "s: has only test, train, and in train no folder of a class; must have train/CLASS, or a folder for",
+    ),
+    "nothing to train on": (
+        lambda folder: only("test/Cat/1.png")(folder) or with_file("val/Cat/1.png")(folder),
+        "s: has only test, val, and in train no folder of a class",
     ),
     "another part": (
         with_file("train/Cat/1.png"),
