@@ -17,15 +17,17 @@ judged by the last model of its cluster that it received.
 Differences to the paper:
 
 - *The encoder.* The authors train a convolutional autoencoder on public data of the same kind. There are none
-  here: W is a random linear projection, independent normal numbers, which keeps distances between samples
-  within a factor of about 1 +- sqrt(2 / embedding) (Johnson and Lindenstrauss 1984). What an autoencoder
-  makes of shapes is lost. Of photographs (CIFAR-10) only 2 centroids tell the classes, of digits as many as a
-  client has classes do so better.
+  here: W is a random linear projection, independent normal numbers, which keeps squared distances between
+  samples within a factor of about 1 +- sqrt(2 / embedding) (Johnson and Lindenstrauss 1984). What an
+  autoencoder makes of shapes is lost. Of photographs (CIFAR-10) only 2 centroids tell the classes, of digits
+  as many as a client has classes do so better.
 - *No UMAP* of the centroids. Their absolute threshold, 1 in its plane, means nothing without it: here the
   number of clusters is given, or `threshold` as a share of the largest distance.
 - *Only disjoint clusters*: not averages along any graph of related clients.
 
 Messages beside federated averaging: W down, `embedding` times `centroids` numbers up, once (MAPL, table 7).
+Each task also names the cluster's clients, for the graph: some ten bytes a client, which the paper has not.
+A client's device takes its time for the encoding, and none for k-means.
 """
 
 import asyncio
@@ -97,7 +99,7 @@ class FLTSettings(RoundSettings):
 
     def own_numbers(self, model: int, clients: int) -> int:
         """The clusters' models."""
-        return (clients if self.threshold else self.clusters) * model
+        return (clients if self.threshold else min(self.clusters, clients)) * model
 
 
 def encoded(samples: Tensor, encoder: Tensor, embedding: int) -> Tensor:

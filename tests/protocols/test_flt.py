@@ -174,6 +174,12 @@ def test_messages_are_those_of_mapls_table_7() -> None:
             assert 4 * numbers <= min(sizes) and max(sizes) < 4 * numbers + 200
 
 
+def test_there_are_no_more_models_than_clients() -> None:
+    with ran(*FLT, "run.duration=10 s", "protocol.clusters=60") as world:
+        assert list(server(world).assigned.values()) == list(range(6))
+        assert server(world).settings.own_numbers(10, 6) == 60 == 10 * len(server(world).models)
+
+
 def test_a_newcomer_goes_to_the_cluster_it_is_like() -> None:
     text = DIGITS + churn("join", 5, "20 s")
     with ran(text, *FLT[1:], "run.duration=60 s") as world:
