@@ -184,6 +184,16 @@ def test_pictures_are_turned_as_their_camera_says(tmp_path: Path) -> None:
     assert np.array_equal(unscaled(data, data.train_x)[0].transpose(1, 2, 0), np.rot90(pixels, -1))
 
 
+def test_transparency_and_later_frames_are_left_out(tmp_path: Path) -> None:
+    colours, later, alpha = picture(6, 5), Image.fromarray(picture(6, 5)), np.full((6, 5, 1), 9, np.uint8)
+    alike(tmp_path / "t/train"), put(tmp_path / "t/test/Cat/1.png", encoded(np.dstack([colours, alpha])))
+    frames = io.BytesIO()
+    Image.fromarray(colours).save(frames, "TIFF", save_all=True, append_images=[later])
+    put(tmp_path / "t/test/Cat/2.tiff", frames.getvalue())
+    data = read(tmp_path / "t")
+    assert np.array_equal(unscaled(data, data.test_x).transpose(0, 2, 3, 1), [colours, colours])
+
+
 def test_clients_have_folders(tmp_path: Path) -> None:
     for place, domain in enumerate(("Art", "Clipart", "Real World")):
         alike(tmp_path / "s" / domain, 5 + place)
