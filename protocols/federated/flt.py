@@ -33,6 +33,7 @@ A client's device takes its time for the encoding, and none for k-means.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -184,8 +185,9 @@ class FLTServer(RoundServer):
     def form(self) -> None:
         """The clusters of all that have answered; each begins with the same model."""
         clients = sorted(self.centroids)
-        rows = [[matching_distance(self.centroids[a], self.centroids[b]) for b in clients] for a in clients]
-        found = clusters_of(rows, self.settings.clusters, self.settings.threshold)
+        pairs = combinations([self.centroids[client] for client in clients], 2)
+        distances = squareform([matching_distance(a, b) for a, b in pairs])
+        found = clusters_of(distances, self.settings.clusters, self.settings.threshold)
         self.assigned = dict(zip(clients, found, strict=True))
         self.models = [self.params] * (max(found) + 1)
 
