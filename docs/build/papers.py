@@ -33,7 +33,8 @@ Every algorithm, table and figure of the five papers: the paper's result, ours, 
 what *agrees* is about. A row names its own command: studies have seeds and settings of their own, also those
 of one table.
 *Untuned*: a baseline below training alone, whose settings nobody has looked for. *Old*: the study has changed
-since it ran. The pages behind the links say what was measured, and how.
+since it ran. The pages behind the links say what was measured, and how. `--only method=local` runs one method
+of a study, by the name in its file, and `--seeds 51,` one seed.
 """
 
 

@@ -241,8 +241,9 @@ class CoBoAsynchronous(Client):
     def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
         """The model to compare with one of so many iterations, when it was made, and after how many.
 
-        On the simplex, for a peer that is far behind, the one of that time, between the two that are kept: in
-        rounds both ends have come equally far, and with a later one all gradients are longer, and agree.
+        On the simplex, for a peer that is far behind, one's own after as many, interpolated between the two
+        nearest that are kept. In rounds both ends have come equally far; with a later model all gradients are
+        longer, and agree.
         """
         newest = (self.params, self.now, self.iterations)
         if not self.earlier or not is_far_behind(iterations, self.iterations):

@@ -110,15 +110,15 @@ def sweep(
             for cell in planned.cells:
                 typer.echo(cell)
             return
-        if on is not Executor.ray:
-            options.refuse_address(address)
-        processes = jobs or sweeps.default_jobs(planned, device.value)
-        execute, at_once = sweeps.in_processes(processes), None if on is Executor.ray else processes
-        if on is Executor.ray:
+        if on is Executor.ray:  # whose machines have the devices, not this one
             from sim.studies.on_ray import on_ray
 
             share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
-            execute = on_ray(address, threads=planned.threads, gpus=share, jobs=jobs)
+            execute, at_once = on_ray(address, threads=planned.threads, gpus=share, jobs=jobs), None
+        else:
+            options.refuse_address(address)
+            at_once = jobs or sweeps.default_jobs(planned, device.value)
+            execute = sweeps.in_processes(at_once)
         how = How(data_dir, device.value, not no_code, reports, checkpoints, at_once)
         try:
             with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:

@@ -63,9 +63,13 @@ def picture_files(folder: Path) -> list[Path]:
 def _parts(folder: InputFile) -> dict[str, InputFile]:
     """The folders to train and to test on; only the folder itself if it has no such parts."""
     inside = {each.path.name: each for each in _inside(folder)[0]}
-    if "train" not in inside or not _inside(inside["train"])[0]:  # a class may be called so
-        return {"train": folder}
-    if others := inside.keys() - {"train", *_TESTS}:
+    others = inside.keys() - {"train", *_TESTS}
+    if "train" not in inside or not _inside(inside["train"])[0]:
+        if inside and not others:
+            there = f"only {', '.join(sorted(inside))}, and in train no folder of a class"
+            raise folder.refusal(f"has {there}; must have train/CLASS, or a folder for each class")
+        return {"train": folder}  # a class may be called so
+    if others:
         raise inside[min(others)].refusal(f"lies beside train; must be one of {', '.join(_TESTS)}")
     tests = [inside[name] for name in _TESTS if name in inside]
     return {"train": inside["train"], **({"test": tests[0]} if tests else {})}

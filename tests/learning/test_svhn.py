@@ -86,8 +86,13 @@ def test_both_splits_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"X": X / 255}, "its images have the type float64"),
         ({"X": X[..., 0]}, "is not a file of SVHN"),
         ({"X": X * 0}, "12 of 12 images have one colour only"),
-        ({"X": np.array([1, "a"], dtype=object)}, "is not a file of SVHN"),
-        ({"X": "a text"}, "is not a file of SVHN"),
+        (
+            {"X": np.array([1, "a"], dtype=object)},
+            "X: is of MATLAB's type cell; must be one of uint8, int8, ",
+        ),
+        ({"X": "a text"}, "X: is of MATLAB's type char"),
+        ({"y": np.array(["a text"] * 12)}, "y: is of MATLAB's type char"),
+        ({"y": {"digits": Y}}, "y: is of MATLAB's type struct"),
     ],
 )
 def test_another_content(tmp_path: Path, train: dict[str, Any], problem: str) -> None:
@@ -117,6 +122,26 @@ def test_no_such_file_of_matlab(tmp_path: Path, content: bytes) -> None:
 
 def test_a_small_file_that_becomes_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_svhn(tmp_path / "svhn", X=np.zeros((32, 32, 3, 500), np.uint8))
+    monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
+    with pytest.raises(UserError, match=r"has X of the shape \(32, 32, 3, 500\), which does not fit"):
+        read_images("svhn", tmp_path)
+
+
+def test_what_is_in_a_cell_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its length is not known before; a small file may have cells of gigabytes."""
+    put_svhn(tmp_path / "svhn", X=np.array([X, X], dtype=object))
+    monkeypatch.setattr(scipy.io, "loadmat", None)
+    with pytest.raises(UserError, match="X: is of MATLAB's type cell"):
+        read_images("svhn", tmp_path)
+
+
+def test_a_variable_that_is_there_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of both the length counts, as the reader takes the first."""
+    put_svhn(tmp_path / "svhn")
+    head = 128
+    large = mat({"X": np.zeros((32, 32, 3, 500), np.uint8)}, do_compression=True)
+    file = tmp_path / "svhn" / TRAIN
+    file.write_bytes(large + file.read_bytes()[head:])
     monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
     with pytest.raises(UserError, match=r"has X of the shape \(32, 32, 3, 500\), which does not fit"):
         read_images("svhn", tmp_path)

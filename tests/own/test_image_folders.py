@@ -184,6 +184,16 @@ def test_pictures_are_turned_as_their_camera_says(tmp_path: Path) -> None:
     assert np.array_equal(unscaled(data, data.train_x)[0].transpose(1, 2, 0), np.rot90(pixels, -1))
 
 
+def test_transparency_and_later_frames_are_left_out(tmp_path: Path) -> None:
+    colours, later, alpha = picture(6, 5), Image.fromarray(picture(6, 5)), np.full((6, 5, 1), 9, np.uint8)
+    alike(tmp_path / "t/train"), put(tmp_path / "t/test/Cat/1.png", encoded(np.dstack([colours, alpha])))
+    frames = io.BytesIO()
+    Image.fromarray(colours).save(frames, "TIFF", save_all=True, append_images=[later])
+    put(tmp_path / "t/test/Cat/2.tiff", frames.getvalue())
+    data = read(tmp_path / "t")
+    assert np.array_equal(unscaled(data, data.test_x).transpose(0, 2, 3, 1), [colours, colours])
+
+
 def test_clients_have_folders(tmp_path: Path) -> None:
     for place, domain in enumerate(("Art", "Clipart", "Real World")):
         alike(tmp_path / "s" / domain, 5 + place)
@@ -271,7 +281,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         "s/empty: has no picture; must have one at least",
     ),
     "only hidden files": (with_file("new/.1.png"), "s/new: has no picture"),
-    "junk": (with_file("Cat/1.png", b"junk"), r"Cat/1\.png: holds no image, of PNG, JPEG, .*, or a damaged"),
+    "junk": (with_file("Cat/1.png", b"junk"), r"Cat/1\.png: holds no image, of PNG, .*, or a damaged one$"),
     "an empty file": (
         lambda folder: (folder / "Cat/1.png").write_bytes(b"") and None,
         r"Cat/1\.png: is empty",
@@ -301,6 +311,14 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         with_file("Cat/1.png", CONTENT),
         r"Cat/1\.png: holds an image of 40 x 40 pixels with 3 channels, and the first is of 5 x 6 pixels "
         r"with 3 channels; all must be alike: data\.size = 32, say, makes them so",
+    ),
+    "parts without classes": (
+        lambda folder: only("train/1.png")(folder) or with_file("test/1.png")(folder),
+        "s: has only test, train, and in train no folder of a class; must have train/CLASS, or a folder for",
+    ),
+    "nothing to train on": (
+        lambda folder: only("test/Cat/1.png")(folder) or with_file("val/Cat/1.png")(folder),
+        "s: has only test, val, and in train no folder of a class",
     ),
     "another part": (
         with_file("train/Cat/1.png"),

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from threadpoolctl import threadpool_limits
 
 from protocols.federated.flt import centroids_of, clusters_of, encoded, matching_distance
 from sim.errors import UserError
@@ -65,6 +66,15 @@ def test_centroids_are_those_of_the_best_parting(seed: int) -> None:
 
 def test_there_are_no_more_centroids_than_different_samples() -> None:
     assert sorted(centroids_of([[1.0], [5.0], [1.0]], 5, 0).tolist()) == [[1.0], [5.0]]
+
+
+def test_centroids_do_not_depend_on_the_number_of_threads() -> None:
+    """Several of scikit-learn's add up parts of 256 samples as they come."""
+    points, told = np.random.default_rng(0).normal(size=(3000, 16)), set()
+    for threads in (1, 2, 4):
+        with threadpool_limits(threads):
+            told.add(centroids_of(points, 5, 0).tobytes())
+    assert len(told) == 1
 
 
 def joined(distances: np.ndarray, goes_on: Any) -> set[frozenset[int]]:
@@ -163,6 +173,12 @@ def test_messages_are_those_of_mapls_table_7() -> None:
             sizes = [row["bytes"] for row in table if (row["type"], row["event"]) == (kind, "sent")]
             assert len(sizes) == 6
             assert 4 * numbers <= min(sizes) and max(sizes) < 4 * numbers + 200
+
+
+def test_there_are_no_more_models_than_clients() -> None:
+    with ran(*FLT, "run.duration=10 s", "protocol.clusters=60") as world:
+        assert list(server(world).assigned.values()) == list(range(6))
+        assert server(world).settings.own_numbers(10, 6) == 60 == 10 * len(server(world).models)
 
 
 def test_a_newcomer_goes_to_the_cluster_it_is_like() -> None:

@@ -8,7 +8,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from sim.cli.studies import app
 from sim.errors import UserError
 from sim.studies.cells import Plan, plan
 from sim.studies.on_ray import on_ray
@@ -100,3 +102,13 @@ def test_without_ray_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"pip install 'coterie\[ray\]'"):
         run_sweep(plan(study(tmp_path)), out=tmp_path, execute=on_ray())
+
+
+def test_a_device_is_one_of_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine needs none; nothing is left to do there, either."""
+    arguments = ["sweep", str(study(tmp_path)), "--out", str(tmp_path / "out"), "--quiet"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    elsewhere = CliRunner().invoke(app, [*arguments, "--on", "ray", "--device", "cuda"])
+    assert elsewhere.exit_code == 0 and "8 of them before" in elsewhere.output, elsewhere.output
+    assert CliRunner().invoke(app, [*arguments, "--device", "cuda"]).exit_code == 2

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sim.errors import UserError, one_line
 
@@ -46,8 +46,10 @@ def pixels(
         except UserError as error:
             raise refuse(place, error.problem) from None
         except Exception as error:  # damaged bytes can make any decoder fail in any way
-            problem = f"holds no image, of {', '.join(_FORMATS)}, or a damaged one: "
-            raise refuse(place, problem + one_line(error, 100)) from None
+            # Of what Pillow does not know it says where that is in memory.
+            reason = "" if isinstance(error, UnidentifiedImageError) else f": {one_line(error, 100)}"
+            problem = f"holds no image, of {', '.join(_FORMATS)}, or a damaged one{reason}"
+            raise refuse(place, problem) from None
         if not place:
             found = np.empty((count, *image.shape), np.uint8)
         elif image.shape != found.shape[1:]:

@@ -12,6 +12,7 @@ from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
 
 _FILES = ("train_32x32.mat", "test_32x32.mat")
 _NAMES = ("X", "y")
+_KINDS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "single", "double")
 _ZERO = 10  # as MATLAB counts from 1
 
 
@@ -20,9 +21,15 @@ def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray
     from scipy.io import loadmat, whosmat
 
     def parse(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-        shapes = {name: shape for name, shape, _ in whosmat(io.BytesIO(content))}
-        if sum(math.prod(shapes.get(name, ())) for name in _NAMES) > input_file.LIMIT_BYTES:
-            raise file.refusal(f"has X of the shape {shapes['X']}, which does not fit in memory")
+        numbers = 0
+        for name, shape, kind in whosmat(io.BytesIO(content)):
+            if name not in _NAMES:
+                continue
+            if kind not in _KINDS:  # what is in a cell, say, is not known before it is unpacked
+                raise file.refusal(f"is of MATLAB's type {kind}; must be one of {', '.join(_KINDS)}", name)
+            numbers += math.prod(shape)
+            if numbers > input_file.LIMIT_BYTES:
+                raise file.refusal(f"has {name} of the shape {shape}, which does not fit in memory")
         found = loadmat(io.BytesIO(content), variable_names=_NAMES)
         return found["X"].transpose(3, 2, 0, 1), found["y"].reshape(-1)
 
