@@ -135,14 +135,18 @@ def by_closed_form(objective: Any, leaves: Mapping[str, Tensor], y: Tensor) -> d
 
 
 def check(objective: Any, leaves: Mapping[str, Tensor], y: Tensor, tolerance: float) -> None:
-    """Of each tensor as a whole: what is the difference of large numbers has their errors."""
+    """Of each tensor as a whole: what is the difference of large numbers has their errors.
+
+    So has what a normalised row's norm divides, by as much as it is short.
+    """
     before = {name: values.clone() for name, values in leaves.items()}
     _, expected = by_autograd(objective, leaves, y)
     found = by_closed_form(objective, leaves, y)
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         assert found[name].dtype == values.dtype and found[name].shape == values.shape, name
-        scale = 1.0 + float(values.abs().max())
+        norms = leaves[name].norm(dim=-1)
+        scale = (1.0 + float(values.abs().max())) / min(1.0, *norms[norms > 0].tolist())
         torch.testing.assert_close(found[name] / scale, values / scale, rtol=tolerance, atol=tolerance)
         assert torch.equal(leaves[name], before[name]), "what is given stays"
 
