@@ -146,7 +146,7 @@ def check(objective: Any, leaves: Mapping[str, Tensor], y: Tensor, tolerance: fl
     for name, values in expected.items():
         assert found[name].dtype == values.dtype and found[name].shape == values.shape, name
         norms = leaves[name].norm(dim=-1)
-        scale = (1.0 + float(values.abs().max())) / min(1.0, *norms[norms > 0].tolist())
+        scale = (1.0 + float(values.abs().max())) / min([1.0, *norms[norms > 0].tolist()])
         torch.testing.assert_close(found[name] / scale, values / scale, rtol=tolerance, atol=tolerance)
         assert torch.equal(leaves[name], before[name]), "what is given stays"
 
