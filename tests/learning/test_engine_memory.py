@@ -1,7 +1,9 @@
 """Memory that runs out: calls are cut into smaller ones, and what can't be cut is refused and explained."""
 
+import errno
+import mmap
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -154,26 +156,73 @@ def test_a_pool_grows_by_a_quarter_and_gives_the_same_rows_as_a_large_one() -> N
     assert [len(pool.data) for pool in (small, large)] == [25, 1000]
 
 
-def test_a_pool_without_room_for_a_quarter_grows_by_what_is_needed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pool = VectorPool(3, torch.device("cpu"), capacity=4)
-    values = torch.arange(30.0).view(10, 3)
+class Pages(mmap.mmap):
+    """Main memory of which there are 108 bytes at most at a time: nine rows of three numbers."""
+
+    limit_bytes = 108
+    made: ClassVar[list[int]] = []
+
+    def __new__(cls, fileno: int, length: int, **options: Any) -> Self:
+        if length > cls.limit_bytes:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        cls.made.append(length)
+        return super().__new__(cls, fileno, length, **options)
+
+    def resize(self, newsize: int) -> None:
+        if newsize > self.limit_bytes:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        super().resize(newsize)
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> type[Pages]:
+    monkeypatch.setattr(mmap, "mmap", Pages)
+    monkeypatch.setattr(Pages, "made", [])
+    return Pages
+
+
+def test_a_pool_grows_where_it_lies(pages: type[Pages]) -> None:
+    pool, values = VectorPool(3, torch.device("cpu"), capacity=4), torch.arange(24.0).view(8, 3)
     rows = pool.store(values[:4])
-    monkeypatch.setattr(torch, "empty", no_more_than(7))
-    rows += pool.store(values[4:6])
-    assert pool.data.shape[0] == 6
-    rows += pool.store(values[6:7])
-    assert sorted(rows) == list(range(7))
+    rows += pool.store(values[4:])
+    assert pages.made == [48], "there never was a second matrix, to which the first one was copied"
+    assert torch.equal(pool.gather(rows), values)
+
+
+def test_what_somebody_looks_at_is_not_moved(pages: type[Pages]) -> None:
+    pool, values = VectorPool(3, torch.device("cpu"), capacity=4), torch.arange(24.0).view(8, 3)
+    rows = pool.store(values[:4])
+    looked_at = pool.data
+    before = looked_at.clone()
+    rows += pool.store(values[4:])
+    pool.data.add_(1)
+    assert torch.equal(looked_at, before)
+    assert torch.equal(pool.gather(rows), values + 1)
+
+
+def test_a_pool_without_room_for_a_quarter_grows_by_what_is_needed(pages: type[Pages]) -> None:
+    pool, values = VectorPool(3, torch.device("cpu"), capacity=8), torch.arange(30.0).view(10, 3)
+    rows = pool.store(values[:8])
+    rows += pool.store(values[8:9])  # ten rows would not fit
+    assert pool.data.shape[0] == 9
     with pytest.raises(UserError, match="no room for a store of 10 vectors of 3 numbers"):
-        pool.store(values[7:])
-    assert torch.equal(pool.gather(rows), values[:7]), "what there was is still there"
+        pool.store(values[9:])
+    assert torch.equal(pool.gather(rows), values[:9]), "what there was is still there"
 
 
-def test_a_new_pool_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "empty", no_more_than(2))
-    assert VectorPool(3, torch.device("cpu"), capacity=4).data.shape[0] == 1
-    monkeypatch.setattr(torch, "empty", no_more_than(0))
+def test_a_pool_in_other_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = VectorPool(3, torch.device("meta"), capacity=8)
+    pool.take(8)
+    monkeypatch.setattr(torch, "empty", no_more_than(9))
+    pool.take(1)
+    assert pool.data.shape[0] == 9
+    with pytest.raises(UserError, match="out of memory on meta: no room for a store of 10 vectors"):
+        pool.take(1)
+
+
+def test_a_new_pool_that_is_too_large(pages: type[Pages], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert VectorPool(3, torch.device("cpu"), capacity=10).data.shape[0] == 1
+    monkeypatch.setattr(pages, "limit_bytes", 0)
     with pytest.raises(UserError, match="a store of 1 vectors of 3 numbers"):
         VectorPool(3, torch.device("cpu"))
 

@@ -1,5 +1,6 @@
 """Running out of memory: how it shows, and what the user is told when nothing is left to try."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,8 +11,10 @@ from sim.errors import UserError
 _CPU_ALLOCATOR_SAYS = ("can't allocate memory", "not enough memory")
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether it was memory that was missing, on a CUDA device or for torch's CPU allocator."""
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether it was memory that was missing: on a CUDA device, for torch's CPU allocator, or for pages."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
     said = str(error)
     return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in _CPU_ALLOCATOR_SAYS)
 

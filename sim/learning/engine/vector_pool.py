@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -23,6 +24,7 @@ class VectorPool:
     def __init__(self, width: int, device: torch.device, capacity: int = 16) -> None:
         self.width = width
         self.device = device
+        self._pages: mmap.mmap | None = None  # of main memory, which can be made longer without a copy
         self.data = self._allocate(capacity, needed=1)
         self._free = list(range(self.data.shape[0] - 1, -1, -1))
         self.give_back: Callable[[int], None] = self._free.append
@@ -79,22 +81,49 @@ class VectorPool:
         return rows
 
     def _grow(self, needed: int) -> None:
-        old = self.data
-        data = self._allocate(max(old.shape[0] * 5 // 4, needed), needed)
-        data[: old.shape[0]] = old
-        self.data = data
+        rows = self.data.shape[0]
+        wanted = max(rows * 5 // 4, needed)
+        if not self._lengthen(wanted):
+            old = self.data
+            data = self._allocate(wanted, needed)
+            data[:rows] = old
+            self.data = data
         # New rows go below the free ones on the stack, so that low rows are reused first.
-        self._free[:0] = range(data.shape[0] - 1, old.shape[0] - 1, -1)
+        self._free[:0] = range(self.data.shape[0] - 1, rows - 1, -1)
+
+    def _lengthen(self, rows: int) -> bool:
+        """Make the matrix so many rows long where it lies; False if that cannot be."""
+        if self._pages is None:
+            return False
+        del self.data  # memory that somebody looks at is not moved
+        try:
+            self._pages.resize(4 * rows * self.width)
+        except (BufferError, OSError, SystemError):  # somebody does; there is none; not on this system
+            return False
+        finally:
+            self.data = self._matrix(self._pages)
+        return True
 
     def _allocate(self, wanted: int, needed: int) -> Tensor:
         """`wanted` rows, or only those `needed` where there is no room for more."""
         for rows in (wanted, needed):
             try:
-                return torch.empty((rows, self.width), dtype=torch.float32, device=self.device)
-            except RuntimeError as error:
+                return self._empty(rows)
+            except (RuntimeError, OSError) as error:
                 if not is_out_of_memory(error):
                     raise
         raise does_not_fit(f"a store of {needed:,} vectors of {self.width:,} numbers", self.device)
+
+    def _empty(self, rows: int) -> Tensor:
+        self._pages = None
+        if self.device.type != "cpu":
+            return torch.empty((rows, self.width), dtype=torch.float32, device=self.device)
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared pages cannot grow
+        self._pages = mmap.mmap(-1, 4 * rows * self.width, flags=private)
+        return self._matrix(self._pages)
+
+    def _matrix(self, pages: mmap.mmap) -> Tensor:
+        return torch.from_numpy(np.frombuffer(pages, np.float32)).view(-1, self.width)
 
 
 class HeldRows:
