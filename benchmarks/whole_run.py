@@ -1,6 +1,5 @@
 """How many training steps per second a whole simulation of asynchronous gossip manages, beside gossipy."""
 
-import dataclasses
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,8 +17,7 @@ from torch.func import grad, vmap
 from benchmarks import gossipy
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
 from sim.files.data_folder import DataFolder
-from sim.learning.data import DATASETS, Dataset
-from sim.learning.data.digits import Digits
+from sim.learning.data import DATASETS
 from sim.learning.evaluation import measure_models
 from sim.learning.models import MODELS as MODEL_KINDS
 from sim.learning.objectives import cross_entropy
@@ -45,14 +43,14 @@ topology = {{ kind = "k-regular", degree = {degree} }}
 
 [data]
 name = "digits"
-partition = {{ kind = "iid", samples_per_client = {samples} }}
+partition = {{ kind = "benchmarks.whole_run:shared_out", overlap = true }}
 
 [model]
 name = "{model}"
 
 [training]
 learning_rate = {learning_rate}
-batch_size = {samples}
+batch_size = {batch_size}
 
 [protocol]
 name = "{protocol}"
@@ -79,7 +77,7 @@ digits. A message takes up to 10 % of the period, a step 1 to 2 %. Timed is what
 building the simulation and writing the results: actors, network, devices, trace and training. Left out are
 its collections of garbage, and the measuring of accuracy on the test digits, whose cost is a matter of how
 often one looks: here at the start, every {EVALUATE_EVERY} periods and at the end, when all that is pending is
-computed, too. The training digits are repeated until there are enough for all.
+computed, too. The training digits are dealt over and over, until all have theirs.
 
 *gossipy* (gossipy-dfl) runs the same protocol: as many clients, a fourth of the periods, push to a random
 neighbour in a 20-regular graph, merge and one step, 16 digits, delays up to 10 % of a period, nothing
@@ -131,7 +129,7 @@ def scenario(
         protocol=protocol,
         clients=clients,
         periods=periods,
-        samples=SAMPLES,
+        batch_size=SAMPLES,
         degree=min(20, clients - 1),
         local_steps=steps,
         learning_rate=LEARNING_RATE,
@@ -147,11 +145,10 @@ def scenario(
 DIGITS = DATASETS["digits"].model_validate({"name": "digits", "partition": "iid"})
 
 
-def repeated(dataset: Dataset, clients: int) -> Dataset:
-    """A data set with so many copies of each training sample that there are SAMPLES for each client."""
-    copies = -(-clients * SAMPLES // len(dataset.train_y))
-    x, y = (np.concatenate([part] * copies) for part in (dataset.train_x, dataset.train_y))
-    return dataclasses.replace(dataset, train_x=x, train_y=y)
+def shared_out(rng: np.random.Generator, labels: np.ndarray, clients: int) -> np.ndarray:
+    """SAMPLES training digits for each client, by number [clients, SAMPLES]: shuffled, over and over."""
+    places = np.arange(clients * SAMPLES) % len(labels)
+    return rng.permutation(len(labels))[places].reshape(clients, SAMPLES)
 
 
 class Stopwatch:
@@ -171,13 +168,7 @@ class Stopwatch:
 
 def built(chosen: Scenario) -> Simulation:
     """The simulation, ready to run."""
-    load = Digits.load
-
-    def load_repeated(data: Digits, clients: int, *args: Any, **options: Any) -> Dataset:
-        return repeated(load(data, clients, *args, **options), clients)
-
-    with patch.object(Digits, "load", load_repeated):
-        return build(chosen, device="cpu")
+    return build(chosen, device="cpu")
 
 
 def run(chosen: Scenario) -> Run:
@@ -197,11 +188,9 @@ def timed(simulation: Simulation) -> Run:
 
 def lockstep(model: str, clients: int) -> float:
     """Steps per second of all clients' models in one vmapped call per step, with nothing around it."""
-    dataset = repeated(DIGITS.load(clients, 0, DataFolder()), clients)
-    x, y = [
-        torch.from_numpy(part[: clients * SAMPLES]).unflatten(0, (clients, SAMPLES))
-        for part in (dataset.train_x, dataset.train_y)
-    ]
+    dataset = DIGITS.load(clients, 0, DataFolder())
+    rows = shared_out(np.random.default_rng(0), dataset.train_y, clients)
+    x, y = (torch.from_numpy(part[rows]) for part in (dataset.train_x, dataset.train_y))
     section = MODEL_KINDS[model].model_validate({"name": model})
     network = section.architecture(dataset.input_shape, DIGITS.classes)
     one = network.unflatten(network.initial(torch.Generator().manual_seed(0)))
