@@ -36,6 +36,7 @@ class PairState:
     ledger: Ledger = field(default_factory=Ledger)
     latest: LatestModel | None = None
     pulled: int = 0
+    sampled: float = 0.0
     owed: int = 0
     offered: int = 0
     meetings: int = 0
@@ -62,7 +63,7 @@ class CoBoAsynchronous(Client):
 
     def begin(self) -> None:
         self.weights_are_shares = self.settings.domain == "simplex"
-        self.pairs = PairWeights(self, self.settings.domain == "simplex", self.is_late)
+        self.pairs = PairWeights(self, self.settings.domain == "simplex", lazy=True)
         self.known = PerPeer(self, PairState, on_departure=without_model)
         self.peer_time = TimeForPeers(self)
         self.silence = Silence(self, self.settings.patience)
@@ -122,15 +123,26 @@ class CoBoAsynchronous(Client):
         """Start updates of the pairs that are sampled now or still owed."""
         whole = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
         for peer in self.peers:
-            if self.rng.random() < whole * self.share_of_updates(peer):
-                pair = self.known[peer]
-                pair.owed = min(pair.owed + 1, OWED_MAX)
+            pair, probability = self.known[peer], whole * self.share_of_updates(peer)
+            pair.owed = min(pair.owed + self.sample(pair, probability), OWED_MAX)
         for peer in self.pairs_to_update():
             pair = self.known[peer]
             if self.peer_time.suffices and not pair.asking:
                 pair.asking = True
                 self.peer_time.spend()
                 self.spawn(self.update_pair(peer, pair))
+
+    def sample(self, pair: PairState, probability: float) -> int:
+        """How many updates of a pair to begin, of this probability each iteration.
+
+        On the simplex, where the steps of a row compete, they are spread evenly (systematic sampling), from a
+        random one on: by chance alone unrelated peers would have a fifth more of them.
+        """
+        if not self.pairs.simplex:
+            return int(self.rng.random() < probability)
+        before = pair.sampled = pair.sampled or self.rng.random()
+        pair.sampled += probability
+        return int(pair.sampled) - int(before)
 
     def share_of_updates(self, peer: str) -> float:
         """Which part of the updates of the pair with `peer` this client begins: half of them.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from protocols.cobo.settings import CoBoSettings
 from protocols.framework.client import Client
-from protocols.framework.component import Component, weakly
+from protocols.framework.component import Component
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Scalar, Vector
 
@@ -34,15 +34,15 @@ class PairWeights(Component):
     They begin at 1, on the simplex at 1/(n - 1). That of a newcomer begins at 1, on the simplex at 0. The
     weight of a peer that leaves stays as it is for its return; on the simplex the others get it.
 
-    is_late: on the simplex, whether a peer's updates come long after the others'. Its steps then add to what
-    was before the projection (as in lazy projection; Zinkevich, 2003). If what all peers' steps have in
-    common came alone, where the others have no part of it any more, it would draw the row to that peer.
+    lazy: on the simplex, steps add to what was before the projection (lazy projection; Zinkevich, 2003), so
+    that their order does not matter. Where peers' steps come one by one, what all have in common would else
+    draw the row to whoever's come last: the others' part of it has been clipped away by then.
     """
 
-    def __init__(self, client: Client, simplex: bool, is_late: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, client: Client, simplex: bool, lazy: bool = False) -> None:
         super().__init__(client)
         self.simplex = simplex
-        self._is_late = weakly(is_late) if is_late else None
+        self.lazy = lazy
         self._pairs = PerPeer(
             client, lambda: PairWeight(0.0 if simplex else 1.0), on_departure=self._peer_left
         )
@@ -118,8 +118,7 @@ class PairWeights(Component):
             for name, level in zip(row, self.client.apply(levelled, *row.values()), strict=True):
                 pair = self._pairs[name]
                 pair.weight = level.clip(0.0, 1.0)
-                is_late = self._is_late is not None and self._is_late(name)
-                pair.level = level if is_late else pair.weight
+                pair.level = level if self.lazy else pair.weight
 
 
 def levelled(*row: Tensor) -> tuple[Tensor, ...]:

@@ -342,18 +342,14 @@ def test_simplex_rows_sum_to_one_and_gather_in_the_cluster() -> None:
             assert weights[across(simulation)].max() < 1e-3
 
 
-def always(peer: str) -> bool:
-    return True
-
-
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_on_the_simplex_the_order_of_updates_with_late_peers_does_not_matter(order: tuple[int, ...]) -> None:
+def test_on_the_simplex_the_order_of_updates_without_rounds_does_not_matter(order: tuple[int, ...]) -> None:
     """A straggler's come last; were what lies below 0 forgotten, they would draw the row to it."""
     with ran(QUADRATIC, "protocol.name=cobo", "protocol.domain=simplex", "run.duration=1 s",
              "run.evaluate_every=1 s", "protocol.sampling=time-dependent") as simulation:  # fmt: skip
         engine, client = simulation.engine, simulation.clients[0].actor
         assert isinstance(client, CoBoAsynchronous)
-        client.pairs = PairWeights(client, True, is_late=always)
+        client.pairs = PairWeights(client, True, lazy=True)
         steps = [[0.5, 0.5, 0.5], [0.25, 0.5, 0.0], [0.75, 0.0, 0.5]]  # of each peer
         for place in order:
             for step in steps[place]:
@@ -372,8 +368,8 @@ def test_on_the_simplex_a_pair_updates_its_weight_by_the_iterations_of_its_slowe
         assert fast.iterations > 8 * slow.iterations > 40
         with_slow, with_fast = (fast.known[peer].ledger.steps_in_all for peer in ("client-0", "client-2"))
         owed = slow.known["client-1"].owed
-        assert abs(with_slow + owed - slow.iterations) <= 4 * math.sqrt(slow.iterations)
-        assert abs(with_fast - fast.iterations) <= 4 * math.sqrt(fast.iterations)
+        assert abs(with_slow + owed - slow.iterations) <= 3, "those of the slow end, spread evenly"
+        assert abs(with_fast - fast.iterations) <= 3, "half of each end's, some still on their way"
 
 
 def test_on_the_simplex_a_slow_peers_model_is_compared_with_one_that_had_come_as_far() -> None:
