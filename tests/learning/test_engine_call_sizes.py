@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from protocols.shared.contrastive import supervised_contrastive
 from sim.learning import evaluation
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Optimizer
@@ -22,7 +23,7 @@ from sim.learning.engine.memory import bytes_made
 from sim.learning.engine.replay.replay_log import META
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.models import MODELS
-from sim.learning.objectives import cross_entropy
+from sim.learning.objectives import cross_entropy, next_token
 
 CUDA = torch.device("cuda")
 IMAGES = {"cnn": (1, 8, 8), "resnet9": (3, 16, 16), "mlp": (1, 8, 8)}
@@ -101,6 +102,23 @@ def test_what_is_there_at_a_time_counts_once() -> None:
 def test_what_cannot_go_on_without_numbers_counts_until_then() -> None:
     x = torch.empty((10,), device="meta")
     assert bytes_made(lambda: (x + 1).sum().item()) == 4 * 10 + 4
+
+
+def test_losses_on_features_can_be_counted() -> None:
+    """They see to it that nothing is cast, which torch refuses to be asked on the meta device."""
+    rows, y = torch.empty((4, 3), device="meta"), torch.empty((4,), dtype=torch.int64, device="meta")
+    for variant in ("paper", "code"):
+        assert supervised_contrastive(rows, y, 0.5, variant, "mean").shape == ()
+
+
+def test_texts_can_be_counted() -> None:
+    section = MODELS["transformer"].model_validate({"name": "transformer", "width": 8, "depth": 1})
+    kernel, tokens = Kernel(section.architecture((16,), 11), next_token, "vmap"), torch.zeros((1, 16)).long()
+    flat = torch.zeros((2, kernel.architecture.numel))
+    batch = tokens.expand(2, 4, 16)
+    kernel.training_gradients(flat, batch, batch)
+    found = bytes_made(lambda: kernel.training_gradients(flat, batch, batch)) // 2
+    assert kernel.bytes_made("training_gradients", 4, tokens, tokens) == pytest.approx(found, rel=0.1)
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-from weakref import finalize
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, UntypedStorage
@@ -16,12 +16,12 @@ _CPU_ALLOCATOR_SAYS = ("can't allocate memory", "not enough memory")
 
 
 class _Made(TorchDispatchMode):
-    """Counts the memory of what is made while it is entered, as long as it is there; `most` at a time."""
+    """Adds up the memory of what is made while it is entered and is there; `most` at a time, in bytes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.most = self._now = 0
-        self._alive: set[int] = set()
+        self.most = 0
+        self._there = WeakSet[UntypedStorage]()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -29,23 +29,14 @@ class _Made(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = func(*args, **(kwargs or {}))
-        known = self._alive | {storage._cdata for storage in _storages((args, kwargs))}
-        for storage in _storages(output):
-            if storage._cdata not in known:
-                self._alive.add(storage._cdata)
-                self._now += storage.nbytes()
-                finalize(storage, self._gone, storage._cdata, storage.nbytes())
-        self.most = max(self.most, self._now)
+        output, given = func(*args, **(kwargs or {})), _storages((args, kwargs))
+        self._there.update(_storages(output) - given)  # a view is not made
+        self.most = max(self.most, sum(storage.nbytes() for storage in self._there))
         return output
 
-    def _gone(self, storage: int, nbytes: int) -> None:
-        self._alive.discard(storage)
-        self._now -= nbytes
 
-
-def _storages(values: Any) -> list[UntypedStorage]:
-    return [each.untyped_storage() for each in tree_iter(values) if isinstance(each, Tensor)]
+def _storages(values: Any) -> set[UntypedStorage]:
+    return {each.untyped_storage() for each in tree_iter(values) if isinstance(each, Tensor)}
 
 
 def bytes_made(compute: Callable[[], object]) -> int:
