@@ -1,7 +1,7 @@
 """Workers of an engine on several devices of one kind, which compute parts of a batch at the same time."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any
 
@@ -68,7 +68,7 @@ class _Other:
         self.engine = Engine(copy, seed=0, device=device)
         self._stream = torch.cuda.Stream(home) if home.type == "cuda" else None
 
-    def copying(self) -> Any:
+    def copying(self) -> AbstractContextManager[object]:
         """While it is entered, what this thread does at home is in that stream."""
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 

@@ -88,4 +88,5 @@ class EngineSection(Settings):
     """GPUs of one kind on which parts of a batch, or of an evaluation, are computed at the same time: models
     that are trained one after the other, or parts of a batch that is too large for one call. The results are
     the same with any number of them. The first has all vectors; the others have a copy of the data, and are
-    sent what a part needs. By default the one of `--device`."""
+    sent what a part needs. By default the one of `--device`, beside which this key is refused, as with
+    `--on ray`."""
