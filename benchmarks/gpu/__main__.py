@@ -40,8 +40,14 @@ those on the CPU wherever no method decides by numbers, and its numbers agree bu
   large models with convolutions: "auto" knows neither batch nor precision, and they decide.
 - *Repeating.* Two runs of a model with convolutions may differ there in their last bits: cuDNN does not
   always add in the same order.
-- *Memory.* All vectors that somebody holds, and the data, lie on the device. Calls grow with its memory; one
-  that does not fit is cut in two and tried again. What does not fit alone ends the run, with what to change.
+- *Memory.* All vectors that somebody holds, and the data, lie on the device. A call of training, or of an
+  evaluation, takes so many clients that it fits in an eighth of the device's memory with all that is made in
+  it. One for which there is no room all the same is cut in two and tried again. What does not fit alone ends
+  the run, with what to change.
+- *Several cards.* `engine.devices = ["cuda:0", "cuda:1"]` computes parts of a batch on GPUs of one kind at
+  the same time, with the results of one. All vectors lie on the first; what a part needs goes to the others
+  and comes back. So it is for large models, in batches that do not fit into one call, or in a loop. Nobody
+  here had two cards: what it gains is not measured.
 - *Several runs on one card.* `coterie sweep ... --on ray --gpus 0.25` has four of them at once
   ([studies](how-to/studies.md)); each needs its own memory.
 

@@ -162,9 +162,10 @@ class Architecture:
         """Set the untrained parameters of `flat` [N, P], in place, to `values` [N, U]; None if U = 0."""
         if values is None:
             return
-        if self.untrained_columns.device != flat.device:
-            self.untrained_columns = self.untrained_columns.to(flat.device)
-        flat.index_copy_(1, self.untrained_columns, values)
+        columns = self.untrained_columns  # of threads on several devices, each has what it takes
+        if columns.device != flat.device:
+            columns = self.untrained_columns = columns.to(flat.device)
+        flat.index_copy_(1, columns, values)
 
     def clear_untrained(self, flat: Tensor) -> None:
         """Set the untrained columns of `flat` [N, P] to 0, in place."""

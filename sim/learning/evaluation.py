@@ -16,9 +16,8 @@ from sim.learning.metrics import METRICS, Metric, metrics_of
 
 # What is measured in one call. On a CPU it stays in the cache (measured).
 _CLIENTS, _CHUNK_BYTES = 128, 8 * 2**20
-_SAMPLES_IN_LOOP = 64  # of one client after the other
+_SAMPLES_IN_LOOP = 64  # of one client after the other; on a GPU of each, or as many times that as fit
 _OTHERS = ("training", "validation")  # the samples of some metrics, where all else is of the test samples
-_CUDA_CHUNK_BYTES = 128 * 2**20  # of samples: enough work to hide what it costs to launch it
 
 
 @torch.no_grad()
@@ -60,7 +59,7 @@ def measure_models(
     blocks = []
     for count in np.unique(counts[counts > 0]).tolist():
         same = np.flatnonzero(counts == count)
-        at_once, length = _at_once(kernel, rows.device, len(same), subset.sample_bytes)
+        at_once, length = _at_once(kernel, rows.device, len(same), subset)
         blocks += [(same[first : first + at_once], length) for first in range(0, len(same), at_once)]
 
     def measured(of: tuple[np.ndarray, int]) -> dict[str, np.ndarray]:
@@ -159,14 +158,19 @@ class _Look:
         return (torch.stack(losses, dim=1) * self._shares).sum(dim=1)
 
 
-def _at_once(kernel: Kernel, device: torch.device, clients: int, sample_bytes: int) -> tuple[int, int]:
+def _at_once(kernel: Kernel, device: torch.device, clients: int, subset: Subset) -> tuple[int, int]:
     """How many of the clients, and samples of each, to measure in one call."""
     if device.type == "cuda":
-        return clients, max(1, _CUDA_CHUNK_BYTES // (sample_bytes * clients))
+        # Twice the samples, or what is made of one: of outputs in full, metrics make more of that size.
+        given_bytes = 2 * subset.sample_bytes * _SAMPLES_IN_LOOP + 4 * kernel.architecture.numel
+        made_bytes = kernel.bytes_made("losses", _SAMPLES_IN_LOOP, subset.x, subset.y)
+        fitting = clients_at_once(device, given_bytes + made_bytes)
+        clients = min(clients, fitting)
+        return clients, _SAMPLES_IN_LOOP * (fitting // clients)
     if kernel.backend == "loop":
         return 1, _SAMPLES_IN_LOOP
     clients = min(clients, _CLIENTS)
-    return clients, max(1, _CHUNK_BYTES // (sample_bytes * clients))
+    return clients, max(1, _CHUNK_BYTES // (subset.sample_bytes * clients))
 
 
 def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """A Ray cluster (https://docs.ray.io), and workers of a run's engine on its nodes."""
 
+import json
 import logging
 import os
 import signal
@@ -94,6 +95,9 @@ def workers_on_ray(address: str | None = None) -> Iterator[MakeWorkers]:
     with ExitStack() as opened:
 
         def make(scenario: Scenario, data: ClientData) -> Workers:
+            if scenario.engine.devices is not None:
+                stated = f"engine.devices = {json.dumps(scenario.engine.devices)}"
+                raise UserError(f"{stated}: are GPUs, and --on ray computes on CPUs; leave one of them out")
             if data.train.x.device.type != "cpu":
                 raise UserError("--on ray: computes on CPUs, and this run is on a GPU; use --device cpu")
             folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="coterie-")))

@@ -19,6 +19,7 @@ from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay.snapshot import collect
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.models import MODELS
+from sim.learning.objectives import next_token
 from tests.learning.engines import Jobs, client_data, new_engine
 
 CLIENTS = 7
@@ -93,7 +94,7 @@ def test_a_job_that_does_not_fit_alone_is_refused(
     says = (
         rf"out of memory on {engine.device}: no room for a training step of logistic-regression.*, 15 "
         r"numbers per vector, on 4 samples(; .* are free)?; use a smaller model, .*batch_size, "
-        r".*clients\.count.*engine\.pending_limit"
+        r".*engine\.micro_batch.*clients\.count.*engine\.pending_limit"
     )
     for vector in trained[:2]:  # whoever reads, whenever
         with pytest.raises(UserError, match=says):
@@ -294,9 +295,10 @@ def test_a_cpu_computes_as_many_clients_at_once_as_their_forward_passes_leave_ro
     architecture = section.architecture((16,), 11)
     tokens = torch.zeros((2, 16), dtype=torch.int64)
     sampler = BatchSampler(Subset(tokens, tokens, [np.arange(2)], None), 8, "replacement")
+    whole, parts = [Kernel(architecture, next_token, "vmap", micro_batch=size) for size in (None, 2)]
     of_a_sample = architecture.training_bytes_per_sample
     for kept, at_once in ((24, 3), (23, 2), (7, 1)):  # in samples
         monkeypatch.setattr("sim.learning.engine.graph.sampler._KEPT_BYTES", kept * of_a_sample)
-        assert sampler.rows_at_once(architecture, None) == at_once
+        assert sampler.rows_at_once(whole) == at_once
     monkeypatch.setattr("sim.learning.engine.graph.sampler._KEPT_BYTES", 24 * of_a_sample)
-    assert sampler.rows_at_once(architecture, 2) == 12, "of micro-batches"
+    assert sampler.rows_at_once(parts) == 12, "of micro-batches"

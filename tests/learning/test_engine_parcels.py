@@ -13,8 +13,10 @@ from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
 from sim.learning.engine.replay.snapshot import stored
+from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.engine.workers import Workers
 from sim.learning.evaluation import measure_models
+from sim.learning.models import MODELS
 from tests.learning.engines import SHAPES, Jobs, client_data, new_engine
 
 
@@ -50,6 +52,7 @@ class Elsewhere(Workers):
 
 
 CLIENTS = 5
+LR = {"name": "logistic-regression"}
 OPTIMIZERS = {"plain": Optimizer(), "momentum": Optimizer("sgd", momentum=0.9), "adam": Optimizer("adam")}
 
 
@@ -99,3 +102,26 @@ def test_numbers_and_rows_are_those_of_here(
     for width, pool in pools.items():
         assert torch.equal(pool.free, other[4][width].free)
         assert torch.equal(pool.rows, other[4][width].rows)
+
+
+def test_rows_lie_there_as_they_do_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 650 numbers not all begin where a cache line does, and a product of few samples is then another."""
+    monkeypatch.setattr(sampler, "clients_at_once", lambda *arguments: 1)
+    architecture, found = MODELS["logistic-regression"].model_validate(LR).architecture((64,), 10), []
+    for kind in (Workers, Elsewhere):
+        data = client_data([8] * CLIENTS, shape=(64,), device="cpu")
+        engine = new_engine(data, workers=kind(data) if kind is Elsewhere else kind())
+        jobs = Jobs(engine, architecture)
+        params = [jobs.initial(client) for client in range(CLIENTS)]
+        for done in range(3):
+            params = [jobs.train(client, params[client], 2, done=done)[0] for client in range(CLIENTS)]
+        found.append(engine.rows(params))
+    assert found[0].equal(found[1])
+
+
+@pytest.mark.parametrize("width", [1, 2, 15, 16, 24, 650])
+def test_rows_that_lie_like_others(width: int) -> None:
+    pool, wanted = VectorPool(width, torch.device("cpu")), [5, 0, 3, 3, 17, 40]
+    rows = pool.take_like(wanted)
+    assert len(set(rows)) == len(wanted) == pool.in_use
+    assert all((row - other) * width % 16 == 0 for row, other in zip(rows, wanted, strict=True))

@@ -82,8 +82,10 @@ def test_chunks_really_cut(monkeypatch: pytest.MonkeyPatch) -> None:
             calls.append((x.shape[0], x.shape[1]))
             return super().outputs(flat, x)
 
-    for limit in ("_CHUNK_BYTES", "_CUDA_CHUNK_BYTES"):
-        monkeypatch.setattr(evaluation, limit, 3 * 2 * 4 * 4)  # three samples of 4 floats of two clients
+    three = 3 * 2 * 4 * 4  # samples of 4 floats, of two clients
+    monkeypatch.setattr(evaluation, "_CHUNK_BYTES", three)
+    monkeypatch.setattr(evaluation, "_SAMPLES_IN_LOOP", 1)  # and as many on a GPU
+    monkeypatch.setattr(evaluation, "clients_at_once", lambda device, bytes_of_each: 3 * 2)
     name = "logistic-regression"
     kernel = Counting(small(name), cross_entropy, "vmap")
     accuracy_and_loss(kernel, models(name, 3), data_for(name).test, [0, 1, 3])

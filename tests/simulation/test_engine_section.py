@@ -12,16 +12,21 @@ import torch
 
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
+from sim.learning.engine import ClientData
 from sim.learning.engine.backends.autotune import Trial, usable_cores
 from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph import sampler
+from sim.learning.engine.workers import Workers
 from sim.results.store.run_directory import RunDirectory
+from sim.run.on_ray import workers_on_ray
 from sim.run.process import cores, shared_cores
 from sim.run.running import run_scenario
 from sim.run.setup import engine as engine_of
 from sim.run.setup.builder import build
 from sim.run.setup.checking import check
-from sim.scenario.scenario import load_scenario
+from sim.scenario.scenario import Scenario, load_scenario
+from tests.learning.engines import client_data
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run, write
 
 FASTEST = "engine.way=fastest"
@@ -224,6 +229,84 @@ def test_a_run_is_the_same_with_any_number_of_workers(
     assert len({result.summary["trace_hash"] for result in runs}) == 1
     first, *others = [RunDirectory.load(result.directory).scan("metrics").collect() for result in runs]
     assert all(first.equals(other) for other in others)
+
+
+# --- several devices ---
+
+TWO = 'engine.devices=["cuda:0", "cuda:1"]'
+
+
+@pytest.mark.parametrize("way", ["dense", "loop"])
+def test_a_run_is_the_same_on_any_number_of_devices(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "_CHUNK_BYTES", 1)  # a client in each part
+    scenario = load(tmp_path, DIGITS, f"engine.way={way}", "training.momentum=0.5", "run.compare_alone=true")
+    found = []
+    for count in (1, 2, 3):
+
+        def make(scenario: Scenario, data: ClientData, count: int = count) -> Workers:
+            return DeviceWorkers([data.train.x.device] * count, data)
+
+        result = run_scenario(scenario, out=tmp_path / str(count), device="cpu", workers=make)
+        metrics = RunDirectory.load(result.directory).scan("metrics").collect()
+        found.append((result.summary["trace_hash"], metrics))
+    assert all(found[0][0] == trace and found[0][1].equals(metrics) for trace, metrics in found)
+
+
+def test_a_scenario_names_its_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    scenario = load(tmp_path, DIGITS, TWO)
+    assert engine_of.first_device(scenario.engine.devices, "auto") == torch.device("cuda:0")
+    monkeypatch.setattr(engine_of, "DeviceWorkers", lambda devices, data: devices)
+    assert engine_of.threads_here(scenario, client_data()) == [torch.device("cuda:0"), torch.device("cuda:1")]
+    check(scenario)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        '["cuda:0"]',
+        '["cuda:0", "cuda:0"]',
+        '["cuda:0", "cpu"]',
+        '["cuda:00", "cuda:1"]',
+        '"cuda:0"',
+        "[0, 1]",
+    ],
+)
+def test_devices_that_cannot_be(tmp_path: Path, stated: str) -> None:
+    says = r'toml: engine.devices = .*: must be two or more different GPUs, such as \["cuda:0", "cuda:1"\]'
+    with pytest.raises(UserError, match=says):
+        load(tmp_path, f"{DIGITS}[engine]\ndevices = {stated}\n")
+
+
+def test_devices_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(device: str = "auto") -> str:
+        with pytest.raises(UserError) as raised:
+            build(load(tmp_path, DIGITS, TWO), device=device)
+        return str(raised.value).removeprefix('engine.devices = ["cuda:0", "cuda:1"]: ')
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    none = "there is no cuda:0 on this machine, which has no CUDA device that torch can use"
+    assert refusal() == none
+    with pytest.raises(UserError, match=none):
+        check(load(tmp_path, DIGITS, TWO))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert refusal() == "there is no cuda:1 on this machine, which has cuda:0"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
+    assert refusal() == "are GPU cuda:0 and GPU cuda:1; must be of one kind, or numbers would differ"
+    for device in ("cpu", "cuda"):
+        assert refusal(device).startswith(f"only for --device auto, and this run is on {device}; leave one")
+
+
+def test_devices_are_not_for_a_cluster(tmp_path: Path) -> None:
+    with (
+        workers_on_ray() as make,
+        pytest.raises(UserError, match=r"engine.devices = .*: are GPUs, and --on ray"),
+    ):
+        make(load(tmp_path, DIGITS, TWO), None)
 
 
 @pytest.mark.parametrize(("stated", "there", "workers"), [("auto", 4, 4), ("auto", 1, 1), ("3", 1, 3)])

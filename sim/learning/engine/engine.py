@@ -252,7 +252,7 @@ class Engine:
 
     def outputs(self, kernel: Kernel, of: Vector, samples: Vector, width: int) -> Vector:
         """Outputs of the parameters `of` on samples that lie side by side in a vector, `width` numbers."""
-        operation = self.intern(Outputs(kernel, self.pool(samples.width)))
+        operation = self.intern(Outputs(kernel, self.pool(samples.width), self.device))
         inputs = (self._input(of, kernel.architecture.numel), self._input(samples, samples.width))
         return Vector.of_slot(self, width, self.submit(operation, inputs, None, (self.pool(width),))[0])
 

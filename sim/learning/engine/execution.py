@@ -118,7 +118,7 @@ class Execution:
                 raise
         if len(nodes) > 1:
             return None
-        raise does_not_fit(operation.subject, self._device, alone=self._workers.count == 1)
+        raise does_not_fit(operation.subject, self._device, alone=self._workers.alone)
 
     def _store(self, nodes: list[GraphNode], outputs: _Outputs) -> None:
         for node in nodes:  # rows that nobody else holds are free for the results

@@ -1,14 +1,53 @@
-"""Running out of memory: how it shows, and what the user is told when nothing is left to try."""
+"""Memory: how much a computation takes, and what the user is told when nothing is left to try."""
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from weakref import WeakSet
 
 import torch
+from torch import Tensor, UntypedStorage
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
 from sim.errors import UserError
 
 _CPU_ALLOCATOR_SAYS = ("can't allocate memory", "not enough memory")
+
+
+class _Made(TorchDispatchMode):
+    """Adds up the memory of what is made while it is entered and is there; `most` at a time, in bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._there = WeakSet[UntypedStorage]()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch is to tell its compiler, which it loads for that, to leave this class alone."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output, given = func(*args, **(kwargs or {})), _storages((args, kwargs))
+        self._there.update(_storages(output) - given)  # a view is not made
+        self.most = max(self.most, sum(storage.nbytes() for storage in self._there))
+        return output
+
+
+def _storages(values: Any) -> set[UntypedStorage]:
+    return {each.untyped_storage() for each in tree_iter(values) if isinstance(each, Tensor)}
+
+
+def bytes_made(compute: Callable[[], object]) -> int:
+    """The most memory that is taken at a time by what `compute` makes, of tensors on any device.
+
+    On the meta device nothing is computed; of what cannot go on without numbers, all until then counts.
+    """
+    with _Made() as made, suppress(Exception):  # the user's code raises any kind
+        compute()
+    return made.most
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -42,5 +81,6 @@ def does_not_fit(what: str, device: torch.device, *, alone: bool = True) -> User
         )
     return UserError(
         f"out of memory on {device}: no room for {what}{holds}; use {fewer}a smaller model, a smaller "
-        "training.batch_size, fewer clients (clients.count) or a smaller engine.pending_limit"
+        "training.batch_size, a small engine.micro_batch (for models without batch norms and dropouts), "
+        "fewer clients (clients.count) or a smaller engine.pending_limit"
     )

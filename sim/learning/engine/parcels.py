@@ -1,4 +1,4 @@
-"""What a part of a flush needs and results in, as bytes and arrays: so another process can compute it."""
+"""What a part of a flush needs and results in, as bytes and arrays: so it can be computed elsewhere."""
 
 import io
 import pickle
@@ -22,10 +22,13 @@ SUBSETS = ("train", "validation", "test")
 
 
 class Parcel(NamedTuple):
-    """Something pickled: the bytes, and beside them its tensors and rows of pools, as arrays."""
+    """Something pickled: the bytes, and beside them its tensors and rows of pools.
+
+    These are arrays, for another process, or tensors, for another device of this one.
+    """
 
     pickled: bytes
-    arrays: list[np.ndarray]
+    arrays: list[Any]
 
 
 def _kernel(kernel: Kernel) -> tuple[Any, ...]:
@@ -48,7 +51,8 @@ class Packer(pickle.Pickler):
 
     data: what the other end has a copy of, and so is only named. kernels: likewise, in its order; those that
     are new are added; None if the kernel is what is sent. rows: likewise, `Rows` that the other end waits for
-    the numbers of. `slots` are those that were packed, by the places of their numbers among the arrays.
+    the numbers of. device: where the parcel goes, of this process. `slots` are those that were packed, by the
+    places of their numbers among the arrays.
     """
 
     dispatch_table: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
@@ -62,12 +66,13 @@ class Packer(pickle.Pickler):
         data: ClientData | None = None,
         kernels: list[Kernel] | None = None,
         rows: Sequence[Rows] = (),
+        device: torch.device | None = None,
     ) -> None:
-        self._file = io.BytesIO()
+        self._file, self._device = io.BytesIO(), device
         super().__init__(self._file, pickle.HIGHEST_PROTOCOL)
         self.kernels, self.rows, self.slots = kernels, list(rows), dict[int, Slot]()
         self._subsets = {} if data is None else {id(data.subset(name)): name for name in SUBSETS}
-        self._arrays: list[np.ndarray] = []
+        self._arrays: list[np.ndarray | Tensor] = []
         # Of arrays, by the identity of what they are of, which is kept as long.
         self._places: dict[int, tuple[int, object]] = {}
 
@@ -80,12 +85,12 @@ class Packer(pickle.Pickler):
         """The name of what is not among the bytes."""
         kind = type(each)
         if kind is Slot:
-            place = self._place(each, lambda: each.pool.data.numpy()[each.row : each.row + 1])
+            place = self._place(each, lambda: each.pool.data[each.row : each.row + 1])
             self.slots[place] = each
-            return "slot", place
+            return "slot", place, each.row
         if kind is Rows:
-            place = self._place(each, lambda: each.pool.data.numpy()[each.rows])
-            return "rows", place, _index(self.rows, each)
+            place = self._place(each, lambda: each.pool.gather(each.rows))
+            return "rows", place, each.rows, _index(self.rows, each)
         if kind is VectorPool:
             return "pool", each.width
         if kind is Subset and id(each) in self._subsets:
@@ -93,16 +98,18 @@ class Packer(pickle.Pickler):
         if kind is Kernel and self.kernels is not None:
             return "kernel", _index(self.kernels, each)
         if kind is HeldRows:
-            return "tensor", self._place(each, lambda: each[:].numpy())
-        if kind is Tensor and each.device.type == "cpu" and each.dtype != torch.bfloat16:
-            return "tensor", self._place(each, lambda: each.detach().numpy())
+            return "tensor", self._place(each, lambda: each[:])
+        is_array = kind is Tensor and each.device.type == "cpu" and each.dtype != torch.bfloat16
+        if is_array or (kind is Tensor and self._device is not None):
+            return "tensor", self._place(each, each.detach)
         return None
 
-    def _place(self, of: object, array: Callable[[], np.ndarray]) -> int:
+    def _place(self, of: object, numbers: Callable[[], Tensor]) -> int:
         """Where the numbers of something are among the arrays."""
         if id(of) not in self._places:
             self._places[id(of)] = len(self._arrays), of
-            self._arrays.append(array())
+            device = self._device
+            self._arrays.append(numbers().numpy() if device is None else numbers().to(device))
         return self._places[id(of)][0]
 
 
@@ -135,34 +142,41 @@ class Unpacker(pickle.Unpickler):
 
     def persistent_load(self, name: tuple[Any, ...]) -> Any:
         """What a name of `Packer.persistent_id` means here."""
-        kind, which, *index = name
+        kind, which, *places = name
         if kind == "tensor":
-            return torch.from_numpy(self._arrays[which])
+            return torch.as_tensor(self._arrays[which])
         if kind == "kernel":
             return self._kernels[which]
-        if kind == "rows" and index[0] < len(self.rows):
-            rows = self.rows[index[0]]
-            rows.pool.data.numpy()[rows.rows] = self._arrays[which]
+        if kind == "rows" and places[1] < len(self.rows):
+            rows = self.rows[places[1]]
+            rows.pool.write(rows.rows, torch.as_tensor(self._arrays[which]))
             return rows
         assert self._engine is not None
         if kind == "pool":
             return self._engine.pool(which)
         if kind == "subset":
             return self._engine.data.subset(which)
-        numbers = torch.from_numpy(self._arrays[which])
+        numbers = torch.as_tensor(self._arrays[which])
         pool = self._engine.pool(numbers.shape[1])
+        rows = pool.take_like(places[:1] if kind == "slot" else places[0])
+        pool.write(rows, numbers)
         if kind == "slot":
-            return Slot(pool, pool.store(numbers)[0])
-        self.rows.append(Rows(pool, pool.store(numbers)))
+            return Slot(pool, rows[0])
+        self.rows.append(Rows(pool, rows))
         return self.rows[-1]
 
 
-def computed(parcel: Parcel, engine: Engine, kernels: Sequence[Kernel]) -> Parcel:
-    """The parcel of what a function returns, of one that holds the function and its arguments."""
+def computed(
+    parcel: Parcel, engine: Engine, kernels: Sequence[Kernel], home: torch.device | None = None
+) -> Parcel:
+    """The parcel of what a function returns, of one that holds the function and its arguments.
+
+    home: the device that it goes to, of this process.
+    """
     unpacker = Unpacker(parcel, engine, kernels)
     function, arguments = unpacker.load()
     try:
-        return Packer(rows=unpacker.rows).pack(function(*arguments))
+        return Packer(rows=unpacker.rows, device=home).pack(function(*arguments))
     finally:
         for rows in unpacker.rows:
             for row in rows.rows:

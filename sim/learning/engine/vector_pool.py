@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 
+_LINE_NUMBERS = 16  # of a cache line, and no device asks for more
 _CHECKSUM_NUMBERS = 1 << 16  # that are multiplied at once
 
 
@@ -46,6 +48,21 @@ class VectorPool:
         rows.reverse()
         return rows
 
+    def take_like(self, rows: Iterable[int]) -> list[int]:
+        """Reserve rows that lie in memory as these do in another pool of the same width.
+
+        To the last bit, small products depend on how far from a cache line their factors begin.
+        """
+        period, found, aside = _LINE_NUMBERS // math.gcd(_LINE_NUMBERS, self.width), list[int](), list[int]()
+        for row in rows:
+            found += self.take(1)
+            while (found[-1] - row) % period:
+                aside.append(found.pop())
+                found += self.take(1)
+        for row in aside:
+            self.give_back(row)
+        return found
+
     @property
     def free(self) -> np.ndarray:
         """The rows that nobody holds, the next one to be taken last."""
@@ -74,11 +91,16 @@ class VectorPool:
     def store(self, values: Tensor) -> list[int]:
         """Take a row for each of `values` [n, width], write it, return the row numbers."""
         rows = self.take(values.shape[0])
+        self.write(rows, values)
+        return rows
+
+    def write(self, rows: Sequence[int], values: Tensor) -> None:
+        """Write rows that were taken, in any thread."""
         if self.device.type == "cpu":  # numpy takes a third of the time for it
             self.data.numpy()[rows] = values.detach().numpy()
         else:
-            self.data.index_copy_(0, index_tensor(rows, self.device), values)
-        return rows
+            # `data`: threads must not share a tensor's count of versions.
+            self.data.data.index_copy_(0, index_tensor(rows, self.device), values)
 
     def _grow(self, needed: int) -> None:
         rows = self.data.shape[0]

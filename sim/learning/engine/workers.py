@@ -10,6 +10,8 @@ class Workers:
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
+        self.alone = count == 1
+        """Whether nobody else needs memory where one of them computes."""
         self._threads = ThreadPoolExecutor(count, "engine") if count > 1 else None
 
     @property

@@ -32,6 +32,7 @@ from sim.run.setup.engine import (
     MakeWorkers,
     choose_device,
     decided,
+    first_device,
     make_engine,
     require_precision,
     room_of,
@@ -79,16 +80,18 @@ def build(
     Raises UserError.
     """
     with users_faults(scenario):
-        folder = DataFolder(data_dir, download)
-        return _Builder(scenario, folder, choose_device(device), world).simulation()
+        folder, devices = DataFolder(data_dir, download), scenario.engine.devices
+        on = choose_device(device) if devices is None else first_device(devices, device)
+        return _Builder(scenario, folder, on, world).simulation()
 
 
 def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
     """Build everything without running it, on the CPU; the plan of it. UserError."""
-    require_precision(scenario, choose_device("auto"))
+    devices = scenario.engine.devices
+    require_precision(scenario, choose_device("auto") if devices is None else first_device(devices, "auto"))
     # Nothing is computed: which device there is and how fast it is does not matter any more.
     way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
-    settled = with_engine(scenario, way=way, precision="float32", threads=1)
+    settled = with_engine(scenario, way=way, precision="float32", threads=1, devices=None)
     with users_faults(settled):
         builder = _Builder(settled, folder, choose_device("cpu"), SIMULATED)
         simulation = builder.simulation()

@@ -26,16 +26,15 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> RunPlan:
 def _is_seen_in_its_plan(scenario: Scenario) -> bool:
     """Whether a plan shows whatever may be refused: of fully connected models, and no code but coterie's.
 
-    Other ways of computing do not suit every model, other precisions not every machine; metrics do not suit
-    all data, nor the objectives of all methods.
+    Other ways of computing do not suit every model, other precisions and devices not every machine; metrics
+    do not suit all data, nor the objectives of all methods.
     """
     engine, protocol = scenario.engine, scenario.protocol
     return (
         isinstance(scenario.model, FullyConnected)
         and not scenario.plugins
-        and (
-            engine.way in ("auto", "fastest") and engine.precision == "float32" and engine.micro_batch is None
-        )
+        and engine.way in ("auto", "fastest")
+        and (engine.precision, engine.micro_batch, engine.devices) == ("float32", None, None)
         and scenario.run.metrics is None
         and scenario.training.augmentation is None
         and objective_of(protocol.method, protocol.settings) is None

@@ -1,6 +1,7 @@
 """The engine of a run, and how it computes."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -9,6 +10,7 @@ from sim.errors import UserError
 from sim.learning.engine import ClientData, Engine
 from sim.learning.engine.backends.autotune import Trial, fastest_threads
 from sim.learning.engine.backends.kernels import choose_backend
+from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.workers import Workers
 from sim.run.live.learning_settings import LearningSettings
@@ -22,9 +24,11 @@ MakeWorkers = Callable[[Scenario, ClientData], Workers]
 
 
 def threads_here(scenario: Scenario, data: ClientData) -> Workers:
-    """Threads of this process: on a CPU as many as the scenario asks for."""
+    """Threads of this process: on a CPU as many as the scenario asks for, and one for each GPU it names."""
     threads, workers = scenario.engine.threads, scenario.engine.workers
     assert threads != "fastest", "measured by now"
+    if scenario.engine.devices is not None:
+        return DeviceWorkers(list(map(torch.device, scenario.engine.devices)), data)
     if data.train.x.device.type != "cpu":
         return Workers()
     return Workers(max(1, cores() // threads) if workers == "auto" else workers)
@@ -38,6 +42,22 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise UserError("--device cuda: this machine has no CUDA device that torch can use; use auto or cpu")
     return torch.device("cuda" if name != "cpu" and available else "cpu")
+
+
+def first_device(devices: Sequence[str], name: str) -> torch.device:
+    """The first of `engine.devices`; UserError for a name but "auto", and for what this machine lacks."""
+    stated = f"engine.devices = {json.dumps(devices)}"
+    if name != "auto":
+        raise UserError(f"{stated}: only for --device auto, and this run is on {name}; leave one of them out")
+    here = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    for device in devices:
+        if device not in here:
+            has = ", ".join(here) or "no CUDA device that torch can use"
+            raise UserError(f"{stated}: there is no {device} on this machine, which has {has}")
+    kinds = sorted(set(map(torch.cuda.get_device_name, devices)))
+    if len(kinds) > 1:
+        raise UserError(f"{stated}: are {' and '.join(kinds)}; must be of one kind, or numbers would differ")
+    return torch.device(devices[0])
 
 
 def room_of(device: torch.device) -> Room:
@@ -114,6 +134,6 @@ def make_engine(scenario: Scenario, learning: Learning, workers: MakeWorkers = t
     )
 
 
-def with_engine(scenario: Scenario, **settings: str | int) -> Scenario:
+def with_engine(scenario: Scenario, **settings: str | int | None) -> Scenario:
     """The scenario with other, valid settings of its engine."""
     return replace(scenario, engine=scenario.engine.model_copy(update=settings))

@@ -1,5 +1,6 @@
 """How the numbers are computed."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -8,6 +9,7 @@ from actors.settings.base import Settings, default
 from actors.settings.quantities import Count, Size
 
 _THREADS_MAX = 1_024
+_GPU = re.compile(r"cuda:(0|[1-9]\d{0,2})")
 
 
 def _number_or(word: str) -> tuple[BeforeValidator, WithJsonSchema]:
@@ -25,6 +27,31 @@ def _number_or(word: str) -> tuple[BeforeValidator, WithJsonSchema]:
 
 _Threads = Annotated[int | Literal["fastest"], *_number_or("fastest")]
 _Workers = Annotated[int | Literal["auto"], *_number_or("auto")]
+
+
+_DEVICES = 'two or more different GPUs, such as ["cuda:0", "cuda:1"]'
+
+
+def _devices(value: Any) -> Any:
+    named = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    if value is None or (named and len(set(value)) == len(value) > 1 and all(map(_GPU.fullmatch, value))):
+        return value
+    raise ValueError(f"must be {_DEVICES}")
+
+
+_Devices = Annotated[
+    tuple[str, ...] | None,
+    BeforeValidator(_devices),
+    WithJsonSchema(
+        {
+            "x-allowed": _DEVICES,
+            "type": "array",
+            "minItems": 2,
+            "uniqueItems": True,
+            "items": {"type": "string", "pattern": f"^{_GPU.pattern}$"},
+        }
+    ),
+]
 
 
 class EngineSection(Settings):
@@ -57,3 +84,9 @@ class EngineSection(Settings):
     trained one after the other, such as those with convolutions, or parts of a large batch. The results are
     the same with any number. "auto": one for each core that this process may use, in a sweep shared by the
     runs, or on a Ray cluster one for each of its cores."""
+    devices: _Devices = None
+    """GPUs of one kind on which parts of a batch, or of an evaluation, are computed at the same time: models
+    that are trained one after the other, or parts of a batch that is too large for one call. The results are
+    the same with any number of them. The first has all vectors; the others have a copy of the data, and are
+    sent what a part needs. By default the one of `--device`, beside which this key is refused, as with
+    `--on ray`."""

@@ -44,8 +44,8 @@ class Trial:
     @property
     def clients_measured(self) -> int:
         """How many of the clients are in the batch that is measured."""
-        fitting = self.sampler.rows_at_once(self.architecture, self.micro_batch)
-        return min(self.clients, CLIENTS_MAX, fitting)
+        kernels = map(self._kernel, possible_backends(self.architecture, self.objective))
+        return min(self.clients, CLIENTS_MAX, *map(self.sampler.rows_at_once, kernels))
 
     @property
     def device(self) -> torch.device:
@@ -81,7 +81,7 @@ class Trial:
 
     def step(self, backend: str) -> Callable[[], object]:
         """A function that does the step by one backend, with as many clients as are measured."""
-        kernel = Kernel(self.architecture, self.objective, backend, self.precision, self.micro_batch)
+        kernel = self._kernel(backend)
         sampler, subset, numbers = self.sampler, self.sampler.subset, np.arange(self.clients_measured)
         # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
         positions = np.tile(np.arange(sampler.batch_size), sampler.views) % subset.counts[numbers][:, None]
@@ -91,6 +91,9 @@ class Trial:
         if not self.optimizer.is_plain:
             return lambda: kernel.gradients(flat, x, y)
         return lambda: kernel.descend(flat, x, y, 0.0)  # without a rate many steps do not lead to inf
+
+    def _kernel(self, backend: str) -> Kernel:
+        return Kernel(self.architecture, self.objective, backend, self.precision, self.micro_batch)
 
 
 def usable_cores() -> int:

@@ -4,6 +4,8 @@ All backends compute the same numbers up to rounding.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,9 +17,13 @@ from sim.learning.engine.backends.dense import Dense
 from sim.learning.engine.backends.looped import Looped
 from sim.learning.engine.backends.precision import cast
 from sim.learning.engine.backends.vmapped import Vmapped
+from sim.learning.engine.memory import bytes_made
 from sim.learning.objectives import Objective
 
 BACKENDS: Mapping[str, type[Backend]] = {"dense": Dense, "vmap": Vmapped, "loop": Looped}
+
+Computed = Literal["training_gradients", "losses", "outputs"]
+"""What a `Kernel` computes of a batch."""
 
 
 def possible_backends(architecture: Architecture, objective: Objective) -> tuple[str, ...]:
@@ -72,6 +78,19 @@ class Kernel:
         self.precision = precision
         self.micro_batch = micro_batch
         self._backend = BACKENDS[backend](architecture, objective)
+        self._made: dict[tuple[object, ...], int] = {}
+
+    def bytes_made(self, of: Computed, samples: int, *like: Tensor) -> int:
+        """The most memory for what a call makes at a time, for each client, in bytes, counted without a call.
+
+        samples: a client's batch has so many. like: x, and y if it takes them, [n, ...].
+        """
+        shapes = [(2, samples, *each.shape[1:]) for each in like]  # of two clients: one alone is not vmapped
+        if (identity := (of, *shapes)) not in self._made:
+            flat = torch.empty((2, self.architecture.numel), device="meta")
+            batch = [each.new_empty(shape, device="meta") for each, shape in zip(like, shapes, strict=True)]
+            self._made[identity] = bytes_made(partial(getattr(self, of), flat, *batch)) // 2
+        return self._made[identity]
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """Gradient of each client's mean loss over its batch, [N, P]; 0 for untrained parameters."""

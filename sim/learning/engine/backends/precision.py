@@ -13,8 +13,11 @@ _AS_IT_IS = nullcontext()
 
 
 def cast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """While it is entered, products on `device` are computed in bfloat16, if that is the precision."""
-    if precision != "bfloat16":
+    """While it is entered, products on `device` are computed in bfloat16, if that is the precision.
+
+    On the meta device, where only memory counts, they stay float32, which takes more.
+    """
+    if precision != "bfloat16" or device.type == "meta":
         return _AS_IT_IS
     # Without the cache, which would keep a copy of the parameters of every client of a loop until its end.
     return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)

@@ -1,12 +1,13 @@
 """Gradients and losses on one batch of each client, mean features of all that it has, outputs on others."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import Computed, Kernel
 from sim.learning.engine.graph.drawing import draw
 from sim.learning.engine.graph.nodes import GraphNode
 from sim.learning.engine.graph.operations import Operation, Weighted, gather_inputs, model_of, stacked
@@ -25,6 +26,7 @@ class BatchOperation(Operation):
     """
 
     is_job = True
+    computed: ClassVar[Computed] = "losses"
     kernel: Kernel
     sampler: BatchSampler
     weighted: Weighted = None
@@ -39,7 +41,7 @@ class BatchOperation(Operation):
         return 1
 
     def rows_at_once(self) -> int:
-        return self.sampler.rows_at_once(self.kernel.architecture, self.kernel.micro_batch)
+        return self.sampler.rows_at_once(self.kernel, self.computed)
 
     def inputs(self, nodes: list[GraphNode]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Parameters [N, P], samples [N, views * B, ...], targets [N, views * B] and weights [N, B]."""
@@ -66,6 +68,8 @@ class BatchOperation(Operation):
 
 class Gradient(BatchOperation):
     """Gradient of the mean loss over one batch, [N, P]; 0 for untrained parameters, which do not move."""
+
+    computed = "training_gradients"
 
     @property
     def width(self) -> int:
@@ -155,13 +159,19 @@ class Outputs(Operation):
     is_job = True
     kernel: Kernel
     given: VectorPool
+    device: torch.device
 
     @property
     def subject(self) -> str:
         return f"outputs of {self.kernel.architecture.key} on {self.given.width:,} numbers of samples"
 
     def rows_at_once(self) -> int:
-        return clients_at_once(self.given.device, 4 * self.given.width + 8 * self.kernel.architecture.numel)
+        given_bytes = 4 * self.given.width + 8 * self.kernel.architecture.numel
+        if self.device.type != "cpu":
+            like = torch.empty((0, *self.kernel.architecture.input_shape))
+            samples = min(_SAMPLES_AT_ONCE, self.given.width // max(1, like[:1].numel()))
+            given_bytes += self.kernel.bytes_made("outputs", samples, like)
+        return clients_at_once(self.device, given_bytes)
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         params = gather_inputs(nodes, 0)

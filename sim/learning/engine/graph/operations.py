@@ -170,7 +170,7 @@ class Train(Operation):
     def rows_at_once(self) -> int:
         if self.kernel.backend == "loop":
             return 1  # all steps of a client before the next one: what it needs stays in the cache
-        return self.sampler.rows_at_once(self.kernel.architecture, self.kernel.micro_batch)
+        return self.sampler.rows_at_once(self.kernel)
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
         return self.begin(nodes)()

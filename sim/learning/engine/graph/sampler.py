@@ -2,25 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation, image_keys
+from sim.learning.engine.backends.kernels import Computed, Kernel
 from sim.learning.engine.graph.batches import draw_batches, draw_batches_alone, everything
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import index_tensor
 
-# Of gathered samples and parameters, in one call; larger groups are cut.
-_CHUNK_BYTES = 16 * 2**20  # what stays in a CPU's cache (measured)
-_KEPT_BYTES = 128 * 2**20  # for backward passes, in one call on a CPU: more clients are no faster (measured)
-_DEVICE_CHUNK_BYTES = 256 * 2**20  # at least, to hide what it costs to launch the work; and
-_DEVICE_SHARE = 64  # of a device's memory, one part in so many: what is made of them takes several times that
+# In one call on a CPU; larger groups are cut.
+_CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters: what stays in the cache (measured)
+_KEPT_BYTES = 128 * 2**20  # for backward passes: more clients are no faster (measured)
+_DEVICE_SHARE = 8  # of a GPU's memory, a call takes one part in so many, with all that is made in it
 
 
 class TrainJob(NamedTuple):
@@ -135,28 +134,32 @@ class BatchSampler:
         positions = np.array(batches.positions[: len(weights), step])  # a copy: torch wants to own it
         return weights.gather(1, index_tensor(positions, weights.device))
 
-    def rows_at_once(self, architecture: Architecture, micro_batch: int | None) -> int:
-        """Clients whose batch and parameters of one step fit in the chunk limit of the device.
+    def rows_at_once(self, kernel: Kernel, of: Computed = "training_gradients") -> int:
+        """Clients whose batches one call should serve.
 
-        On a CPU what their forward passes keep must fit as well; a device in want of memory says so.
+        Their samples and parameters fit; on a CPU what their forward passes keep, too, and on a GPU all that
+        is made of them.
         """
         samples, device = self.views * self.batch_size, self.subset.x.device
-        fitting = clients_at_once(device, self.subset.sample_bytes * samples + 8 * architecture.numel)
-        if fitting == 1 or device.type != "cpu":
+        given_bytes = self.subset.sample_bytes * samples + 8 * kernel.architecture.numel
+        if device.type != "cpu":
+            made_bytes = kernel.bytes_made(of, samples, self.subset.x, self.subset.y)
+            return clients_at_once(device, given_bytes + made_bytes)
+        fitting = clients_at_once(device, given_bytes)
+        if fitting == 1:
             return fitting
-        kept_bytes = architecture.training_bytes_per_sample * min(samples, micro_batch or samples)
+        together = min(samples, kernel.micro_batch or samples)
+        kept_bytes = kernel.architecture.training_bytes_per_sample * together
         return min(fitting, max(1, _KEPT_BYTES // max(1, kept_bytes)))
 
 
 def clients_at_once(device: torch.device, bytes_of_each: int) -> int:
-    """How many clients, with so many bytes of samples and parameters each, one call should serve."""
-    most = _CHUNK_BYTES if device.type == "cpu" else _chunk_bytes(device)
+    """How many clients one call should serve.
+
+    bytes_of_each: of samples and parameters; on a GPU, with what is made of them.
+    """
+    if device.type == "cuda":
+        most = torch.cuda.get_device_properties(device).total_memory // _DEVICE_SHARE
+    else:
+        most = _CHUNK_BYTES if device.type == "cpu" else 2**30  # on the meta device, which has no memory
     return max(1, most // bytes_of_each)
-
-
-@cache
-def _chunk_bytes(device: torch.device) -> int:
-    """The most samples and parameters of one call on a device, in bytes; on a larger GPU, more."""
-    if device.type != "cuda":
-        return _DEVICE_CHUNK_BYTES
-    return max(_DEVICE_CHUNK_BYTES, torch.cuda.get_device_properties(device).total_memory // _DEVICE_SHARE)

@@ -1,0 +1,109 @@
+"""Workers on several devices: parts of a batch on each, with the results of one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sim.learning.engine import Optimizer
+from sim.learning.engine import devices as devices_of
+from sim.learning.engine.devices import DeviceWorkers
+from sim.learning.engine.graph import sampler
+from sim.learning.engine.replay.snapshot import stored
+from sim.learning.engine.workers import Workers
+from sim.learning.evaluation import measure_models
+from sim.learning.models import MODELS as MODELS_OF
+from tests.device import DEVICE
+from tests.learning.engines import SHAPES, Jobs, client_data, new_engine
+
+CLIENTS = 6
+MODELS = [("mlp", "dense"), ("decoupled", "vmap"), ("cnn", "loop"), ("normed", "loop")]
+NORMED = MODELS_OF["cnn"].model_validate({"name": "cnn", "norm": "batch"}).architecture(SHAPES["cnn"], 3)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """The devices of the parts that are not computed on the first."""
+    found, real = [], devices_of.computed
+
+    def computed(parcel: Any, engine: Any, *others: Any) -> Any:
+        found.append(engine.device)
+        assert all(array.device.type == engine.device.type for array in parcel.arrays)
+        held = engine.rows_held
+        reply = real(parcel, engine, *others)
+        assert engine.rows_held == held, "it keeps none"
+        return reply
+
+    monkeypatch.setattr(devices_of, "computed", computed)
+    return found
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize("optimizer", [Optimizer(), Optimizer("adam")], ids=["plain", "adam"])
+@pytest.mark.parametrize(("model", "backend"), MODELS)
+def test_results_and_rows_are_those_of_one(
+    model: str,
+    backend: str,
+    optimizer: Optimizer,
+    at_once: int,
+    elsewhere: list[torch.device],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows, too: a run that goes on with more devices must find what it has left."""
+    monkeypatch.setattr(sampler, "clients_at_once", lambda *arguments: at_once)
+    found = []
+    for count in (1, 2, 3):
+        shape = NORMED.input_shape if model == "normed" else SHAPES[model]
+        device = "cpu" if backend == "loop" else DEVICE  # cuDNN does not always add in the same order
+        data = client_data([8] * CLIENTS, shape=shape, label_maps=[[0, 2, 1]] * CLIENTS, device=device)
+        by = DeviceWorkers([data.train.x.device] * count, data) if count > 1 else Workers()
+        engine = new_engine(data, backend=backend, workers=by)
+        jobs = Jobs(engine, NORMED if model == "normed" else model, optimizer)
+        params, state = [jobs.initial(client) for client in range(CLIENTS)], [None] * CLIENTS
+        for done in range(2):
+            pulls = [engine.dot(each, each).clip(0.01, 0.02) for each in params]
+            trained: list[Any] = [
+                jobs.train(
+                    client,
+                    params[client],
+                    steps=1 + client % 2,
+                    done=done,
+                    state=state[client],
+                    pulls=[(pulls[client], params[client - 1])] if done else (),
+                )
+                for client in range(CLIENTS)
+            ]
+            params, state = (list(each) for each in zip(*trained, strict=True))
+            params = [0.5 * params[client] + 0.5 * params[client - 1] for client in range(CLIENTS)]
+        losses = [float(jobs.loss(client, params[client])) for client in range(CLIENTS)]
+        gradients = engine.rows([jobs.gradient(client, params[client]) for client in range(CLIENTS)])
+        rows = engine.held(params)
+        measured = measure_models(
+            "classification", jobs.kernel, rows, data.train, list(range(CLIENTS)), workers=by
+        )
+        assert bool(elsewhere) is (count > 1)
+        found.append((rows[:], gradients, losses, measured, stored(engine)))
+    (rows, gradients, losses, measured, pools), *others = found
+    for other in others:
+        assert rows.equal(other[0]) and gradients.equal(other[1]) and losses == other[2]
+        assert all(np.array_equal(measured[name], other[3][name], equal_nan=True) for name in measured)
+        for width, pool in pools.items():
+            assert torch.equal(pool.free, other[4][width].free)
+            assert torch.equal(pool.rows, other[4][width].rows)
+
+
+def test_what_fails_elsewhere_fails_here_and_the_device_goes_on(elsewhere: list[torch.device]) -> None:
+    device = torch.device(DEVICE)
+    workers = DeviceWorkers([device, device], client_data())
+    workers.call(int)  # on the first
+    with pytest.raises(ZeroDivisionError):
+        workers.call(divmod, 1, 0)
+    assert [workers.call(divmod, 7, 2) for _ in range(4)] == [(3, 1)] * 4
+    assert len(elsewhere) == 3
+
+
+def test_who_is_alone_on_each_device_is_not_told_of_fewer_workers() -> None:
+    device = torch.device(DEVICE)
+    assert DeviceWorkers([device, device], client_data()).alone
+    assert Workers(1).alone and not Workers(2).alone
