@@ -70,7 +70,13 @@ class CoBoAsynchronous(Client):
         self.earlier: list[tuple[Vector, float, int]] = []
 
     async def step(self) -> None:
-        """Train near the models last received, send the own one, and start updates of some pairs."""
+        """Train near the models last received, send the own one, and start updates of some pairs.
+
+        On the simplex some are started before the first training, too, as in rounds: what gradients tell of
+        two clients they tell mostly before these have trained.
+        """
+        if self.pairs.simplex and not self.iterations:
+            self.sample_pairs()
         if self.pairs.simplex and self.iterations.bit_count() <= 1:  # few: 0, 1, 2, 4, ...
             self.earlier.append((self.params, self.now, self.iterations))
         update = await self.train(self.settings.local_steps, proximal=self.proximal())
@@ -178,10 +184,13 @@ class CoBoAsynchronous(Client):
         return sorted(owed, key=lambda peer: -self.known[peer].owed)
 
     def takes_requests(self, peer: str) -> bool:
-        """Whether a peer answers requests. One that has sent no model yet is slow, or not there."""
+        """Whether a peer answers requests. One that has sent no model yet is slow, or not there.
+
+        On the simplex it is asked all the same: without the first updates with it a row would be lopsided.
+        """
         latest = self.known[peer].latest
         if latest is None:
-            return self.settings.exchange == "sampled" or self.silence.is_silent(peer)
+            return self.pairs.simplex or self.settings.exchange == "sampled" or self.silence.is_silent(peer)
         return latest.takes_requests
 
     def earn_time(self) -> None:

@@ -65,10 +65,10 @@ def subset_of(name: str, samples: int) -> Subset:
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Sets what the GPU has: eight times what a call may take."""
+    """Sets what the GPU has: sixteen times what a call may take."""
 
     def has(of_a_call: int) -> None:
-        known = SimpleNamespace(total_memory=8 * of_a_call)
+        known = SimpleNamespace(total_memory=16 * of_a_call)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: known)
 
     return has
@@ -184,7 +184,7 @@ def test_it_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_a_call_on_a_gpu_takes_an_eighth_of_it(name: str, card: Any) -> None:
+def test_a_call_on_a_gpu_takes_a_sixteenth_of_it(name: str, card: Any) -> None:
     kernel, subset = Kernel(built(name), cross_entropy, "vmap"), subset_of(name, 8)
     numel, of_a_sample = kernel.architecture.numel, 4 * int(np.prod(IMAGES[name]))
     each = 8 * of_a_sample + 8 * numel + made(kernel, name, 8)
@@ -234,7 +234,7 @@ def test_a_replay_has_the_calls_of_the_run() -> None:
     )
 
 
-def test_an_evaluation_on_a_gpu_takes_an_eighth_of_it(card: Any) -> None:
+def test_an_evaluation_on_a_gpu_takes_a_sixteenth_of_it(card: Any) -> None:
     kernel, subset = Kernel(built("cnn"), cross_entropy, "vmap"), subset_of("cnn", 8)
     each = 2 * 64 * 4 * 64 + 4 * kernel.architecture.numel
     each += kernel.bytes_made("losses", 64, subset.x, subset.y)

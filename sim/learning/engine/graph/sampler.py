@@ -19,7 +19,7 @@ from sim.learning.engine.vector_pool import index_tensor
 # In one call on a CPU; larger groups are cut.
 _CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters: what stays in the cache (measured)
 _KEPT_BYTES = 128 * 2**20  # for backward passes: more clients are no faster (measured)
-_DEVICE_SHARE = 8  # of a GPU's memory, a call takes one part in so many, with all that is made in it
+_DEVICE_SHARE = 16  # of a GPU's memory, a call takes one part in so many, with all that is made in it
 
 
 class TrainJob(NamedTuple):
