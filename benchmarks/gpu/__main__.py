@@ -42,8 +42,8 @@ those on the CPU wherever no method decides by numbers, and its numbers agree bu
   always add in the same order.
 - *Memory.* All vectors that somebody holds, and the data, lie on the device. A call of training, or of an
   evaluation, takes so many clients that it fits in a sixteenth of the device's memory with all that is made
-  in it. One for which there is no room all the same is cut in two and tried again. What does not fit alone ends
-  the run, with what to change.
+  in it. One for which there is no room all the same is cut in two and tried again. What does not fit alone
+  ends the run, with what to change.
 - *Several cards.* `engine.devices = ["cuda:0", "cuda:1"]` computes parts of a batch on GPUs of one kind at
   the same time, with the results of one. All vectors lie on the first; what a part needs goes to the others
   and comes back. So it is for large models, in batches that do not fit into one call, or in a loop. Nobody
