@@ -394,7 +394,7 @@ def test_chunks_change_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_calls_on_a_larger_gpu_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     each = 2**20
-    for gib, at_once in ((8, 1024), (80, 10240)):
+    for gib, at_once in ((8, 512), (80, 5120)):
         known = SimpleNamespace(total_memory=gib * 2**30)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, known=known: known)
         assert clients_at_once(torch.device("cuda"), each) == at_once
