@@ -358,6 +358,17 @@ def test_on_the_simplex_the_order_of_updates_without_rounds_does_not_matter(orde
         np.testing.assert_allclose(found, project_on_simplex([sum(each) for each in steps]), atol=1e-6)
 
 
+@pytest.mark.parametrize(("domain", "at_once"), [("simplex", True), ("box", False)])
+def test_on_the_simplex_pairs_begin_before_the_first_training(domain: str, at_once: bool) -> None:
+    settings = [f"protocol.domain={domain}", "protocol.sampling=none"]
+    with ran(QUADRATIC, "protocol.name=cobo", *settings, "run.duration=10 s",
+             "run.evaluate_every=10 s") as simulation:  # fmt: skip
+        began = [time for time, _, _, _ in messages(simulation, "PairRequest")]
+        assert (min(began) == 0) is at_once
+        if at_once:  # each end begins half of them
+            assert began.count(0) == pytest.approx(6, abs=3)
+
+
 def test_on_the_simplex_a_pair_updates_its_weight_by_the_iterations_of_its_slower_end() -> None:
     text = QUADRATIC.replace("count = 4", "count = 3") + SLOW
     settings = ["protocol.domain=simplex", "protocol.sampling=none", "protocol.gamma=0.001"]
