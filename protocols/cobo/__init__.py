@@ -9,7 +9,8 @@ Client i learns its model x_i, and with each peer j a common weight w_ij: whethe
 from w_ij = 1 and equal x_i, if `model.initialisation` does not say otherwise; g are stochastic gradients on
 fresh batches. `domain = "simplex"` projects each client's row of weights on the simplex instead (remark 1,
 for language models): it starts at 1/(n-1) and is not symmetric. In rounds that is once in an iteration, as in
-eq. 1; without them after each pair's update, since those of one row come at different times.
+eq. 1. Without them the updates of a row come at different times, and add to what was before the projection
+(lazy projection; Zinkevich, 2003): their sum is projected, in whatever order they came.
 
 Synchronous: rounds in which a client waits for the models of its neighbours and for the gradients of its
 sampled peers; both ends of a pair draw the same coin from the seed that all clients share.
@@ -23,10 +24,12 @@ all updates that both ends owe, each by the same step. Nothing is ever locked: b
 their pair at the same time, and each counts (`protocols.shared.pair_ledger`).
 
 On the simplex the weights of a row compete, and what all gradients have in common cancels only if all pairs
-are updated as in rounds: as often, between models that have come equally far, and against each other. So with
-a peer that has done less than half as many iterations, the slower end starts all updates; the faster one
-computes its gradient with the model that it had after about as many (it keeps those of iterations 1, 2, 4, 8,
-...); and updates of that peer add to what its weight was before the projection, which may be below 0.
+are updated as in rounds: from the first iteration on, as often, and between models that have come as far. So
+the first updates start before the first training, also with peers that have not been heard of; and each end's
+half of a pair's updates is spread evenly over its iterations (systematic sampling). With a peer that has done
+less than half as many iterations, the slower end starts all updates, and the faster one computes its gradient
+with the model that it had after as many: interpolated between those that it keeps, of iterations 1, 2, 4, 8,
+and so on.
 
 In bad weather (options of this form; what they bring is measured in docs/protocols.md):
 - `fading`: the k-th proximal term in a row with one and the same model weighs 1/k, so that the old model of a
