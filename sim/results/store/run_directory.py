@@ -299,6 +299,16 @@ class RunDirectory:
             raise
 
 
+def load_checked(path: Path) -> RunDirectory:
+    """The results in a directory, every file of which is there, whole, and of the same run. UserError."""
+    directory = RunDirectory.load(path)
+    for name in TEXTS:
+        directory.file(name)
+    for table in [*TABLES, *filter(directory.has, SPECIAL_TABLES)]:
+        directory.table_path(table)
+    return directory
+
+
 def _json(content: Mapping[str, Any]) -> str:
     """As JSON knows it: numpy's numbers as plain ones, infinite and undefined numbers as null."""
     plain = json.loads(json.dumps(content, default=_plain), parse_constant=lambda _: None)
