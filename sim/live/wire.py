@@ -18,7 +18,7 @@ from actors.tcp.endpoint import DROPS, TcpEndpoint, Tls
 from actors.tcp.limits import Limits
 from actors.tcp.link import AcceptedLink
 from actors.tcp.outgoing import Address
-from sim.live.control import CONTROL
+from sim.live.control import CONTROL, decoded
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Events:
         """A message has come."""
 
     def control(self, process: str, content: object) -> None:
-        """Something else was told. It was decoded, and may be a lie."""
+        """Something else was told."""
 
     def read(self, numbers: list[int]) -> None:
         """The messages of these numbers have come to the other process."""
@@ -96,7 +96,7 @@ class _Frames(TcpEndpoint):
             kind, number, sent_s, due_s = _STAMP.unpack_from(frame)
             content = memoryview(frame)[STAMP_BYTES:]
             if kind == _CONTROL:
-                self.events.control(link.peer, CONTROL.decode(bytes(content)))
+                self.events.control(link.peer, decoded(bytes(content)))
             elif kind == _MESSAGE:
                 self.events.message(link.peer, Stamp(number, sent_s, due_s), content)
             else:

@@ -41,7 +41,6 @@ from sim.live.control import (
     TellTime,
     TransferBegun,
     TransferCut,
-    require_sound,
 )
 from sim.live.loop import LiveLoop
 from sim.live.parts import told
@@ -185,7 +184,6 @@ class _Worker(Events):
             self.alone.start()
 
     def control(self, process: str, content: object) -> None:
-        require_sound(content)
         match content:
             case TellTime() if process == COORDINATOR:
                 self.clock.answered(content)
