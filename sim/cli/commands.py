@@ -47,15 +47,11 @@ app = typer.Typer(
 
 
 class WorkersOn(StrEnum):
-    """Who computes parts of batches."""
-
     threads = "threads"
     ray = "ray"
 
 
 class Listing(StrEnum):
-    """What can be listed."""
-
     protocols = "protocols"
     datasets = "datasets"
     models = "models"

@@ -80,7 +80,6 @@ class ProgressLine(StatusLine):
     _phase = RUNNING
 
     def __call__(self, progress: Progress) -> None:
-        """Show how far it is."""
         share: float | None = max([share for share in progress.shares if share is not None], default=0.0)
         if progress.phase != RUNNING:  # how far that is nobody knows
             share = None

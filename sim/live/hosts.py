@@ -57,7 +57,6 @@ def host_of(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
 
 
 def addresses_on(hosts: Sequence[Host], plan: Placement) -> dict[str, Address]:
-    """Where each process listens."""
     next_port = {host.name: host.port for host in hosts}
     found = {}
     for process, host in host_of(hosts, plan).items():

@@ -60,7 +60,6 @@ def start(assignment: ProcessOrder, listener: socket.socket | None = None) -> Pr
 
 
 def _work(order: str, listener: socket.socket | None, printed: str) -> None:
-    """What a process does."""
     from sim.live import worker
 
     file = os.open(printed, os.O_WRONLY | os.O_APPEND)

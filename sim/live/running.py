@@ -49,7 +49,6 @@ class Machines:
 
     @property
     def coordinates(self) -> bool:
-        """Whether the coordinator is here."""
         return self.own == self.hosts[0].name
 
     @property
@@ -58,7 +57,6 @@ class Machines:
         return sum(host.processes for host in self.hosts)
 
     def here(self, who: Placement) -> list[str]:
-        """The processes of this machine."""
         return [name for name, host in host_of(self.hosts, who).items() if host.name == self.own]
 
     def told(self, assignment: ProcessOrder, who: Placement) -> ProcessOrder:

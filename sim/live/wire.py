@@ -65,7 +65,6 @@ class _Frames(TcpEndpoint):
         self._numbers: dict[str, deque[int]] = {}  # of the messages on their way to each process; 0: control
 
     def send(self, process: str, kind: bytes, stamp: Stamp, pieces: list[Buffer]) -> None:
-        """Send one frame."""
         head = _STAMP.pack(kind, stamp.number, stamp.sent_s, stamp.due_s)
         length = len(head) + sum(map(len, pieces))
         why = self.send_frame(process, [head, *pieces], length)

@@ -93,12 +93,10 @@ class ProcessOrder:
     may_be_killed: bool = False
 
     def to_json(self) -> str:
-        """For `of_json`."""
         return json.dumps(vars(self), default=dict)
 
     @classmethod
     def of_json(cls, text: str) -> ProcessOrder:
-        """What was written by `to_json`."""
         return cls(**json.loads(text))
 
 

@@ -71,7 +71,6 @@ class RunView:
 
     @cached_property
     def clients(self) -> tuple[str, ...]:
-        """The clients' names."""
         return tuple(self.summary["client_names"])
 
     @cached_property

@@ -127,7 +127,6 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """Name in results."""
         assert self.run.name is not None  # filled in when the file is read
         return self.run.name
 

@@ -48,7 +48,6 @@ class StudiedRun:
 
     @cached_property
     def view(self) -> RunView:
-        """The results of the run."""
         return RunView(self._results)
 
     @cached_property
@@ -57,7 +56,6 @@ class StudiedRun:
 
     @property
     def seed(self) -> int:
-        """The seed of the run."""
         return int(self.view.get("seed"))
 
     @cached_property
@@ -73,7 +71,6 @@ class StudiedRun:
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 
     def without(self, excluded: Sequence[int]) -> StudiedRun:
-        """The same run without these clients."""
         more = set(excluded) - set(self.excluded)
         if not more:
             return self

@@ -98,7 +98,6 @@ def _progress(view: RunView) -> Section:
 
 
 def _picture(name: str, figure: go.Figure | None, least_px: int = 0) -> list[Block]:
-    """A picture, if there is one."""
     return [] if figure is None else [Picture(name, figure, least_px)]
 
 

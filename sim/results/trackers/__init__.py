@@ -37,5 +37,4 @@ def write_for(tracker: str, directory: RunDirectory) -> Path:
 
 
 def step_of(time_s: float) -> int:
-    """The step that is a moment of virtual time."""
     return round(time_s * 1000)

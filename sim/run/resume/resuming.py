@@ -195,7 +195,6 @@ class ResumableRun:
 
     @property
     def provenance(self) -> Provenance:
-        """What was known of the run from its start."""
         return Provenance.of(self.path)
 
     def replay(self, simulation: Simulation, log: Path) -> None:

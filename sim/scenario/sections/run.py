@@ -43,7 +43,6 @@ class ClientBudget(Settings):
 
     @property
     def kind(self) -> Kind:
-        """Which key is stated."""
         kinds: tuple[Kind, ...] = get_args(Kind)
         return next(kind for kind in kinds if getattr(self, kind) is not None)
 
