@@ -118,14 +118,6 @@ class Checkpoint:
         return None, damaged
 
     @classmethod
-    def read(cls, file: Path) -> Checkpoint:
-        """UserError if it is damaged."""
-        at, checksum = cls._opened(file)
-        if not at._is_intact(checksum):
-            raise UserError(_damage(file, "its checksum is another one"))
-        return at
-
-    @classmethod
     def _opened(cls, file: Path) -> tuple[Checkpoint, int]:
         """The checkpoint that a file seems to hold, and the checksum it should have; reads no numbers."""
         try:
