@@ -89,10 +89,6 @@ class LiveNetwork(SimulatedNetwork):
             if self._process_of[name] != self._process:
                 self.noticed(self._process_of[name], Presence((name,), True))
 
-    def others(self, process: str) -> list[str]:
-        """The actors of a process."""
-        return [name for name, where in self._process_of.items() if where == process]
-
     def present(self) -> tuple[str, ...]:
         """The actors of this process that are there."""
         return tuple([name for name in self._deliver if self._process_of.get(name) == self._process])
@@ -215,6 +211,6 @@ class LiveNetwork(SimulatedNetwork):
 
     def gone(self, process: str) -> None:
         """A process is gone with all its actors."""
-        self.noticed(process, Presence(tuple(self.others(process)), False))
+        self.noticed(process, Presence(tuple(self._process_of), False))
         for key in [key for key in self._others_transfers if key[0] == process]:
             self.cut(process, TransferCut(key[1]))

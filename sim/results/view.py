@@ -337,7 +337,8 @@ class RunView:
         )
         found = rows.collect(engine="streaming").sort("row")
         last = found.unique(["peer", "time"], keep="last", maintain_order=True)
-        return self._of_each("peer", clients, last)
+        parts = last.partition_by("peer", as_dict=True)
+        return [parts.get((name,), last.clear()) for name in names]
 
     def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
         """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""
@@ -348,15 +349,6 @@ class RunView:
         order = np.argsort(whose.to_numpy(), kind="stable")
         ends = np.cumsum(np.bincount(whose.to_numpy(), minlength=len(names)))
         return np.split(frame.select("start", "end").to_numpy()[order], ends[:-1])
-
-    def _of_each(
-        self, column: str, clients: Sequence[int], rows: pl.LazyFrame | pl.DataFrame
-    ) -> list[pl.DataFrame]:
-        """The rows that have a client's name in `column`, for each of `clients`."""
-        names = [self.clients[client] for client in clients]
-        frame = rows.lazy().filter(pl.col(column).is_in(names)).collect()
-        parts = frame.partition_by(column, as_dict=True)
-        return [parts.get((name,), frame.clear()) for name in names]
 
     @cached_property
     def busy_s(self) -> NDArray[np.float64] | None:
