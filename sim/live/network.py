@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -197,11 +196,11 @@ class LiveNetwork(SimulatedNetwork):
         pair = (told.sender, told.receiver)
         path = self._path(Connection(pair, self._model.model_of(pair), self._seed))
         key = (process, told.number)
-        done = partial(self._ended_elsewhere, key)
-        self._others_transfers[key] = self._shared.start(max(1.0, told.bits), path, done)
 
-    def _ended_elsewhere(self, key: tuple[str, int], transfer: Transfer) -> None:
-        self._others_transfers.pop(key, None)
+        def done(transfer: Transfer) -> None:
+            self._others_transfers.pop(key, None)
+
+        self._others_transfers[key] = self._shared.start(max(1.0, told.bits), path, done)
 
     def cut(self, process: str, told: TransferCut) -> None:
         """Another process has broken off a transfer."""

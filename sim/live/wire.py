@@ -7,9 +7,9 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from typing_extensions import override
 
@@ -19,8 +19,6 @@ from actors.tcp.limits import Limits
 from actors.tcp.link import AcceptedLink
 from actors.tcp.outgoing import Address
 from sim.live.control import CONTROL, decoded
-
-T = TypeVar("T")
 
 _STAMP = struct.Struct("<cQdd")
 STAMP_BYTES = _STAMP.size
@@ -153,15 +151,13 @@ class Wire:
     def connected(self, to: Iterable[str], timeout_s: float) -> None:
         """Wait for the connections to other processes. TimeoutError, which names those that are missing."""
         others = [process for process in to if process in self._others]
-        self._call(self.frames.connected(timeout_s, others))
+        waiting = self.frames.connected(timeout_s, others)
+        asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
 
     def close(self) -> None:
         """Send what waits, for a second at most, and end all connections."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
-
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -13,7 +13,7 @@ import threading
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,7 +34,6 @@ from sim.live.control import (
     AskPresence,
     AskTime,
     Begin,
-    Ended,
     Leave,
     Presence,
     ProcessReady,
@@ -264,16 +263,16 @@ class _Worker(Events):
         simulation.observer.at_once = own.may_be_killed
         time.sleep(max(0.0, -self.clock.elapsed()))
         simulation.begin()
-        if own.may_be_killed:
-            self._tell_now_and_then(simulation)
-        self._look_at_memory(loop, (scenario.run.duration or 60.0) / 20)
+        if own.may_be_killed:  # at any moment: the coordinator knows what there is by now
+            _again_and_again(loop, _TELL_EVERY_S, partial(self._tell_results, simulation))
+        _again_and_again(loop, (scenario.run.duration or 60.0) / 20, partial(self._look_at_memory, loop))
         loop.ends_by_clock = True
         with mistakes_in_code(scenario) as self.mistakes:
             simulation.advance()
         loop.ends_by_clock = False
         simulation.observer.evaluate(at_end=True)
         simulation.observer.measure_kept()
-        self.wire.tell(COORDINATOR, self._told(simulation, is_last=True))
+        self._tell_results(simulation, is_last=True)
         self.may_leave.wait(timeout=CONNECT_S)
 
     def _settle_in(self, simulation: LiveSimulation, scenario: Scenario) -> None:
@@ -290,28 +289,12 @@ class _Worker(Events):
                 simulation.loop.inbox.put(partial(action, simulation))
             self.early.clear()
 
-    def _tell_now_and_then(self, simulation: LiveSimulation) -> None:
-        """Tell the coordinator what this process has found by now, as it may be ended at any moment."""
-        loop = simulation.loop
+    def _look_at_memory(self, loop: LiveLoop) -> None:
+        with suppress(OSError):  # as where there is no /proc
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            self.memory.append((loop.now_s, pages * resource.getpagesize()))
 
-        def tell() -> None:
-            self.wire.tell(COORDINATOR, self._told(simulation, is_last=False))
-            loop.call_at_observer(loop.now_s + _TELL_EVERY_S, tell)
-
-        loop.call_at_observer(loop.now_s, tell)
-
-    def _look_at_memory(self, loop: LiveLoop, every_s: float) -> None:
-        """Note how much memory this process has, now and then."""
-
-        def look() -> None:
-            with suppress(OSError):  # as where there is no /proc
-                pages = int(Path("/proc/self/statm").read_text().split()[1])
-                self.memory.append((loop.now_s, pages * resource.getpagesize()))
-            loop.call_at_observer(loop.now_s + every_s, look)
-
-        loop.call_at_observer(loop.now_s, look)
-
-    def _told(self, simulation: LiveSimulation, *, is_last: bool) -> Ended:
+    def _tell_results(self, simulation: LiveSimulation, *, is_last: bool = False) -> None:
         own, loop, counts = self.assignment, simulation.loop, self.wire.frames.counts
         figures = {
             "late_jobs": list(loop.late_jobs_s),
@@ -328,9 +311,20 @@ class _Worker(Events):
             "mistakes": self.mistakes,
         }
         names = own.actors[own.process]
-        return told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)
+        found = told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)
+        self.wire.tell(COORDINATOR, found)
 
     wire: Wire
+
+
+def _again_and_again(loop: LiveLoop, every_s: float, action: Callable[[], object]) -> None:
+    """Do something now, when all else of this moment is done, and after every so many seconds."""
+
+    def act() -> None:
+        action()
+        loop.call_at_observer(loop.now_s + every_s, act)
+
+    loop.call_at_observer(loop.now_s, act)
 
 
 def _end_alone() -> None:
