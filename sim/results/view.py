@@ -231,10 +231,18 @@ class RunView:
         return np.array([sum(max(0.0, min(end, most) - start) for start, end in of) for of, most in spans])
 
     @cached_property
+    def _totals(self) -> pl.DataFrame:
+        return self._table("metrics").filter(actor=ALL).collect()
+
+    def total(self, name: str) -> Series:
+        """A quantity of all clients together over time, such as "flops"; empty if it was not recorded."""
+        frame = self._totals.filter(name=name)
+        return Series(frame["time"].to_numpy(), frame["value"].to_numpy())
+
+    @cached_property
     def bytes_sent(self) -> Series:
         """Bytes that all clients had sent, over time."""
-        frame = self._table("metrics").filter(name="bytes_sent", actor=ALL).collect()
-        return Series(frame["time"].to_numpy(), frame["value"].to_numpy())
+        return self.total("bytes_sent")
 
     @cached_property
     def happenings(self) -> list[LifecycleEvent]:
