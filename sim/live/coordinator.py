@@ -133,9 +133,8 @@ class LiveRun(Events):
     def _listen(self, stack: ExitStack) -> None:
         """Take free ports of this machine for all processes."""
         for name in (COORDINATOR, *self._seats):
-            self._listeners[name] = listener = stack.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(128)
+            listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+            self._listeners[name] = stack.enter_context(listener)
         addresses = {name: each.getsockname() for name, each in self._listeners.items()}
         self._assignment = replace(self._assignment, addresses=addresses)
 

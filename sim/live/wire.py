@@ -8,6 +8,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,14 +125,11 @@ class Wire:
         self.frames.events = events
         self._others = [name for name in addresses if name != process]
         self._loop = _new_loop()
-        self._open = threading.Event()
-        self._error: BaseException | None = None
+        self._opened: Future[None] = Future()
         self._over = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"wire of {process}", daemon=True)
         self._thread.start()
-        self._open.wait()
-        if self._error is not None:
-            raise self._error
+        self._opened.result()
 
     def message(self, process: str, stamp: Stamp, pieces: list[Buffer]) -> None:
         """Send a message to another process."""
@@ -164,14 +162,14 @@ class Wire:
         try:
             self._loop.run_until_complete(self._live())
         except BaseException as error:
-            self._error = error
+            if not self._opened.done():
+                self._opened.set_exception(error)
         finally:
-            self._open.set()
             self._loop.close()
 
     async def _live(self) -> None:
         async with self.frames:
-            self._open.set()
+            self._opened.set_result(None)
             await self._over.wait()
 
 
