@@ -248,14 +248,6 @@ class RunDirectory:
             self._checked.add(table)
         return file
 
-    def require_sizes(self) -> None:
-        """UserError unless every file that was written is there, and as large as it was.
-
-        A list of many runs would take too long to read all that they have.
-        """
-        assert self._manifest is not None
-        self._manifest.require_sizes()
-
     def file(self, name: str) -> Path:
         """A file of this directory; UserError if it is not there, or another one than was written."""
         file = self.path / name
