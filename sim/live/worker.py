@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import resource
 import signal
@@ -90,13 +89,6 @@ class ProcessOrder:
     earlier: Mapping[str, Any] | None = None
     lives: int = 0
     may_be_killed: bool = False
-
-    def to_json(self) -> str:
-        return json.dumps(vars(self), default=dict)
-
-    @classmethod
-    def of_json(cls, text: str) -> ProcessOrder:
-        return cls(**json.loads(text))
 
 
 class Clock:
