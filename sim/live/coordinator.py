@@ -107,18 +107,15 @@ class LiveRun(Events):
         with ExitStack() as stack:
             if not self._assignment.addresses:
                 self._listen(stack)
-            addresses = {name: Address(*where) for name, where in self._assignment.addresses.items()}
-            own = self._listeners.get(COORDINATOR)
-            secret = bytes.fromhex(self._assignment.secret)
+            order, tls, own = self._assignment, self._tls, self._listeners.get(COORDINATOR)
+            where = order.addresses[COORDINATOR]
             try:
                 self._wire = Wire(
-                    COORDINATOR, addresses, secret, self, tls=self._tls, listener=own, limits=LIMITS
+                    COORDINATOR, order.addresses, order.secret, self, tls=tls, listener=own, limits=LIMITS
                 )
             except OSError as error:
-                where = addresses[COORDINATOR]
-                raise UserError(
-                    f"{where.host}:{where.port}: cannot listen there: {error.strerror}"
-                ) from error
+                problem = f"cannot listen there: {error.strerror}"
+                raise UserError(f"{where.host}:{where.port}: {problem}") from error
             stack.callback(self._wire.close)
             patience_s = 0.0
             try:
@@ -135,7 +132,7 @@ class LiveRun(Events):
         for name in (COORDINATOR, *self._seats):
             listener = socket.create_server(("127.0.0.1", 0), backlog=128)
             self._listeners[name] = stack.enter_context(listener)
-        addresses = {name: each.getsockname() for name, each in self._listeners.items()}
+        addresses = {name: Address(*each.getsockname()) for name, each in self._listeners.items()}
         self._assignment = replace(self._assignment, addresses=addresses)
 
     def _begin(self) -> None:

@@ -61,9 +61,8 @@ class Machines:
 
     def told(self, assignment: ProcessOrder, who: Placement) -> ProcessOrder:
         """The assignment with the addresses and the secret of these machines. UserError."""
-        places = {name: (each.host, each.port) for name, each in addresses_on(self.hosts, who).items()}
-        secret, folder = read_token(self.certificates).hex(), str(self.certificates.absolute())
-        return replace(assignment, addresses=places, secret=secret, certificates=folder)
+        places, secret = addresses_on(self.hosts, who), read_token(self.certificates)
+        return replace(assignment, addresses=places, secret=secret, certificates=self.certificates.absolute())
 
 
 def run_live(
@@ -165,13 +164,13 @@ def _assignment(
     scenario: Scenario, who: Placement, file: Path, data_dir: Path | None, code: bool, raw: bool
 ) -> ProcessOrder:
     return ProcessOrder(
-        scenario=str(file),
+        scenario=file,
         digest=digest(scenario),
-        data_dir=None if data_dir is None else str(data_dir.absolute()),
+        data_dir=None if data_dir is None else data_dir.absolute(),
         code=code,
         actors=who.actors,
         first=who.first,
-        secret=secrets.token_hex(32),
+        secret=secrets.token_bytes(32),
         raw=raw,
     )
 

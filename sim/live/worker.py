@@ -74,17 +74,17 @@ class ProcessOrder:
     often each has lived before.
     """
 
-    scenario: str
+    scenario: Path
     digest: str
-    data_dir: str | None
+    data_dir: Path | None
     code: bool
     actors: Mapping[str, Sequence[str]]
-    secret: str
+    secret: bytes
     first: Sequence[str] = ()
-    addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    addresses: Mapping[str, Address] = field(default_factory=dict)
     process: str = ""
     raw: bool = False
-    certificates: str | None = None
+    certificates: Path | None = None
     began_s: float | None = None
     earlier: Mapping[str, Any] | None = None
     lives: int = 0
@@ -214,20 +214,19 @@ class _Worker(Events):
     def run(self) -> None:
         """Take part in the run, from its beginning to its end."""
         own = self.assignment
-        addresses = {name: Address(*where) for name, where in own.addresses.items()}
-        tls = None if own.certificates is None else tls_of(Path(own.certificates), own.process)
-        secret = bytes.fromhex(own.secret)
-        self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=self.listener, limits=LIMITS)
+        tls = None if own.certificates is None else tls_of(own.certificates, own.process)
+        self.wire = Wire(
+            own.process, own.addresses, own.secret, self, tls=tls, listener=self.listener, limits=LIMITS
+        )
         self.wire.connected([COORDINATOR], CONNECT_S)
         for _ in range(_PINGS):
             self.wire.tell(COORDINATOR, AskTime(time.monotonic()))
             self.times.acquire(timeout=1.0)
         if own.began_s is not None:
             self.clock.began_s = own.began_s
-        scenario = load_scenario(Path(own.scenario), code=own.code)
-        data_dir = None if own.data_dir is None else Path(own.data_dir)
+        scenario = load_scenario(own.scenario, code=own.code)
         world = live_world(self.clock.elapsed, raw=own.raw)
-        with shared_cores(usable_cores()), built(scenario, data_dir, "cpu", world) as simulation:
+        with shared_cores(usable_cores()), built(scenario, own.data_dir, "cpu", world) as simulation:
             gc.enable()  # when garbage is found decides nothing here
             assert isinstance(simulation, LiveSimulation)
             self._live(simulation, scenario)

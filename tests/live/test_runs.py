@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from actors.tcp.outgoing import Address
 from sim.errors import UserError
 from sim.live import coordinator
 from sim.live.placement import COORDINATOR, place_actors
@@ -26,7 +27,7 @@ from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.studies.study import load_study
 
-ORDER = ProcessOrder("none.toml", "", None, True, {}, "00" * 32)
+ORDER = ProcessOrder(Path("none.toml"), "", None, True, {}, bytes(32))
 SMALL = ("clients.count=6", "clients.topology.degree=2", "run.evaluate_every=2 s", "run.compare_alone=false")
 
 
@@ -205,9 +206,9 @@ def test_a_port_that_is_in_use_is_named() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        taken = other.getsockname()
+        taken = Address(*other.getsockname())
         order = replace(ORDER, addresses={COORDINATOR: taken, "process-0": taken, "process-1": taken})
-        with pytest.raises(UserError, match=rf"127\.0\.0\.1:{taken[1]}: cannot listen there: .*in use"):
+        with pytest.raises(UserError, match=rf"127\.0\.0\.1:{taken.port}: cannot listen there: .*in use"):
             coordinator.LiveRun(who, order, 1.0).run()
 
 
