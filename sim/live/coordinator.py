@@ -11,13 +11,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from actors.scan import Buffer
-from actors.tcp.endpoint import Tls
 from actors.tcp.outgoing import Address
 from sim.errors import UserError
 from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, TellTime
 from sim.live.parts import ProcessResults
 from sim.live.placement import COORDINATOR, Placement
 from sim.live.processes import Process, end, start
+from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
 from sim.live.worker import CONNECT_S, LIMITS, ProcessOrder
 
@@ -59,8 +59,8 @@ class Outcome:
 class LiveRun(Events):
     """One live run. assignment: what all processes are told, but for what is each one's own.
 
-    here: the processes that are to be started on this machine. tls: where there are others. on_ready: called
-    when all are connected, before the run begins. on_progress: told the seconds of the run that have passed.
+    here: the processes that are to be started on this machine. on_ready: called when all are connected,
+    before the run begins. on_progress: told the seconds of the run that have passed.
     """
 
     def __init__(
@@ -70,7 +70,6 @@ class LiveRun(Events):
         duration_s: float,
         *,
         here: Sequence[str] | None = None,
-        tls: Tls | None = None,
         on_ready: Callable[[], object] = lambda: None,
         on_progress: Callable[[float], object] = lambda time_s: None,
     ) -> None:
@@ -78,7 +77,6 @@ class LiveRun(Events):
         self._duration_s = duration_s
         self._assignment = assignment
         self._here = list(plan.actors if here is None else here)
-        self._tls = tls
         self._on_ready, self._on_progress = on_ready, on_progress
         self._seats = {name: _Seat() for name in plan.actors}
         self._inbox: SimpleQueue[tuple[str, object]] = SimpleQueue()
@@ -107,7 +105,8 @@ class LiveRun(Events):
         with ExitStack() as stack:
             if not self._assignment.addresses:
                 self._listen(stack)
-            order, tls, own = self._assignment, self._tls, self._listeners.get(COORDINATOR)
+            order, own = self._assignment, self._listeners.get(COORDINATOR)
+            tls = None if order.certificates is None else tls_of(order.certificates, COORDINATOR)
             where = order.addresses[COORDINATOR]
             try:
                 self._wire = Wire(
@@ -144,7 +143,7 @@ class LiveRun(Events):
             self._look(_LOOK_S)
             if time.monotonic() > until_s:
                 problem = f"{', '.join(late)} did not begin within {CONNECT_S:g} s"
-                if self._tls is not None:
+                if self._assignment.certificates is not None:
                     problem += "; do all machines run it, with the same certificates, hosts and scenario?"
                 raise ProcessFailed(problem)
         self._on_ready()

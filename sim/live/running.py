@@ -18,8 +18,8 @@ from sim.live.against import Found, against, verdicts
 from sim.live.coordinator import LiveRun, Outcome, take_part
 from sim.live.hosts import Host, addresses_on, host_of
 from sim.live.parts import merge
-from sim.live.placement import COORDINATOR, Placement, place_actors, require_live
-from sim.live.tokens import read_token, tls_of
+from sim.live.placement import Placement, place_actors, require_live
+from sim.live.tokens import read_token
 from sim.live.worker import ProcessOrder
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
@@ -92,10 +92,8 @@ def run_live(
         try:
             file = (directory.path / "scenario.toml").absolute()
             assignment = _assignment(scenario, who, file, data_dir, code, raw)
-            tls = None
             if machines is not None:
                 assignment = machines.told(assignment, who)
-                tls = tls_of(machines.certificates, COORDINATOR)
             duration_s = scenario.run.duration
             assert duration_s is not None
             outcome = LiveRun(
@@ -103,7 +101,6 @@ def run_live(
                 assignment,
                 duration_s,
                 here=None if machines is None else machines.here(who),
-                tls=tls,
                 on_ready=lambda: notice(_announcement(who, scenario, raw)) if notice else None,
                 on_progress=on_progress,
             ).run()
