@@ -55,6 +55,8 @@ class RunDirectory:
         self._manifest = manifest  # None while it is written, and of what a killed process left
         self._events: EventsFile | None = None
         self._checked: set[str] = set()  # tables whose columns have been looked at
+        self.wrote_parent = False
+        """Whether this one has written measurements of a fork's parent, which may be lost by now."""
 
     @classmethod
     def create(
@@ -128,6 +130,7 @@ class RunDirectory:
 
     def write_parent(self, rows: pa.Table) -> None:
         """The measurements of a fork's parent."""
+        self.wrote_parent = True
         self._write("parent", rows)
 
     def keep_events(self, trace: Trace) -> None:

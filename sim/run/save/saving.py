@@ -148,7 +148,7 @@ def _save(
         "metrics.parquet and graph.parquet": lambda: directory.write_metrics(simulation.observer.metrics),
         "events.parquet": lambda: directory.write_events(simulation.trace),
     }
-    if first is not None and first.has("parent"):
+    if first is not None and first.wrote_parent:
         parts["parent.parquet"] = lambda: directory.copy(first.path / "parent.parquet")
     parts["report.html"] = lambda: write_report(directory)
     unwritten = []
