@@ -15,7 +15,7 @@ from actors.tcp.outgoing import Address
 from sim.errors import UserError
 from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, TellTime
 from sim.live.parts import ProcessResults
-from sim.live.placement import COORDINATOR, Placement
+from sim.live.placement import COORDINATOR
 from sim.live.processes import Process, end, start
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
@@ -65,7 +65,6 @@ class LiveRun(Events):
 
     def __init__(
         self,
-        plan: Placement,
         assignment: ProcessOrder,
         duration_s: float,
         *,
@@ -73,12 +72,12 @@ class LiveRun(Events):
         on_ready: Callable[[], object] = lambda: None,
         on_progress: Callable[[float], object] = lambda time_s: None,
     ) -> None:
-        self._plan = plan
+        self._plan = assignment.placement
         self._duration_s = duration_s
         self._assignment = assignment
-        self._here = list(plan.actors if here is None else here)
+        self._here = list(self._plan.actors if here is None else here)
         self._on_ready, self._on_progress = on_ready, on_progress
-        self._seats = {name: _Seat() for name in plan.actors}
+        self._seats = {name: _Seat() for name in self._plan.actors}
         self._inbox: SimpleQueue[tuple[str, object]] = SimpleQueue()
         self._began_s: float | None = None
         self._former: list[ProcessResults] = []
@@ -135,7 +134,7 @@ class LiveRun(Events):
         self._assignment = replace(self._assignment, addresses=addresses)
 
     def _begin(self) -> None:
-        first = self._assignment.first
+        first = self._plan.first
         for name in first:
             self._start(name)
         until_s = time.monotonic() + CONNECT_S
@@ -254,9 +253,9 @@ def _left_by(part: ProcessResults) -> Mapping[str, Any]:
     return {facts["name"]: {"work": facts["work"], "model": facts.get("model")} for facts in lives}
 
 
-def take_part(plan: Placement, assignment: ProcessOrder, here: Sequence[str]) -> None:
+def take_part(assignment: ProcessOrder, here: Sequence[str]) -> None:
     """Run the processes of one machine for a coordinator on another. ProcessFailed."""
-    processes = {name: start(replace(assignment, process=name)) for name in here if name in plan.actors}
+    processes = {name: start(replace(assignment, process=name)) for name in here}
     try:
         running = True
         while running:

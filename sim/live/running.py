@@ -59,9 +59,9 @@ class Machines:
     def here(self, who: Placement) -> list[str]:
         return [name for name, host in host_of(self.hosts, who).items() if host.name == self.own]
 
-    def told(self, assignment: ProcessOrder, who: Placement) -> ProcessOrder:
+    def told(self, assignment: ProcessOrder) -> ProcessOrder:
         """The assignment with the addresses and the secret of these machines. UserError."""
-        places, secret = addresses_on(self.hosts, who), read_token(self.certificates)
+        places, secret = addresses_on(self.hosts, assignment.placement), read_token(self.certificates)
         return replace(assignment, addresses=places, secret=secret, certificates=self.certificates.absolute())
 
 
@@ -93,11 +93,10 @@ def run_live(
             file = (directory.path / "scenario.toml").absolute()
             assignment = _assignment(scenario, who, file, data_dir, code, raw)
             if machines is not None:
-                assignment = machines.told(assignment, who)
+                assignment = machines.told(assignment)
             duration_s = scenario.run.duration
             assert duration_s is not None
             outcome = LiveRun(
-                who,
                 assignment,
                 duration_s,
                 here=None if machines is None else machines.here(who),
@@ -138,8 +137,8 @@ def join_live(
     with _prepared(scenario, None, machines, data_dir) as (_, scenario, who), TemporaryDirectory() as folder:
         directory = create_directory(scenario, Path(folder), "cpu")
         place = directory.path / "scenario.toml"
-        assignment = machines.told(_assignment(scenario, who, place, data_dir, code, raw), who)
-        take_part(who, assignment, [name for name in machines.here(who) if name in who.first])
+        assignment = machines.told(_assignment(scenario, who, place, data_dir, code, raw))
+        take_part(assignment, [name for name in machines.here(who) if name in who.first])
 
 
 @contextmanager
@@ -165,8 +164,7 @@ def _assignment(
         digest=digest(scenario),
         data_dir=None if data_dir is None else data_dir.absolute(),
         code=code,
-        actors=who.actors,
-        first=who.first,
+        placement=who,
         secret=secrets.token_bytes(32),
         raw=raw,
     )

@@ -12,7 +12,7 @@ import threading
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,7 +42,7 @@ from sim.live.control import (
 )
 from sim.live.loop import LiveLoop
 from sim.live.parts import told
-from sim.live.placement import COORDINATOR
+from sim.live.placement import COORDINATOR, Placement
 from sim.live.simulation import LiveSimulation, live_world
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
@@ -68,19 +68,16 @@ _TELL_EVERY_S = 1.0
 class ProcessOrder:
     """What a process is to do. began_s: when the run has begun, for a process that comes later.
 
-    digest: of the scenario. first: the processes that are there from the beginning. addresses: where each
-    process listens; none for free ports of this machine.
-    actors: of each process. earlier: what its own clients have done in former lives, by name. lives: how
-    often each has lived before.
+    digest: of the scenario. addresses: where each process listens; none for free ports of this machine.
+    earlier: what its own clients have done in former lives, by name. lives: how often each has lived before.
     """
 
     scenario: Path
     digest: str
     data_dir: Path | None
     code: bool
-    actors: Mapping[str, Sequence[str]]
+    placement: Placement
     secret: bytes
-    first: Sequence[str] = ()
     addresses: Mapping[str, Address] = field(default_factory=dict)
     process: str = ""
     raw: bool = False
@@ -234,11 +231,11 @@ class _Worker(Events):
 
     def _live(self, simulation: LiveSimulation, scenario: Scenario) -> None:
         own, loop = self.assignment, simulation.loop
-        names = own.actors[own.process]
+        names = own.placement.actors[own.process]
         simulation.rehearse(names)
         self._settle_in(simulation, scenario)
         if own.began_s is None:
-            self.wire.connected([*own.first, COORDINATOR], CONNECT_S)
+            self.wire.connected([*own.placement.first, COORDINATOR], CONNECT_S)
             self.wire.tell(COORDINATOR, ProcessReady(digest(scenario)))
             self.begun.wait()
         else:
@@ -269,11 +266,10 @@ class _Worker(Events):
     def _settle_in(self, simulation: LiveSimulation, scenario: Scenario) -> None:
         """Connect the simulation to the wire, and do what has come by now."""
         own = self.assignment
-        process_of = {name: process for process, names in own.actors.items() for name in names}
         kinds: list[type] = [form_of(scenario.protocol.method, simulation.settings)]
         kinds += [type(server.fresh()) for server in simulation.servers]
         codec = codec_of(kinds, simulation.engine)
-        simulation.network.join(self.wire, own.process, process_of, codec)
+        simulation.network.join(self.wire, own.process, own.placement.process_of, codec)
         with self.lock:
             self.simulation = simulation
             for action in self.early:
@@ -301,7 +297,7 @@ class _Worker(Events):
             "memory": self.memory,
             "mistakes": self.mistakes,
         }
-        names = own.actors[own.process]
+        names = own.placement.actors[own.process]
         found = told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)
         self.wire.tell(COORDINATOR, found)
 
