@@ -21,8 +21,7 @@ from sim.errors import UserError, one_line
 from sim.plugins.loader import require_not_loading
 from sim.results.evaluations import Evaluation, evaluations
 from sim.results.frames import where_from
-from sim.results.store.run_directory import RunDirectory
-from sim.results.store.validation import load_checked
+from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
 from sim.run.resume.resuming import ResumableRun
 from sim.run.running import run_scenario

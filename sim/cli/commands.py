@@ -47,15 +47,11 @@ app = typer.Typer(
 
 
 class WorkersOn(StrEnum):
-    """Who computes parts of batches."""
-
     threads = "threads"
     ray = "ray"
 
 
 class Listing(StrEnum):
-    """What can be listed."""
-
     protocols = "protocols"
     datasets = "datasets"
     models = "models"
@@ -181,7 +177,7 @@ def report(
     with exit_on_errors():
         tracked = options.trackers(track, tensorboard)
         from sim.results.report.page import write_report
-        from sim.results.store.validation import load_checked
+        from sim.results.store.run_directory import load_checked
 
         with answering(raise_interrupted):
             run = load_checked(directory)

@@ -80,7 +80,6 @@ class ProgressLine(StatusLine):
     _phase = RUNNING
 
     def __call__(self, progress: Progress) -> None:
-        """Show how far it is."""
         share: float | None = max([share for share in progress.shares if share is not None], default=0.0)
         if progress.phase != RUNNING:  # how far that is nobody knows
             share = None
@@ -132,6 +131,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
 def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     accuracy, graph, clients = summary["accuracy"], summary["graph"], summary["clients"]
     messages, wall_s = summary["messages"], summary["wall_seconds"]
+    judged_by = measure_called(summary.get("measure", "accuracy"))
     rows = [("protocol", outcome.protocol(summary))]
     if accuracy["mean"] is not None:
         rows.append(("accuracy", f"{_spread(accuracy, MEASURES[0])} ({outcome.whom(summary)})"))
@@ -141,19 +141,17 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append((measure.label, measure.text(mean)))
     if (settled := summary["settled"]) is not None:
         since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since they came"
-        judged_by = measure_called(summary.get("measure", "accuracy"))
         rows.append(("of those settled", f"{_spread(settled, judged_by)} ({since})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
     if summary.get("help") is not None:
-        judged_by = measure_called(summary.get("measure", "accuracy"))
         rows.append(("gained by help", _gained(summary["help"], is_share=judged_by.is_share)))
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
     first, last = f"{clients['initial']:,} at first", f"{clients['alive']:,} at the end"
     rows.append(("clients", ", ".join([first, *outcome.moves(summary), last])))
-    rows += _population_rows(summary["population"], measure_called(summary.get("measure", "accuracy")))
+    rows += _population_rows(summary["population"], judged_by)
     fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped", "duplicated") if messages[fate]]
     rows.append(("messages", ", ".join([f"{messages['sent']:,} ({text.size(messages['bytes'])})", *fates])))
     membership = summary["membership"]

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -69,11 +70,6 @@ def say(line: object, err: bool = False) -> None:
         typer.echo(line, err=err)
 
 
-def notice(line: str) -> None:
-    """Show a line that is no result."""
-    say(line, err=True)
-
-
 def run_shown(scenario: "Scenario", file: Path | None = None, *, quiet: bool, **settings: Any) -> "RunResult":
     """Run a scenario, with those settings of `run_scenario`, and show how far it is."""
     with exit_on_errors(file):
@@ -81,7 +77,7 @@ def run_shown(scenario: "Scenario", file: Path | None = None, *, quiet: bool, **
 
         gc.freeze()  # what was imported lasts: the run's collections need not look at it
         if quiet:
-            return running.run_scenario(scenario, progress=None, notice=notice, **settings)
+            return running.run_scenario(scenario, progress=None, notice=partial(say, err=True), **settings)
         with ProgressLine(Terminal(stderr=True)) as progress:
             return running.run_scenario(scenario, progress=progress, notice=progress.say, **settings)
 
@@ -120,12 +116,12 @@ def stop_if_failed(result: "RunResult") -> None:
         stop(f"the run failed: {reason}", FAILED)
 
 
-def list_pairs(pairs: Iterable[tuple[str, str]], before: str = "") -> None:
-    """Names and what they mean, below each other, each line behind `before`."""
+def list_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Names and what they mean, below each other."""
     rows = list(pairs)
     width = max([len(name) for name, _ in rows], default=0)
     for name, what in rows:
-        typer.echo(f"{before}{name:<{width}}  {what}")
+        typer.echo(f"{name:<{width}}  {what}")
 
 
 def code_of(error: KeyboardInterrupt) -> int:

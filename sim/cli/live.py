@@ -193,7 +193,6 @@ def _scenarios(
 
 
 def _shown(scenario: "Scenario", quiet: bool, **settings: Any) -> "RunResult":
-    """Run it, and show how far it is."""
     from sim.live.running import run_live
 
     console = Terminal(stderr=True)

@@ -13,8 +13,6 @@ from sim.errors import require_packages
 
 
 class DeviceChoice(StrEnum):
-    """Where the numbers are computed."""
-
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
@@ -82,8 +80,6 @@ Trace = Annotated[bool, Option("--trace", help="Also write trace.json for ui.per
 
 
 class Tracker(StrEnum):
-    """Who can be told what was measured."""
-
     tensorboard = "tensorboard"
     wandb = "wandb"
     mlflow = "mlflow"

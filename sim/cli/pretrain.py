@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -12,11 +12,8 @@ from typer import Argument, Option
 from sim.cli import options
 from sim.cli.console import StatusLine, Terminal
 from sim.cli.exit_codes import code_of, exit_on_errors, stop
-from sim.errors import UserError, one_line
+from sim.errors import UserError
 from sim.results import text
-
-if TYPE_CHECKING:
-    from actors.settings.base import SettingError
 
 
 def pretrain(
@@ -36,14 +33,14 @@ def pretrain(
         from sim.learning.language import pretraining
         from sim.run.interrupts import answering, raise_interrupted
         from sim.scenario.reading import contents_of
-        from sim.scenario.refusals import problems, refused
+        from sim.scenario.refusals import line_of, problems, refused
 
         contents = {} if file is None else contents_of(file)
         try:
             settings = pretraining.Pretraining.model_validate(contents)
         except ValidationError as error:
             found = problems(pretraining.Pretraining, refused(error), contents, ())
-            raise UserError("\n".join([_line(each) for each in found])) from None
+            raise UserError("\n".join(map(line_of, found))) from None
         out = Path(settings.out)
         if out.exists() and not overwrite:
             raise UserError(f'out = "{settings.out}": is there already; --overwrite replaces it')
@@ -59,11 +56,3 @@ def pretrain(
             except KeyboardInterrupt as error:
                 stop("interrupted; nothing was written", code_of(error))
     typer.echo(f"{path}: loss {loss:.3f}, after {text.duration(round(time.perf_counter() - began))}")
-
-
-def _line(problem: SettingError) -> str:
-    """Key, value, what is allowed."""
-    from sim.scenario.refusals import show
-
-    said = "" if problem.value is None else f" = {show(problem.value)}"
-    return one_line(f"{problem.key}{said}: {problem.problem}")

@@ -1,6 +1,7 @@
 """The commands about an earlier run: `resume`, `fork` and `explain`."""
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,6 @@ from sim.cli import options
 from sim.cli.exit_codes import (
     exit_on_errors,
     list_pairs,
-    notice,
     run_shown,
     say,
     show,
@@ -111,7 +111,9 @@ def explain(
     with exit_on_errors(), answering(raise_interrupted):
         from sim.run.resume.explain import explained_client
 
-        rows = explained_client(directory, at, client, data_dir=data_dir, code=not no_code, notice=notice)
+        rows = explained_client(
+            directory, at, client, data_dir=data_dir, code=not no_code, notice=partial(say, err=True)
+        )
     list_pairs(rows)
 
 

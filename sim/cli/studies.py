@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 class Executor(StrEnum):
-    """What runs a sweep's cells."""
-
     processes = "processes"
     ray = "ray"
 
@@ -142,12 +140,9 @@ def sweep(
 
 
 class SweepLine(StatusLine):
-    """Shows how far a sweep is."""
-
     last = ""
 
     def show(self, progress: SweepProgress) -> None:
-        """Show how far it is."""
         self.last = f"{progress.there + progress.done:,} of {progress.cells:,} runs"
         parts = [self.last, f"{len(progress.running)} running"]
         parts += [f"{progress.failed:,} failed"] if progress.failed else []

@@ -56,10 +56,7 @@ class DataFolder:
         return InputFile(key, self.path / path)
 
     def trace(self, key: str, folder: str, file: str) -> InputFile:
-        """The file `folder`/`file` of measurements, which the scenario's `key` asks for.
-
-        UserError when it is not there, with what to put where.
-        """
+        """The file `folder`/`file` of measurements, for a key of the scenario; else UserError."""
         path = self.path / folder / file
         if not os.path.exists(path):
             raise UserError(

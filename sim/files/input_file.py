@@ -93,7 +93,6 @@ class InputFile:
             raise self.refusal(f"is not {what}, or damaged: {_words(error)}") from None
 
     def text(self) -> str:
-        """The content as text in UTF-8."""
         return self.parsed(lambda content: content.decode("utf-8-sig"), "text in UTF-8")
 
     def require_columns(self, there: Sequence[str], columns: Sequence[str], place: str = "") -> None:

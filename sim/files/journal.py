@@ -48,7 +48,6 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Nothing is appended any more."""
         self._file.close()
 
 

@@ -124,13 +124,9 @@ def _inside(folder: InputFile) -> tuple[list[InputFile], list[InputFile]]:
     files: list[InputFile] = []
     try:
         for entry in sorted(os.scandir(folder.path), key=lambda entry: entry.name):
-            if not _is_hidden(entry.name):
+            if not (entry.name.startswith(".") or entry.name.lower() in _OF_SYSTEMS):
                 kind = folders if entry.is_dir() else files
                 kind.append(InputFile(folder.key, folder.path / entry.name))
     except OSError as error:
         raise folder.refusal(f"cannot be read: {error.strerror}") from None
     return folders, files
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name.lower() in _OF_SYSTEMS

@@ -21,7 +21,6 @@ class Row:
     values: Mapping[str, str]
 
     def refusal(self, problem: str) -> UserError:
-        """The error that says what is wrong with the row."""
         return self.file.refusal(problem, self.place)
 
     def number(self, column: str, least: float = -math.inf, most: float = math.inf) -> float:

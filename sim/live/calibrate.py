@@ -138,15 +138,11 @@ class _Waits(Events):
 
 def _wire() -> tuple[list[float], float]:
     """Seconds one way of small messages between two ends here, and bits per second of large ones."""
-    places = {}
-    listeners = [socket.socket() for _ in range(2)]
-    for name, listener in zip(("there", "here"), listeners, strict=True):
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        places[name] = Address(*listener.getsockname())
+    listeners = {name: socket.create_server(("127.0.0.1", 0)) for name in ("there", "here")}
+    places = {name: Address(*listener.getsockname()) for name, listener in listeners.items()}
     echo, waits, secret = _Echo(), _Waits(), os.urandom(32)
-    there = echo.wire = Wire("there", places, secret, echo, listener=listeners[0])
-    here = Wire("here", places, secret, waits, listener=listeners[1])
+    there = echo.wire = Wire("there", places, secret, echo, listener=listeners["there"])
+    here = Wire("here", places, secret, waits, listener=listeners["here"])
     try:
         here.connected(["there"], 10.0)
         there.connected(["here"], 10.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import is_dataclass
 
 import numpy as np
@@ -51,15 +51,9 @@ def message_types(kinds: Iterable[type]) -> list[type]:
         if name in seen or name not in sys.modules:
             continue
         seen.add(name)
-        for each in _classes(name):
+        for each in [value for value in vars(sys.modules[name]).values() if isinstance(value, type)]:
             if is_dataclass(each) and each.__dataclass_params__.frozen:  # type: ignore[attr-defined]
                 found.setdefault(each.__name__, each)
             if each.__module__.startswith("protocols."):
                 pending.append(each.__module__)
     return [each for each in found.values() if not each.__module__.startswith("actors.")]
-
-
-def _classes(module: str) -> Iterator[type]:
-    for each in list(vars(sys.modules[module]).values()):
-        if isinstance(each, type):
-            yield each

@@ -11,13 +11,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from actors.scan import Buffer
-from actors.tcp.endpoint import Tls
 from actors.tcp.outgoing import Address
 from sim.errors import UserError
-from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, TellTime, require_sound
+from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, TellTime
 from sim.live.parts import ProcessResults
-from sim.live.placement import COORDINATOR, Placement
+from sim.live.placement import COORDINATOR
 from sim.live.processes import Process, end, start
+from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
 from sim.live.worker import CONNECT_S, LIMITS, ProcessOrder
 
@@ -59,28 +59,25 @@ class Outcome:
 class LiveRun(Events):
     """One live run. assignment: what all processes are told, but for what is each one's own.
 
-    here: the processes that are to be started on this machine. tls: where there are others. on_ready: called
-    when all are connected, before the run begins. on_progress: told the seconds of the run that have passed.
+    here: the processes that are to be started on this machine. on_ready: called when all are connected,
+    before the run begins. on_progress: told the seconds of the run that have passed.
     """
 
     def __init__(
         self,
-        plan: Placement,
         assignment: ProcessOrder,
         duration_s: float,
         *,
         here: Sequence[str] | None = None,
-        tls: Tls | None = None,
         on_ready: Callable[[], object] = lambda: None,
         on_progress: Callable[[float], object] = lambda time_s: None,
     ) -> None:
-        self._plan = plan
+        self._plan = assignment.placement
         self._duration_s = duration_s
         self._assignment = assignment
-        self._here = list(plan.actors if here is None else here)
-        self._tls = tls
+        self._here = list(self._plan.actors if here is None else here)
         self._on_ready, self._on_progress = on_ready, on_progress
-        self._seats = {name: _Seat() for name in plan.actors}
+        self._seats = {name: _Seat() for name in self._plan.actors}
         self._inbox: SimpleQueue[tuple[str, object]] = SimpleQueue()
         self._began_s: float | None = None
         self._former: list[ProcessResults] = []
@@ -92,7 +89,6 @@ class LiveRun(Events):
     # --- in the wire's thread -------------------------------------------------------------------------------
 
     def control(self, process: str, content: object) -> None:
-        require_sound(content)
         if isinstance(content, AskTime) and self._wire is not None:
             self._wire.tell(process, TellTime(content.sent_s, time.monotonic()))
         else:
@@ -108,18 +104,16 @@ class LiveRun(Events):
         with ExitStack() as stack:
             if not self._assignment.addresses:
                 self._listen(stack)
-            addresses = {name: Address(*where) for name, where in self._assignment.addresses.items()}
-            own = self._listeners.get(COORDINATOR)
-            secret = bytes.fromhex(self._assignment.secret)
+            order, own = self._assignment, self._listeners.get(COORDINATOR)
+            tls = None if order.certificates is None else tls_of(order.certificates, COORDINATOR)
+            where = order.addresses[COORDINATOR]
             try:
                 self._wire = Wire(
-                    COORDINATOR, addresses, secret, self, tls=self._tls, listener=own, limits=LIMITS
+                    COORDINATOR, order.addresses, order.secret, self, tls=tls, listener=own, limits=LIMITS
                 )
             except OSError as error:
-                where = addresses[COORDINATOR]
-                raise UserError(
-                    f"{where.host}:{where.port}: cannot listen there: {error.strerror}"
-                ) from error
+                problem = f"cannot listen there: {error.strerror}"
+                raise UserError(f"{where.host}:{where.port}: {problem}") from error
             stack.callback(self._wire.close)
             patience_s = 0.0
             try:
@@ -134,14 +128,13 @@ class LiveRun(Events):
     def _listen(self, stack: ExitStack) -> None:
         """Take free ports of this machine for all processes."""
         for name in (COORDINATOR, *self._seats):
-            self._listeners[name] = listener = stack.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(128)
-        addresses = {name: each.getsockname() for name, each in self._listeners.items()}
+            listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+            self._listeners[name] = stack.enter_context(listener)
+        addresses = {name: Address(*each.getsockname()) for name, each in self._listeners.items()}
         self._assignment = replace(self._assignment, addresses=addresses)
 
     def _begin(self) -> None:
-        first = self._assignment.first
+        first = self._plan.first
         for name in first:
             self._start(name)
         until_s = time.monotonic() + CONNECT_S
@@ -149,7 +142,7 @@ class LiveRun(Events):
             self._look(_LOOK_S)
             if time.monotonic() > until_s:
                 problem = f"{', '.join(late)} did not begin within {CONNECT_S:g} s"
-                if self._tls is not None:
+                if self._assignment.certificates is not None:
                     problem += "; do all machines run it, with the same certificates, hosts and scenario?"
                 raise ProcessFailed(problem)
         self._on_ready()
@@ -260,9 +253,9 @@ def _left_by(part: ProcessResults) -> Mapping[str, Any]:
     return {facts["name"]: {"work": facts["work"], "model": facts.get("model")} for facts in lives}
 
 
-def take_part(plan: Placement, assignment: ProcessOrder, here: Sequence[str]) -> None:
+def take_part(assignment: ProcessOrder, here: Sequence[str]) -> None:
     """Run the processes of one machine for a coordinator on another. ProcessFailed."""
-    processes = {name: start(replace(assignment, process=name)) for name in here if name in plan.actors}
+    processes = {name: start(replace(assignment, process=name)) for name in here}
     try:
         running = True
         while running:

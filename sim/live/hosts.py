@@ -35,7 +35,7 @@ class _Hosts(Settings):
 def read_hosts(path: Path) -> tuple[Host, ...]:
     """The machines that a file lists in `[[host]]` tables; the first one has the coordinator. UserError."""
     try:
-        hosts = _Hosts.model_validate(_as_tuples(contents_of(path))).host
+        hosts = _Hosts.model_validate(contents_of(path)).host
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -45,11 +45,6 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
     if len(set(names)) < len(names):
         raise UserError(f"host: two are called {max(names, key=names.count)}", path)
     return hosts
-
-
-def _as_tuples(contents: dict[str, object]) -> dict[str, object]:
-    """Settings take tuples where TOML has lists."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in contents.items()}
 
 
 def host_of(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
@@ -62,7 +57,6 @@ def host_of(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
 
 
 def addresses_on(hosts: Sequence[Host], plan: Placement) -> dict[str, Address]:
-    """Where each process listens."""
     next_port = {host.name: host.port for host in hosts}
     found = {}
     for process, host in host_of(hosts, plan).items():

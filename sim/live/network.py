@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -88,10 +87,6 @@ class LiveNetwork(SimulatedNetwork):
         for name in names:
             if self._process_of[name] != self._process:
                 self.noticed(self._process_of[name], Presence((name,), True))
-
-    def others(self, process: str) -> list[str]:
-        """The actors of a process."""
-        return [name for name, where in self._process_of.items() if where == process]
 
     def present(self) -> tuple[str, ...]:
         """The actors of this process that are there."""
@@ -201,11 +196,11 @@ class LiveNetwork(SimulatedNetwork):
         pair = (told.sender, told.receiver)
         path = self._path(Connection(pair, self._model.model_of(pair), self._seed))
         key = (process, told.number)
-        done = partial(self._ended_elsewhere, key)
-        self._others_transfers[key] = self._shared.start(max(1.0, told.bits), path, done)
 
-    def _ended_elsewhere(self, key: tuple[str, int], transfer: Transfer) -> None:
-        self._others_transfers.pop(key, None)
+        def done(transfer: Transfer) -> None:
+            self._others_transfers.pop(key, None)
+
+        self._others_transfers[key] = self._shared.start(max(1.0, told.bits), path, done)
 
     def cut(self, process: str, told: TransferCut) -> None:
         """Another process has broken off a transfer."""
@@ -215,6 +210,6 @@ class LiveNetwork(SimulatedNetwork):
 
     def gone(self, process: str) -> None:
         """A process is gone with all its actors."""
-        self.noticed(process, Presence(tuple(self.others(process)), False))
+        self.noticed(process, Presence(tuple(self._process_of), False))
         for key in [key for key in self._others_transfers if key[0] == process]:
             self.cut(process, TransferCut(key[1]))

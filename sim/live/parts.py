@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from actors.message import Envelope
 from actors.status import ActorStatus
 from actors.supervisor import Failure
 from sim.live.control import Ended
@@ -142,18 +143,12 @@ def _merge_events(
 def _record(trace: Trace, row: Mapping[str, Any]) -> None:
     event, detail = row["event"], row["detail"] or ""
     if event in MESSAGE_EVENTS:
-        envelope = _Pair(row["actor"], row["peer"])
+        envelope = Envelope(row["actor"], row["peer"], None)
         trace.message(event, row["time"], envelope, row["type"], row["bytes"], detail, row["message"])
     elif event in LIFECYCLE_EVENTS:
         trace.lifecycle(row["time"], row["actor"], event, detail)
     else:
         trace.checksum(row["time"], row["actor"], int(detail, 16))
-
-
-@dataclass(frozen=True)
-class _Pair:
-    sender: str
-    receiver: str
 
 
 def _merge_metrics(simulation: Simulation, parts: Sequence[ProcessResults]) -> None:

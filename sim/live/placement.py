@@ -35,7 +35,6 @@ class Placement:
 
     @property
     def process_of(self) -> dict[str, str]:
-        """The process of each actor."""
         return {name: process for process, names in self.actors.items() for name in names}
 
 

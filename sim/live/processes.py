@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import IO
 
-from sim.live.worker import ProcessOrder
+from sim.live import worker
 from sim.run.process import safe_path, without_main_module
 
 _LAST_BYTES = 4_000  # of what a process has printed
@@ -45,13 +45,13 @@ class Process:
         return self.printed.read().decode(errors="replace").strip()
 
 
-def start(assignment: ProcessOrder, listener: socket.socket | None = None) -> Process:
+def start(assignment: worker.ProcessOrder, listener: socket.socket | None = None) -> Process:
     """Start a process. listener: a socket that listens at its address already."""
     printed = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed in `end`
     _FORKED.set_forkserver_preload(["sim.live.preloaded"])
     process = _FORKED.Process(
         target=_work,
-        args=(assignment.to_json(), listener, printed.name),
+        args=(assignment, listener, printed.name),
         name=assignment.process,
     )
     with safe_path(), without_main_module():
@@ -59,15 +59,12 @@ def start(assignment: ProcessOrder, listener: socket.socket | None = None) -> Pr
     return Process(process, printed)
 
 
-def _work(order: str, listener: socket.socket | None, printed: str) -> None:
-    """What a process does."""
-    from sim.live import worker
-
+def _work(order: worker.ProcessOrder, listener: socket.socket | None, printed: str) -> None:
     file = os.open(printed, os.O_WRONLY | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(file, standard)
     os.close(file)
-    worker.main(ProcessOrder.of_json(order), listener)
+    worker.main(order, listener)
 
 
 def end(processes: Iterable[Process], patience_s: float) -> None:

@@ -18,8 +18,8 @@ from sim.live.against import Found, against, verdicts
 from sim.live.coordinator import LiveRun, Outcome, take_part
 from sim.live.hosts import Host, addresses_on, host_of
 from sim.live.parts import merge
-from sim.live.placement import COORDINATOR, Placement, place_actors, require_live
-from sim.live.tokens import read_token, tls_of
+from sim.live.placement import Placement, place_actors, require_live
+from sim.live.tokens import read_token
 from sim.live.worker import ProcessOrder
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
@@ -49,7 +49,6 @@ class Machines:
 
     @property
     def coordinates(self) -> bool:
-        """Whether the coordinator is here."""
         return self.own == self.hosts[0].name
 
     @property
@@ -58,14 +57,12 @@ class Machines:
         return sum(host.processes for host in self.hosts)
 
     def here(self, who: Placement) -> list[str]:
-        """The processes of this machine."""
         return [name for name, host in host_of(self.hosts, who).items() if host.name == self.own]
 
-    def told(self, assignment: ProcessOrder, who: Placement) -> ProcessOrder:
+    def told(self, assignment: ProcessOrder) -> ProcessOrder:
         """The assignment with the addresses and the secret of these machines. UserError."""
-        places = {name: (each.host, each.port) for name, each in addresses_on(self.hosts, who).items()}
-        secret, folder = read_token(self.certificates).hex(), str(self.certificates.absolute())
-        return replace(assignment, addresses=places, secret=secret, certificates=folder)
+        places, secret = addresses_on(self.hosts, assignment.placement), read_token(self.certificates)
+        return replace(assignment, addresses=places, secret=secret, certificates=self.certificates.absolute())
 
 
 def run_live(
@@ -95,18 +92,14 @@ def run_live(
         try:
             file = (directory.path / "scenario.toml").absolute()
             assignment = _assignment(scenario, who, file, data_dir, code, raw)
-            tls = None
             if machines is not None:
-                assignment = machines.told(assignment, who)
-                tls = tls_of(machines.certificates, COORDINATOR)
+                assignment = machines.told(assignment)
             duration_s = scenario.run.duration
             assert duration_s is not None
             outcome = LiveRun(
-                who,
                 assignment,
                 duration_s,
                 here=None if machines is None else machines.here(who),
-                tls=tls,
                 on_ready=lambda: notice(_announcement(who, scenario, raw)) if notice else None,
                 on_progress=on_progress,
             ).run()
@@ -144,8 +137,8 @@ def join_live(
     with _prepared(scenario, None, machines, data_dir) as (_, scenario, who), TemporaryDirectory() as folder:
         directory = create_directory(scenario, Path(folder), "cpu")
         place = directory.path / "scenario.toml"
-        assignment = machines.told(_assignment(scenario, who, place, data_dir, code, raw), who)
-        take_part(who, assignment, [name for name in machines.here(who) if name in who.first])
+        assignment = machines.told(_assignment(scenario, who, place, data_dir, code, raw))
+        take_part(assignment, [name for name in machines.here(who) if name in who.first])
 
 
 @contextmanager
@@ -167,13 +160,12 @@ def _assignment(
     scenario: Scenario, who: Placement, file: Path, data_dir: Path | None, code: bool, raw: bool
 ) -> ProcessOrder:
     return ProcessOrder(
-        scenario=str(file),
+        scenario=file,
         digest=digest(scenario),
-        data_dir=None if data_dir is None else str(data_dir.absolute()),
+        data_dir=None if data_dir is None else data_dir.absolute(),
         code=code,
-        actors=who.actors,
-        first=who.first,
-        secret=secrets.token_hex(32),
+        placement=who,
+        secret=secrets.token_bytes(32),
         raw=raw,
     )
 

@@ -50,7 +50,6 @@ class LaterObserver(Observer):
             self.measure_kept()
 
     def measure_kept(self) -> None:
-        """Measure what was kept."""
         kept, self._kept = self._kept, []
         for measure in kept:
             measure()

@@ -7,9 +7,10 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from typing_extensions import override
 
@@ -18,9 +19,7 @@ from actors.tcp.endpoint import DROPS, TcpEndpoint, Tls
 from actors.tcp.limits import Limits
 from actors.tcp.link import AcceptedLink
 from actors.tcp.outgoing import Address
-from sim.live.control import CONTROL
-
-T = TypeVar("T")
+from sim.live.control import CONTROL, decoded
 
 _STAMP = struct.Struct("<cQdd")
 STAMP_BYTES = _STAMP.size
@@ -43,7 +42,7 @@ class Events:
         """A message has come."""
 
     def control(self, process: str, content: object) -> None:
-        """Something else was told. It was decoded, and may be a lie."""
+        """Something else was told."""
 
     def read(self, numbers: list[int]) -> None:
         """The messages of these numbers have come to the other process."""
@@ -65,7 +64,6 @@ class _Frames(TcpEndpoint):
         self._numbers: dict[str, deque[int]] = {}  # of the messages on their way to each process; 0: control
 
     def send(self, process: str, kind: bytes, stamp: Stamp, pieces: list[Buffer]) -> None:
-        """Send one frame."""
         head = _STAMP.pack(kind, stamp.number, stamp.sent_s, stamp.due_s)
         length = len(head) + sum(map(len, pieces))
         why = self.send_frame(process, [head, *pieces], length)
@@ -96,7 +94,7 @@ class _Frames(TcpEndpoint):
             kind, number, sent_s, due_s = _STAMP.unpack_from(frame)
             content = memoryview(frame)[STAMP_BYTES:]
             if kind == _CONTROL:
-                self.events.control(link.peer, CONTROL.decode(bytes(content)))
+                self.events.control(link.peer, decoded(bytes(content)))
             elif kind == _MESSAGE:
                 self.events.message(link.peer, Stamp(number, sent_s, due_s), content)
             else:
@@ -127,14 +125,11 @@ class Wire:
         self.frames.events = events
         self._others = [name for name in addresses if name != process]
         self._loop = _new_loop()
-        self._open = threading.Event()
-        self._error: BaseException | None = None
+        self._opened: Future[None] = Future()
         self._over = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"wire of {process}", daemon=True)
         self._thread.start()
-        self._open.wait()
-        if self._error is not None:
-            raise self._error
+        self._opened.result()
 
     def message(self, process: str, stamp: Stamp, pieces: list[Buffer]) -> None:
         """Send a message to another process."""
@@ -154,29 +149,27 @@ class Wire:
     def connected(self, to: Iterable[str], timeout_s: float) -> None:
         """Wait for the connections to other processes. TimeoutError, which names those that are missing."""
         others = [process for process in to if process in self._others]
-        self._call(self.frames.connected(timeout_s, others))
+        waiting = self.frames.connected(timeout_s, others)
+        asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
 
     def close(self) -> None:
         """Send what waits, for a second at most, and end all connections."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
 
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._live())
         except BaseException as error:
-            self._error = error
+            if not self._opened.done():
+                self._opened.set_exception(error)
         finally:
-            self._open.set()
             self._loop.close()
 
     async def _live(self) -> None:
         async with self.frames:
-            self._open.set()
+            self._opened.set_result(None)
             await self._over.wait()
 
 

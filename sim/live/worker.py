@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import resource
 import signal
@@ -13,7 +12,7 @@ import threading
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,18 +33,16 @@ from sim.live.control import (
     AskPresence,
     AskTime,
     Begin,
-    Ended,
     Leave,
     Presence,
     ProcessReady,
     TellTime,
     TransferBegun,
     TransferCut,
-    require_sound,
 )
 from sim.live.loop import LiveLoop
 from sim.live.parts import told
-from sim.live.placement import COORDINATOR
+from sim.live.placement import COORDINATOR, Placement
 from sim.live.simulation import LiveSimulation, live_world
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
@@ -71,36 +68,24 @@ _TELL_EVERY_S = 1.0
 class ProcessOrder:
     """What a process is to do. began_s: when the run has begun, for a process that comes later.
 
-    digest: of the scenario. first: the processes that are there from the beginning. addresses: where each
-    process listens; none for free ports of this machine.
-    actors: of each process. earlier: what its own clients have done in former lives, by name. lives: how
-    often each has lived before.
+    digest: of the scenario. addresses: where each process listens; none for free ports of this machine.
+    earlier: what its own clients have done in former lives, by name. lives: how often each has lived before.
     """
 
-    scenario: str
+    scenario: Path
     digest: str
-    data_dir: str | None
+    data_dir: Path | None
     code: bool
-    actors: Mapping[str, Sequence[str]]
-    secret: str
-    first: Sequence[str] = ()
-    addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    placement: Placement
+    secret: bytes
+    addresses: Mapping[str, Address] = field(default_factory=dict)
     process: str = ""
     raw: bool = False
-    certificates: str | None = None
+    certificates: Path | None = None
     began_s: float | None = None
     earlier: Mapping[str, Any] | None = None
     lives: int = 0
     may_be_killed: bool = False
-
-    def to_json(self) -> str:
-        """For `of_json`."""
-        return json.dumps(vars(self), default=dict)
-
-    @classmethod
-    def of_json(cls, text: str) -> ProcessOrder:
-        """What was written by `to_json`."""
-        return cls(**json.loads(text))
 
 
 class Clock:
@@ -185,7 +170,6 @@ class _Worker(Events):
             self.alone.start()
 
     def control(self, process: str, content: object) -> None:
-        require_sound(content)
         match content:
             case TellTime() if process == COORDINATOR:
                 self.clock.answered(content)
@@ -227,20 +211,19 @@ class _Worker(Events):
     def run(self) -> None:
         """Take part in the run, from its beginning to its end."""
         own = self.assignment
-        addresses = {name: Address(*where) for name, where in own.addresses.items()}
-        tls = None if own.certificates is None else tls_of(Path(own.certificates), own.process)
-        secret = bytes.fromhex(own.secret)
-        self.wire = Wire(own.process, addresses, secret, self, tls=tls, listener=self.listener, limits=LIMITS)
+        tls = None if own.certificates is None else tls_of(own.certificates, own.process)
+        self.wire = Wire(
+            own.process, own.addresses, own.secret, self, tls=tls, listener=self.listener, limits=LIMITS
+        )
         self.wire.connected([COORDINATOR], CONNECT_S)
         for _ in range(_PINGS):
             self.wire.tell(COORDINATOR, AskTime(time.monotonic()))
             self.times.acquire(timeout=1.0)
         if own.began_s is not None:
             self.clock.began_s = own.began_s
-        scenario = load_scenario(Path(own.scenario), code=own.code)
-        data_dir = None if own.data_dir is None else Path(own.data_dir)
+        scenario = load_scenario(own.scenario, code=own.code)
         world = live_world(self.clock.elapsed, raw=own.raw)
-        with shared_cores(usable_cores()), built(scenario, data_dir, "cpu", world) as simulation:
+        with shared_cores(usable_cores()), built(scenario, own.data_dir, "cpu", world) as simulation:
             gc.enable()  # when garbage is found decides nothing here
             assert isinstance(simulation, LiveSimulation)
             self._live(simulation, scenario)
@@ -248,11 +231,11 @@ class _Worker(Events):
 
     def _live(self, simulation: LiveSimulation, scenario: Scenario) -> None:
         own, loop = self.assignment, simulation.loop
-        names = own.actors[own.process]
+        names = own.placement.actors[own.process]
         simulation.rehearse(names)
         self._settle_in(simulation, scenario)
         if own.began_s is None:
-            self.wire.connected([*own.first, COORDINATOR], CONNECT_S)
+            self.wire.connected([*own.placement.first, COORDINATOR], CONNECT_S)
             self.wire.tell(COORDINATOR, ProcessReady(digest(scenario)))
             self.begun.wait()
         else:
@@ -268,54 +251,37 @@ class _Worker(Events):
         simulation.observer.at_once = own.may_be_killed
         time.sleep(max(0.0, -self.clock.elapsed()))
         simulation.begin()
-        if own.may_be_killed:
-            self._tell_now_and_then(simulation)
-        self._look_at_memory(loop, (scenario.run.duration or 60.0) / 20)
+        if own.may_be_killed:  # at any moment: the coordinator knows what there is by now
+            _again_and_again(loop, _TELL_EVERY_S, partial(self._tell_results, simulation))
+        _again_and_again(loop, (scenario.run.duration or 60.0) / 20, partial(self._look_at_memory, loop))
         loop.ends_by_clock = True
         with mistakes_in_code(scenario) as self.mistakes:
             simulation.advance()
         loop.ends_by_clock = False
         simulation.observer.evaluate(at_end=True)
         simulation.observer.measure_kept()
-        self.wire.tell(COORDINATOR, self._told(simulation, is_last=True))
+        self._tell_results(simulation, is_last=True)
         self.may_leave.wait(timeout=CONNECT_S)
 
     def _settle_in(self, simulation: LiveSimulation, scenario: Scenario) -> None:
         """Connect the simulation to the wire, and do what has come by now."""
         own = self.assignment
-        process_of = {name: process for process, names in own.actors.items() for name in names}
         kinds: list[type] = [form_of(scenario.protocol.method, simulation.settings)]
         kinds += [type(server.fresh()) for server in simulation.servers]
         codec = codec_of(kinds, simulation.engine)
-        simulation.network.join(self.wire, own.process, process_of, codec)
+        simulation.network.join(self.wire, own.process, own.placement.process_of, codec)
         with self.lock:
             self.simulation = simulation
             for action in self.early:
                 simulation.loop.inbox.put(partial(action, simulation))
             self.early.clear()
 
-    def _tell_now_and_then(self, simulation: LiveSimulation) -> None:
-        """Tell the coordinator what this process has found by now, as it may be ended at any moment."""
-        loop = simulation.loop
+    def _look_at_memory(self, loop: LiveLoop) -> None:
+        with suppress(OSError):  # as where there is no /proc
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            self.memory.append((loop.now_s, pages * resource.getpagesize()))
 
-        def tell() -> None:
-            self.wire.tell(COORDINATOR, self._told(simulation, is_last=False))
-            loop.call_at_observer(loop.now_s + _TELL_EVERY_S, tell)
-
-        loop.call_at_observer(loop.now_s, tell)
-
-    def _look_at_memory(self, loop: LiveLoop, every_s: float) -> None:
-        """Note how much memory this process has, now and then."""
-
-        def look() -> None:
-            with suppress(OSError):  # as where there is no /proc
-                pages = int(Path("/proc/self/statm").read_text().split()[1])
-                self.memory.append((loop.now_s, pages * resource.getpagesize()))
-            loop.call_at_observer(loop.now_s + every_s, look)
-
-        loop.call_at_observer(loop.now_s, look)
-
-    def _told(self, simulation: LiveSimulation, *, is_last: bool) -> Ended:
+    def _tell_results(self, simulation: LiveSimulation, *, is_last: bool = False) -> None:
         own, loop, counts = self.assignment, simulation.loop, self.wire.frames.counts
         figures = {
             "late_jobs": list(loop.late_jobs_s),
@@ -331,10 +297,21 @@ class _Worker(Events):
             "memory": self.memory,
             "mistakes": self.mistakes,
         }
-        names = own.actors[own.process]
-        return told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)
+        names = own.placement.actors[own.process]
+        found = told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)
+        self.wire.tell(COORDINATOR, found)
 
     wire: Wire
+
+
+def _again_and_again(loop: LiveLoop, every_s: float, action: Callable[[], object]) -> None:
+    """Do something now, when all else of this moment is done, and after every so many seconds."""
+
+    def act() -> None:
+        action()
+        loop.call_at_observer(loop.now_s + every_s, act)
+
+    loop.call_at_observer(loop.now_s, act)
 
 
 def _end_alone() -> None:

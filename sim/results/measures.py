@@ -78,5 +78,4 @@ MEASURES = (
 
 
 def measure_called(name: str) -> Measure:
-    """The measure of this name."""
     return next(measure for measure in MEASURES if measure.name == name)

@@ -235,12 +235,10 @@ def graph_summary(
     alive: Collection[int] | None = None,
     *,
     threshold: float = EDGE_THRESHOLD,
-    largest: float = 1.0,
 ) -> dict[str, float | None]:
     """How the learned graph compares with the true clusters, over ordered pairs i != j of alive clients.
 
-    `weights` maps (i, j) to w_ij, absent pairs weigh 0; `largest` is the weight that means full collaboration
-    (1 for the box constraint) and scales them all. The true weight is 1 inside a cluster and 0 across.
+    `weights` maps (i, j) to w_ij, absent pairs weigh 0. The true weight is 1 inside a cluster and 0 across.
 
     - l1: mean |w_ij - true_ij|; None with fewer than two clients.
     - edge_precision: share of the learned edges (w_ij > `threshold`) that are true; None if none was learned.
@@ -255,10 +253,9 @@ def graph_summary(
     for (i, j), weight in weights.items():
         if i == j or i not in members or j not in members:
             continue
-        scaled = weight / largest
         same = clusters[i] == clusters[j]
-        difference += abs(scaled - same) - same
-        if scaled > threshold:
+        difference += abs(weight - same) - same
+        if weight > threshold:
             learned += 1
             hits += same
     return {

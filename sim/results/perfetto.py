@@ -94,7 +94,6 @@ def _message(row: dict[str, Any], process: dict[str, int]) -> Iterator[dict[str,
 
 
 def _move(row: dict[str, Any], process: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """An arrival or a departure."""
     mark = {"ph": "i", "s": "p", "name": row["event"], "cat": "life", "ts": _us(row["time"])}
     yield {**mark, "pid": process[row["actor"]], "tid": _DEVICE, "args": {"detail": row["detail"]}}
 

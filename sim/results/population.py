@@ -43,7 +43,6 @@ class Panel(NamedTuple):
     values: NDArray[np.float64]
 
     def of(self, client: int) -> Series:
-        """One client's measurements."""
         measured = ~np.isnan(self.values[:, client])
         return Series(self.times[measured], self.values[measured, client])
 

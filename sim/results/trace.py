@@ -55,7 +55,6 @@ class _Texts(dict[str | None, int]):
         return number
 
     def numbers(self, texts: tuple[str | None, ...]) -> np.ndarray:
-        """The numbers of some texts."""
         return np.array(list(map(self.__getitem__, texts)), np.int32)
 
     def digests(self, numbers: np.ndarray) -> np.ndarray:

@@ -71,7 +71,6 @@ class RunView:
 
     @cached_property
     def clients(self) -> tuple[str, ...]:
-        """The clients' names."""
         return tuple(self.summary["client_names"])
 
     @cached_property
@@ -232,10 +231,18 @@ class RunView:
         return np.array([sum(max(0.0, min(end, most) - start) for start, end in of) for of, most in spans])
 
     @cached_property
+    def _totals(self) -> pl.DataFrame:
+        return self._table("metrics").filter(actor=ALL).collect()
+
+    def total(self, name: str) -> Series:
+        """A quantity of all clients together over time, such as "flops"; empty if it was not recorded."""
+        frame = self._totals.filter(name=name)
+        return Series(frame["time"].to_numpy(), frame["value"].to_numpy())
+
+    @cached_property
     def bytes_sent(self) -> Series:
         """Bytes that all clients had sent, over time."""
-        frame = self._table("metrics").filter(name="bytes_sent", actor=ALL).collect()
-        return Series(frame["time"].to_numpy(), frame["value"].to_numpy())
+        return self.total("bytes_sent")
 
     @cached_property
     def happenings(self) -> list[LifecycleEvent]:
@@ -338,7 +345,8 @@ class RunView:
         )
         found = rows.collect(engine="streaming").sort("row")
         last = found.unique(["peer", "time"], keep="last", maintain_order=True)
-        return self._of_each("peer", clients, last)
+        parts = last.partition_by("peer", as_dict=True)
+        return [parts.get((name,), last.clear()) for name in names]
 
     def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
         """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""
@@ -349,15 +357,6 @@ class RunView:
         order = np.argsort(whose.to_numpy(), kind="stable")
         ends = np.cumsum(np.bincount(whose.to_numpy(), minlength=len(names)))
         return np.split(frame.select("start", "end").to_numpy()[order], ends[:-1])
-
-    def _of_each(
-        self, column: str, clients: Sequence[int], rows: pl.LazyFrame | pl.DataFrame
-    ) -> list[pl.DataFrame]:
-        """The rows that have a client's name in `column`, for each of `clients`."""
-        names = [self.clients[client] for client in clients]
-        frame = rows.lazy().filter(pl.col(column).is_in(names)).collect()
-        parts = frame.partition_by(column, as_dict=True)
-        return [parts.get((name,), frame.clear()) for name in names]
 
     @cached_property
     def busy_s(self) -> NDArray[np.float64] | None:

@@ -79,6 +79,8 @@ def run_scenario(
     """
     world = replace(SIMULATED, workers=workers)
     started = time.perf_counter()
+    if earlier is not None and earlier.checkpoint is not None:
+        started -= earlier.checkpoint.wall_s
     interrupts = Interrupts()
     with interrupts.answered(), built(scenario, data_dir, device, world) as simulation:
         if earlier is not None and (changed := earlier.differences(simulation)):
@@ -100,6 +102,7 @@ def run_scenario(
             checkpoints = Checkpointer(
                 simulation,
                 directory.path,
+                started,
                 checkpoint_every_s,
                 checkpoints_s,
                 checkpoint_at_end,
@@ -109,7 +112,7 @@ def run_scenario(
             show = saving_progress(lambda: directory.path, progress)
             telling = Telling(simulation, on_evaluation)
             watcher = _watch(simulation, show, started, log, checkpoints, telling)
-            _begin(simulation, directory, earlier, checkpoints, watcher)
+            _begin(simulation, directory, earlier)
             explains = explained("an evaluation of all models", simulation.engine.device)
             with Watchdog(simulation, notice or _on_stderr), explains:
                 result = _run(simulation, directory, overwrite, interrupts, watcher, fork, telling)
@@ -138,17 +141,10 @@ def _refuse_or_say(
         notice(f"no longer exact: {'; '.join(changed)}")
 
 
-def _begin(
-    simulation: Simulation,
-    directory: RunDirectory,
-    earlier: ResumableRun | None,
-    checkpoints: Checkpointer,
-    watcher: Watcher,
-) -> None:
+def _begin(simulation: Simulation, directory: RunDirectory, earlier: ResumableRun | None) -> None:
     """Have a run log what it reads; one that goes on is taken to where its checkpoint is."""
     log = directory.path / READS
     if earlier is not None and earlier.checkpoint is not None:
-        checkpoints.before_s = watcher.before_s = earlier.checkpoint.wall_s
         earlier.replay(simulation, log)
     else:
         simulation.engine.read_log = RecordedReadLog(Journal(log))

@@ -45,10 +45,7 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
 
 
 def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
-    """The requirements of a protocol that the other sections do not meet.
-
-    Raises UserError for mistakes in the requirements themselves.
-    """
+    """The requirements of a protocol that the other sections do not meet. UserError for mistakes in these."""
     yield from _rounds(method, sections)
     yield from _form(method, settings)
     for need in requirements_of(method, settings):

@@ -50,10 +50,7 @@ def _described(stem: str, file: Path) -> str | None:
 
 
 def method_files() -> dict[str, Path]:
-    """Modules that may hold a method: the folders of protocols, and the files in its rooms.
-
-    By the last part of their names.
-    """
+    """Modules that may hold a method, by the last part of their names: folders, and files in the rooms."""
     return {path.parent.name: path for path in _FOLDER.glob("*/__init__.py")} | {
         path.stem: path for room in ROOMS for path in (_FOLDER / room).glob("*.py")
     }
@@ -83,8 +80,7 @@ def load_protocol(name: str, folder: Path | None = None, *, code: bool = True) -
 def given_protocol(method: type[Client]) -> Plugin:
     """A protocol that is given as a class, and the files that it is written in.
 
-    Of a class that was written in a notebook it is the source of its cell, if that is known.
-    Raises UserError.
+    Of a class that was written in a notebook it is the source of its cell, if that is known. UserError.
     """
     if not _is_protocol(method):
         raise UserError(f"{_KEY} = {method!r}: must be a class derived from Client")

@@ -45,7 +45,6 @@ def unsound_methods(kind: type) -> Iterator[str]:
 
 
 def defined(what: Any) -> str:
-    """Where a function or class is defined."""
     return of_definition(what) or str(getattr(what, "__qualname__", what))
 
 
@@ -56,7 +55,6 @@ def place_of(kind: type, name: str) -> str:
 
 
 def is_server(kind: object) -> bool:
-    """Whether something is a class of servers."""
     return isinstance(kind, type) and issubclass(kind, Server)
 
 

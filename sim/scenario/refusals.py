@@ -10,10 +10,12 @@ from pydantic_core import ErrorDetails
 from actors.nearest import did_you_mean
 from actors.settings.base import SettingError, Settings
 from actors.settings.tables import tagged
+from sim.errors import one_line
 from sim.scenario.key_path import step
 from sim.scenario.schema import allowed_values, resolve
 
 Path = tuple[str | int, ...]
+_KEY_SHOWN = 200  # characters
 
 
 def refused(error: ValidationError) -> list[ErrorDetails]:
@@ -48,6 +50,12 @@ def as_written(raw: Mapping[str, Any], problem: SettingError) -> SettingError:
     path, written = _as_written(raw, tuple(problem.key.split(".")))
     # A value that is not in the file is a default that is refused.
     return SettingError(".".join(path), problem.value if written is None else written, problem.problem)
+
+
+def line_of(problem: SettingError, origin: str = "") -> str:
+    """Key, value, origin, and what is allowed."""
+    said = "" if problem.value is None else f" = {show(problem.value)}"
+    return one_line(f"{one_line(problem.key, _KEY_SHOWN)}{said}{origin}: {problem.problem}")
 
 
 def show(value: Any) -> str:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from actors.settings.base import SettingError, Settings
 from protocols.framework.requirements import ProtocolSettings
-from sim.errors import UserError, errors_about, one_line
+from sim.errors import UserError, errors_about
 from sim.learning.data import Data
 from sim.learning.models import Model
 from sim.plugins.loader import Plugin, absolute_name, find_file
@@ -33,7 +33,7 @@ from sim.scenario.reading import (
     parse_toml,
     read_text,
 )
-from sim.scenario.refusals import as_written, problems, refused, show
+from sim.scenario.refusals import as_written, line_of, problems, refused, show
 from sim.scenario.sections import Sections
 from sim.scenario.sections.change import Change, changed_settings
 from sim.scenario.sections.churn import Churn
@@ -51,7 +51,7 @@ from sim.world.churn.processes import ChurnProcess
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
-_PROBLEMS_SHOWN, _KEY_SHOWN = 20, 200  # of a file that may be wrong altogether
+_PROBLEMS_SHOWN = 20  # of a file that may be wrong altogether
 _SEED = "run.seed"
 _FILES = (
     "churn_process.*.file",
@@ -127,7 +127,6 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """Name in results."""
         assert self.run.name is not None  # filled in when the file is read
         return self.run.name
 
@@ -276,10 +275,8 @@ class _File:
         """A line for each problem: key, value, what is allowed. untold: how many there are beside `found`."""
         lines = []
         for problem in found[:_PROBLEMS_SHOWN]:
-            said = "" if problem.value is None else f" = {show(problem.value)}"
             options = [option for key, option in self.stated.items() if overlap(key, problem.key)]
-            origin = f" (from {options[-1]})" if options else ""
-            lines.append(one_line(f"{one_line(problem.key, _KEY_SHOWN)}{said}{origin}: {problem.problem}"))
+            lines.append(line_of(problem, f" (from {options[-1]})" if options else ""))
         more = len(found) - len(lines) + untold
         return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))
 

@@ -24,10 +24,7 @@ class OwnTable:
 
 
 def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTable] = ()) -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a scenario file.
-
-    With the settings of these protocols, by name, and the tables of the user's own code.
-    """
+    """JSON Schema (draft 2020-12) of scenario files, with settings of protocols, by name, and own tables."""
     models: list[type[Settings]] = [Sections, Sweep, *protocols.values()]
     references, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]

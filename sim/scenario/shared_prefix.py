@@ -69,14 +69,13 @@ def _before_entries(scenario: Scenario) -> Iterator[float]:
 
 
 def timed_changes(
-    overrides: Sequence[str], time_s: float, of_protocol: Sequence[str]
+    overrides: Sequence[str], time_s: float, changing: Sequence[str]
 ) -> tuple[list[str], dict[str, Any]]:
     """Splits overrides into those that must hold from the start and a `[[change]]` at `time_s` of the others.
 
-    of_protocol: which of its settings can change.
+    changing: the keys that can change, see `changing_of`.
     """
     entry: dict[str, Any] = {}
-    changing = (*_CHANGING, *[f"protocol.{key}" for key in of_protocol])
     keys = {text: text.partition("=")[0].strip() for text in overrides}
     can = {text: any(f"{key}.".startswith(f"{each}.") for each in changing) for text, key in keys.items()}
     apply(entry, [text for text in overrides if can[text]], ())

@@ -53,12 +53,10 @@ class SeedGroup:
         return {axis: str(value) for axis, value in self.values.items()}
 
     def without(self, excluded: Sequence[int]) -> SeedGroup:
-        """The same runs without these clients."""
         return SeedGroup(self.values, tuple([run.without(excluded) for run in self.runs]))
 
     @property
     def label(self) -> str:
-        """The group's values in words."""
         return ", ".join(self.texts.values()) or "all runs"
 
     def budget(self, kind: str) -> float:
@@ -237,7 +235,6 @@ class Comparison:
 
     @property
     def baseline_text(self) -> str:
-        """The baseline, in words."""
         return "none" if self._baseline is None else " = ".join(self._baseline)
 
     @cached_property
@@ -384,5 +381,4 @@ def _is_there(metric: str, runs: Iterable[StudiedRun]) -> bool:
 
 
 def is_a_number(value: Value) -> bool:
-    """Whether a value of an axis is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)

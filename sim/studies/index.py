@@ -39,7 +39,6 @@ class CellHead(_Written):
 
 
 def in_words(values: Mapping[str, Value]) -> str:
-    """The values on each axis, in words."""
     return ", ".join(f"{axis} = {value}" for axis, value in values.items())
 
 

@@ -109,7 +109,6 @@ class _Look(NamedTuple):
 
 
 def _look(comparison: Comparison) -> dict[str, _Look]:
-    """How each line is drawn, by its name."""
     names = dict.fromkeys(_rest(comparison, group) for group in comparison.groups)
     return {name: _nth_look(number) for number, name in enumerate(names)}
 
@@ -196,7 +195,6 @@ def _panelled(
 
 
 def _curves(comparison: Comparison, metric: str) -> Figure | None:
-    """A metric over time."""
     times, curves = comparison.curves(metric)
     if not curves:
         return None

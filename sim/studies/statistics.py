@@ -33,35 +33,31 @@ class Contrast(NamedTuple):
     paired: bool
 
 
-def estimate(values: ArrayLike, level: float = LEVEL) -> Estimate:
+def estimate(values: ArrayLike) -> Estimate:
     """Mean and Student's interval of what independent runs gave; values that are NaN are left out."""
     found = np.asarray(values, dtype=float)
-    (mean,), (half,) = curve(found[:, None], level)
+    (mean,), (half,) = curve(found[:, None])
     return Estimate(float(mean), float(mean - half), float(mean + half), int((~np.isnan(found)).sum()))
 
 
-def curve(
-    values: NDArray[np.float64], level: float = LEVEL
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def curve(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean [T] and half width [T] of the interval of curves [runs, T], at each time by itself."""
     from scipy.stats import t  # takes half a second to import
 
     counts = (~np.isnan(values)).sum(axis=0)
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of times with one value or none
         errors = np.nanstd(values, axis=0, ddof=1) / np.sqrt(counts)
-        return np.nanmean(values, axis=0), t.ppf(0.5 + level / 2, counts - 1) * errors
+        return np.nanmean(values, axis=0), t.ppf(0.5 + LEVEL / 2, counts - 1) * errors
 
 
-def contrast(
-    ours: Sequence[float], theirs: Sequence[float], *, paired: bool, level: float = LEVEL
-) -> Contrast:
+def contrast(ours: Sequence[float], theirs: Sequence[float], *, paired: bool) -> Contrast:
     """The mean of `ours` above that of `theirs`: Student's paired test, or Welch's."""
     from scipy.stats import ttest_1samp, ttest_ind
 
     a, b = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     if paired:
         differences = (a - b)[~np.isnan(a - b)]
-        found = estimate(differences, level)
+        found = estimate(differences)
         no_test = differences.size < 2 or np.ptp(differences) == 0  # without any spread there is none
         return Contrast(found, math.nan if no_test else float(ttest_1samp(differences, 0).pvalue), True)
     a, b = a[~np.isnan(a)], b[~np.isnan(b)]
@@ -70,7 +66,7 @@ def contrast(
     if count < 2 or (np.ptp(a) == 0 and np.ptp(b) == 0):
         return Contrast(Estimate(mean, math.nan, math.nan, count), math.nan, False)
     test = ttest_ind(a, b, equal_var=False)
-    low, high = test.confidence_interval(level)
+    low, high = test.confidence_interval(LEVEL)
     return Contrast(Estimate(mean, float(low), float(high), count), float(test.pvalue), False)
 
 

@@ -12,13 +12,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from sim.errors import UserError
 from sim.results.kaplan_meier import Reached
 from sim.results.measures import MEASURES
-from sim.results.metrics import ALL, Series, worst_decile
+from sim.results.metrics import Series, worst_decile
 from sim.results.outcome import protocol
 from sim.results.population import Panel
 from sim.results.store.run_directory import RunDirectory
@@ -30,7 +29,7 @@ _SHARES = {measure.name for measure in MEASURES if measure.is_share} | {"graph",
 _OF_ONE = {"f1", "auc", "precision", "recall", "graph.edge_precision", "graph.edge_recall"}  # not in percent
 WORST = ".worst_decile"
 """Ends the name of a measured metric of which the mean of the worst tenth is meant."""
-COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
+COSTS = {"seconds": "", "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
 """The kinds of cost of reaching a target, and the metric that records each, summed over all clients."""
 CATCH_UP, RECOVERY = "catch_up", "recovery"
 WAITS = (CATCH_UP, RECOVERY)
@@ -48,16 +47,10 @@ class StudiedRun:
 
     @cached_property
     def view(self) -> RunView:
-        """The results of the run."""
-        return RunView(self._results)
-
-    @cached_property
-    def _results(self) -> RunDirectory:
-        return RunDirectory.load(self.directory)
+        return RunView(RunDirectory.load(self.directory))
 
     @property
     def seed(self) -> int:
-        """The seed of the run."""
         return int(self.view.get("seed"))
 
     @cached_property
@@ -73,12 +66,11 @@ class StudiedRun:
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 
     def without(self, excluded: Sequence[int]) -> StudiedRun:
-        """The same run without these clients."""
         more = set(excluded) - set(self.excluded)
         if not more:
             return self
         same = replace(self, excluded=(*self.excluded, *sorted(more)))
-        same.__dict__.update(view=self.view, _results=self._results)  # read once
+        same.__dict__.update(view=self.view)  # read once
         return same
 
     @cached_property
@@ -129,12 +121,8 @@ class StudiedRun:
         if kind == "seconds":
             times = self.view.bytes_sent.times
             return Series(times, times)
-        frame = self._totals.filter(pl.col("name") == COSTS[kind])
-        return None if frame.is_empty() else Series(frame["time"].to_numpy(), frame["value"].to_numpy())
-
-    @cached_property
-    def _totals(self) -> pl.DataFrame:
-        return self._results.scan("metrics").filter(pl.col("actor") == ALL).collect()
+        found = self.view.total(COSTS[kind])
+        return found if found.times.size else None
 
     @cached_property
     def waits(self) -> dict[str, Reached]:

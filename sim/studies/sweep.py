@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from sim.errors import UserError
 from sim.results.report.html import share_script
 from sim.results.store.output_dir import CELL, REPORT, checkpoints
-from sim.results.store.validation import load_checked
+from sim.results.store.run_directory import load_checked
 from sim.run.process import cores, safe_path
 from sim.run.save.progress import Pace
 from sim.run.save.provenance import version_of

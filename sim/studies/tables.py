@@ -33,12 +33,10 @@ def name_of(metric: str) -> str:
 
 
 def unit_of(metric: str) -> str:
-    """The unit in which a metric is shown."""
     return "%" if is_share(metric) else "s" if metric.endswith(_SECONDS) else ""
 
 
 def titled(metric: str) -> str:
-    """Name and unit of a metric."""
     unit = unit_of(metric)
     return f"{name_of(metric)} [{unit}]" if unit else name_of(metric)
 
@@ -75,7 +73,6 @@ def difference(line: Line) -> str:
 
 
 def cost(number: float, kind: str) -> str:
-    """A cost of a target in its unit."""
     if math.isnan(number):
         return text.NOTHING
     shown = {"seconds": text.duration, "bytes": text.size}.get(kind)
@@ -341,7 +338,6 @@ def _of_whom(comparison: Comparison, metric: str) -> str:
 
 
 def _axes(comparison: Comparison) -> list[str]:
-    """The names of the axes."""
     return [comparison.study.label(axis) for axis in comparison.study.axes]
 
 

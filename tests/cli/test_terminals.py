@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sim.__main__ import main
-from sim.results.store.validation import load_checked
+from sim.results.store.run_directory import load_checked
 from tests.simulation.worlds import QUADRATIC, write
 
 ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "COLUMNS": "1", "TERM": "dumb"}

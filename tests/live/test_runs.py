@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from actors.tcp.outgoing import Address
 from sim.errors import UserError
 from sim.live import coordinator
 from sim.live.placement import COORDINATOR, place_actors
@@ -26,7 +27,8 @@ from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.studies.study import load_study
 
-ORDER = ProcessOrder("none.toml", "", None, True, {}, "00" * 32)
+TWO = place_actors(["client-0", "client-1"], [], [], 2)
+ORDER = ProcessOrder(Path("none.toml"), "", None, True, TWO, bytes(32))
 SMALL = ("clients.count=6", "clients.topology.degree=2", "run.evaluate_every=2 s", "run.compare_alone=false")
 
 
@@ -195,20 +197,18 @@ def test_a_machine_that_takes_part_says_why_its_processes_ended(monkeypatch: pyt
     """All of them may have ended by the time of the first look."""
     monkeypatch.setattr(coordinator, "start", lambda order: Ended(1))
     monkeypatch.setattr(coordinator, "end", lambda processes, patience_s: None)
-    who = place_actors(["client-0", "client-1"], [], [], 2)
     with pytest.raises(coordinator.ProcessFailed, match="process-0 ended: the coordinator has ended"):
-        coordinator.take_part(who, ORDER, ["process-0", "process-1"])
+        coordinator.take_part(ORDER, ["process-0", "process-1"])
 
 
 def test_a_port_that_is_in_use_is_named() -> None:
-    who = place_actors(["client-0", "client-1"], [], [], 2)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        taken = other.getsockname()
+        taken = Address(*other.getsockname())
         order = replace(ORDER, addresses={COORDINATOR: taken, "process-0": taken, "process-1": taken})
-        with pytest.raises(UserError, match=rf"127\.0\.0\.1:{taken[1]}: cannot listen there: .*in use"):
-            coordinator.LiveRun(who, order, 1.0).run()
+        with pytest.raises(UserError, match=rf"127\.0\.0\.1:{taken.port}: cannot listen there: .*in use"):
+            coordinator.LiveRun(order, 1.0).run()
 
 
 def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ HARMLESS = {
     # Between real processes nothing is simulated: secrets must not repeat, and retries not coincide.
     ("actors/tcp/handshake.py", "secrets.token_bytes"),
     ("actors/tcp/outgoing.py", "random.Random"),
-    ("sim/live/running.py", "secrets.token_hex"),
+    ("sim/live/running.py", "secrets.token_bytes"),
     ("sim/live/certificates.py", "secrets.token_hex"),
     ("sim/live/calibrate.py", "os.urandom"),
     ("sim/results/store/output_dir.py", "uuid.uuid4"),  # of a folder that is renamed before anybody sees it

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from sim.errors import UserError
 from sim.results.store.output_dir import CHECKPOINT
 from sim.results.store.run_directory import RunDirectory
 from sim.run.resume.checkpoint import Checkpoint
@@ -23,7 +24,16 @@ def require_same(first: Path, second: Path, *, ends: bool = True) -> None:
     files = [path / CHECKPOINT for path in (first, second)]
     assert files[0].is_file() == files[1].is_file()
     if files[0].is_file():
-        require_same_rows(Checkpoint.read(files[0]), Checkpoint.read(files[1]))
+        require_same_rows(checkpoint_in(first), checkpoint_in(second))
+
+
+def checkpoint_in(folder: Path) -> Checkpoint:
+    """The last one of results. UserError if any is damaged."""
+    at, damaged = Checkpoint.latest(folder)
+    if damaged:
+        raise UserError("\n".join(damaged))
+    assert at is not None
+    return at
 
 
 def require_same_rows(first: Checkpoint, second: Checkpoint) -> None:

@@ -9,8 +9,8 @@ import torch
 from sim.errors import UserError
 from sim.results.store.output_dir import CHECKPOINT
 from sim.run.resume import checkpoint
-from sim.run.resume.checkpoint import Checkpoint
 from sim.run.resume.resuming import ResumableRun
+from tests.resume.same import checkpoint_in
 from tests.resume.test_resume import coterie
 from tests.simulation.worlds import QUADRATIC, write
 
@@ -29,7 +29,7 @@ def results(tmp_path: Path) -> Path:
 
 def flip(file: Path) -> None:
     """Alter four bytes of the numbers that somebody held."""
-    at = Checkpoint.read(file)
+    at = checkpoint_in(file.parent)
     there = max(at.rows.values(), key=lambda each: each.rows.numel())
     raw = bytearray(file.read_bytes())
     place = raw.index(there.rows.numpy().tobytes())
@@ -42,7 +42,7 @@ def flip(file: Path) -> None:
 def test_numbers_that_were_altered_are_refused(results: Path) -> None:
     flip(results / CHECKPOINT)
     with pytest.raises(UserError, match="checksum"):
-        Checkpoint.read(results / CHECKPOINT)
+        checkpoint_in(results)
     (results / "checkpoint-2.pt").unlink()
     result = coterie("resume", results, "--until", "6 s", *QUIET)
     assert result.exit_code == 2
@@ -53,7 +53,7 @@ def test_what_is_said_beside_the_numbers_is_checked_too(results: Path) -> None:
     contents = torch.load(results / CHECKPOINT, weights_only=True)
     torch.save(contents | {"flushes": contents["flushes"] + 1}, results / CHECKPOINT)
     with pytest.raises(UserError, match="checksum"):
-        Checkpoint.read(results / CHECKPOINT)
+        checkpoint_in(results)
 
 
 @pytest.mark.parametrize("how", ["cut off", "altered"])

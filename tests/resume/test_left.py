@@ -13,10 +13,9 @@ from sim.cli import resume_commands
 from sim.results.store.output_dir import CHECKPOINT, HIDDEN, MARK, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.resume import checkpoint
-from sim.run.resume.checkpoint import Checkpoint
 from sim.run.resume.resuming import ResumableRun
 from tests.results.synthetic import as_if_written
-from tests.resume.same import require_same
+from tests.resume.same import checkpoint_in, require_same
 from tests.resume.test_resume import coterie, interrupted, went_on
 from tests.simulation.worlds import QUADRATIC, run
 
@@ -199,7 +198,7 @@ def test_what_was_left_stays_until_the_results_outlive_a_power_cut(
 
 def test_the_time_that_a_run_took_is_that_of_all_its_processes(tmp_path: Path) -> None:
     place = interrupted(tmp_path, QUADRATIC, 2.0, *SHORT)
-    at = Checkpoint.read(place / CHECKPOINT)
+    at = checkpoint_in(place)
     replace(at, wall_s=1000.0).write(place / CHECKPOINT)
     assert 1000 < RunDirectory.load(went_on(place)).summary()["wall_seconds"] < 1500
 

@@ -23,7 +23,7 @@ from sim.run.running import run_scenario
 from sim.run.save.progress import Progress
 from sim.scenario.scenario import load_scenario
 from tests.draws import examples
-from tests.resume.same import require_same
+from tests.resume.same import checkpoint_in, require_same
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, write
 
 BUSY = f"""\
@@ -188,7 +188,7 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
     assert second is not None
     assert "has ended at 1 s: --until a later time" in refusal(second, "--until", "500 ms")
     file = first / CHECKPOINT
-    checkpoint = Checkpoint.read(file)
+    checkpoint = checkpoint_in(file.parent)
     kept, log = file.read_bytes(), (first / READS).read_bytes()
 
     checkpoint.made_by["torch"] = "1.0"

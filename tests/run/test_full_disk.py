@@ -18,8 +18,7 @@ from typer.testing import CliRunner, Result
 from sim.cli.commands import app
 from sim.results.store.events_file import TABLE_SCHEMA
 from sim.results.store.output_dir import MARK
-from sim.results.store.run_directory import RunDirectory
-from sim.results.store.validation import load_checked
+from sim.results.store.run_directory import RunDirectory, load_checked
 from tests.simulation.worlds import QUADRATIC, write
 
 pytestmark = pytest.mark.report

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.results.store.run_directory import RunDirectory
-from sim.results.store.validation import load_checked
+from sim.results.store.run_directory import RunDirectory, load_checked
 from tests.simulation.worlds import QUADRATIC, write
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from sim.cli.studies import app
 from sim.results.store.output_dir import CELL
-from sim.results.store.validation import load_checked
+from sim.results.store.run_directory import load_checked
 from sim.studies.cells import Plan, plan
 from sim.studies.index import INDEX
 from sim.studies.study import load_study

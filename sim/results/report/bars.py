@@ -16,7 +16,6 @@ _MOST_LABELS = 60  # names under bars
 
 
 def bytes_by_type(view: RunView) -> go.Figure | None:
-    """Bytes sent, by message type."""
     totals = view.get("bytes_by_type")
     if not totals:
         return None

@@ -25,8 +25,6 @@ class Block:
 
 @dataclass(frozen=True)
 class Paragraph(Block):
-    """Text."""
-
     text: str
 
 
@@ -132,8 +130,6 @@ class Table(Block):
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under its title."""
-
     title: str
     blocks: Sequence[Block]
 

@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 from sim.results import outcome, text
 from sim.results.measures import measure_called
 from sim.results.palette import DARK, FONT, LIGHT
-from sim.results.report.blocks import Block, Section
+from sim.results.report.blocks import Section
 from sim.results.view import RunView
 
 MOST_FAILURES = 200
@@ -56,11 +56,6 @@ def share_script(report: Path) -> None:
 def rendered_page(template: str, **said: Any) -> str:
     """A page of a template and what it is given, in the report's colours."""
     return _templates().get_template(template).render(**said)
-
-
-def rendered(block: Block) -> str:
-    """A block alone."""
-    return str(_templates().get_template("blocks.html").module.block(block))  # type: ignore[attr-defined]
 
 
 @cache

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from sim.results import text
 from sim.results.measures import measure_called
 from sim.results.metrics import Series
-from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Picture, Table, cell
+from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Picture, Section, Table, cell
 from sim.results.report.style import BLUE, FAINT, ORANGE, blank, line, measure_axis, time_axis
 from sim.results.view import RunView
 
@@ -19,7 +19,7 @@ _BUSY = (
 )
 
 
-def on_sockets(view: RunView) -> list[Block] | None:
+def on_sockets(view: RunView) -> Section | None:
     """How a live run went; None for a simulation."""
     live = view.get("live")
     if live is None:
@@ -54,19 +54,19 @@ def on_sockets(view: RunView) -> list[Block] | None:
         lost_s = sum(stall[1] for stall in live["stalls"])
         stood = f"Processes stood still {len(live['stalls'])} times, for {text.duration(lost_s)} in all"
         blocks.append(Paragraph(f"{stood}; they lost that time, and nobody else did."))
-    return blocks
+    return Section("On real sockets", blocks)
 
 
-def against_simulation(view: RunView) -> list[Block] | None:
+def against_simulation(view: RunView) -> Section | None:
     """How far the simulation of the same scenario is from a live run; None where nobody asked."""
     found = view.get("against")
     if found is None:
         return None
     promises: list[list[str | Cell]] = [
-        [what, how, _holds(ok)] for what, how, ok in view.get("verdicts") or ()
+        [what, how, "yes" if ok else "no"] for what, how, ok in view.get("verdicts") or ()
     ]
     both = ["predicted", "measured"]
-    return [
+    blocks: list[Block] = [
         Paragraph(
             "The same scenario in the simulator, and again with all devices 1 % slower or faster: the "
             "difference that these make is chance."
@@ -80,10 +80,7 @@ def against_simulation(view: RunView) -> list[Block] | None:
         Heading("Iterations"),
         Table(["Client", *both, "difference"], _iterations(found), "clients"),
     ]
-
-
-def _holds(ok: bool) -> str:
-    return "yes" if ok else "no"
+    return Section("Against the simulation", blocks)
 
 
 def _ms(seconds: float) -> Cell:

@@ -98,7 +98,6 @@ def _progress(view: RunView) -> Section:
 
 
 def _picture(name: str, figure: go.Figure | None, least_px: int = 0) -> list[Block]:
-    """A picture, if there is one."""
     return [] if figure is None else [Picture(name, figure, least_px)]
 
 
@@ -381,20 +380,10 @@ def _words(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _live(view: RunView) -> Section | None:
-    blocks = on_sockets(view)
-    return None if blocks is None else Section("On real sockets", blocks)
-
-
-def _against(view: RunView) -> Section | None:
-    blocks = against_simulation(view)
-    return None if blocks is None else Section("Against the simulation", blocks)
-
-
 _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _progress,
-    _against,
-    _live,
+    against_simulation,
+    on_sockets,
     _futures,
     _help,
     _graph,

@@ -56,7 +56,7 @@ class RunDirectory:
         self._events: EventsFile | None = None
         self._checked: set[str] = set()  # tables whose columns have been looked at
         self.wrote_parent = False
-        """Whether this one has written measurements of a fork's parent."""
+        """Whether this one has written measurements of a fork's parent, which may be lost by now."""
 
     @classmethod
     def create(
@@ -251,14 +251,6 @@ class RunDirectory:
             self._checked.add(table)
         return file
 
-    def require_sizes(self) -> None:
-        """UserError unless every file that was written is there, and as large as it was.
-
-        A list of many runs would take too long to read all that they have.
-        """
-        assert self._manifest is not None
-        self._manifest.require_sizes()
-
     def file(self, name: str) -> Path:
         """A file of this directory; UserError if it is not there, or another one than was written."""
         file = self.path / name
@@ -297,6 +289,16 @@ class RunDirectory:
             with suppress(OSError):
                 file.unlink(missing_ok=True)
             raise
+
+
+def load_checked(path: Path) -> RunDirectory:
+    """The results in a directory, every file of which is there, whole, and of the same run. UserError."""
+    directory = RunDirectory.load(path)
+    for name in TEXTS:
+        directory.file(name)
+    for table in [*TABLES, *filter(directory.has, SPECIAL_TABLES)]:
+        directory.table_path(table)
+    return directory
 
 
 def _json(content: Mapping[str, Any]) -> str:

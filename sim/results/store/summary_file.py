@@ -17,8 +17,6 @@ class _Table(TypedDict):
 
 
 class _Spread(_Table):
-    """A measure over clients."""
-
     clients: int
     mean: Number
     std: NotRequired[Number]
@@ -26,8 +24,6 @@ class _Spread(_Table):
 
 
 class _Graph(_Table):
-    """How far the learned graph is from the true one."""
-
     l1: Number
     edge_precision: NotRequired[Number]
     edge_recall: NotRequired[Number]
@@ -36,15 +32,11 @@ class _Graph(_Table):
 
 
 class _Extreme(_Table):
-    """A client, and what peers have helped it."""
-
     client: str
     gain: int | float
 
 
 class _Help(_Table):
-    """How much peers have helped, compared with training alone."""
-
     better: int
     worse: int
     mean_alone: Number
@@ -54,8 +46,6 @@ class _Help(_Table):
 
 
 class _Population(_Table):
-    """How newcomers caught up, and the others recovered."""
-
     newcomers: int
     came_back: int
     caught_up: int
@@ -76,8 +66,6 @@ class _FirstFailure(_Table):
 
 
 class _Failed(_Table):
-    """Who failed for good."""
-
     stopped: list[str]
     restarts: int
     errors: int
@@ -85,8 +73,6 @@ class _Failed(_Table):
 
 
 class _NotFinite(_Table):
-    """Models that diverged."""
-
     found: str
     client: str
     seconds: int | float
@@ -94,8 +80,6 @@ class _NotFinite(_Table):
 
 
 class _Engine(_Table):
-    """How models were computed."""
-
     jobs: int
     batches: int
     mean_batch: int | float

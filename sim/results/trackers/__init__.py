@@ -1,7 +1,7 @@
 """A run's evaluations for the trackers that people have, from its results and by the trackers' own clients.
 
-A tracker is a function that is told each `Evaluation`, in a context that opens and closes what it writes. A
-step is a millisecond of virtual time. Module, package and extra of a tracker have its name.
+A tracker is a function that is told each `Evaluation` and its step, a millisecond of virtual time, in a
+context that opens and closes what it writes. Module, package and extra of a tracker have its name.
 """
 
 from importlib import import_module
@@ -25,7 +25,7 @@ def write_for(tracker: str, directory: RunDirectory) -> Path:
     try:
         with opened(directory) as (tell, place):
             for evaluation in evaluations(directory):
-                tell(evaluation)
+                tell(evaluation, round(evaluation.time * 1000))
     except OSError:
         raise
     except Exception as error:  # of other people's packages
@@ -34,8 +34,3 @@ def write_for(tracker: str, directory: RunDirectory) -> Path:
         raise TrackerFailed(f"--track {tracker} failed: {problem}; {where}") from error
     assert isinstance(place, Path)
     return place
-
-
-def step_of(time_s: float) -> int:
-    """The step that is a moment of virtual time."""
-    return round(time_s * 1000)

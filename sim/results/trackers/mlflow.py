@@ -10,7 +10,6 @@ from typing import Any
 
 from sim.results.evaluations import Evaluation
 from sim.results.store.run_directory import RunDirectory
-from sim.results.trackers import step_of
 
 _EXPERIMENT, _RESULTS = "coterie", "coterie.results"
 _TEXT_MAX = 500  # characters of a parameter, and
@@ -19,14 +18,14 @@ _REFUSED = re.compile(r"[^\w\-. :/]")  # in names
 
 
 @contextmanager
-def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation], None], Path]]:
+def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int], None], Path]]:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # which would go to a server
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # which newer versions refuse without it
     from mlflow.entities import Metric, Param
     from mlflow.tracking import MlflowClient
 
-    def tell(evaluation: Evaluation) -> None:
-        step, found = step_of(evaluation.time), evaluation.scalars().items()
+    def tell(evaluation: Evaluation, step: int) -> None:
+        found = evaluation.scalars().items()
         metrics = [Metric(_REFUSED.sub("_", name), value, step, step) for name, value in found]
         client.log_batch(run, metrics=metrics)
 

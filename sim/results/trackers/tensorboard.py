@@ -6,18 +6,16 @@ from pathlib import Path
 
 from sim.results.evaluations import Evaluation
 from sim.results.store.run_directory import RunDirectory
-from sim.results.trackers import step_of
 
 
 @contextmanager
-def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation], None], Path]]:
+def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int], None], Path]]:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-    def tell(evaluation: Evaluation) -> None:
+    def tell(evaluation: Evaluation, step: int) -> None:
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in evaluation.scalars().items()]
-        step = step_of(evaluation.time)
         writer.add_event(Event(wall_time=evaluation.time, step=step, summary=Summary(value=values)))
 
     for earlier in directory.path.glob("events.out.tfevents.*"):

@@ -9,16 +9,15 @@ from pathlib import Path
 
 from sim.results.evaluations import Evaluation
 from sim.results.store.run_directory import RunDirectory
-from sim.results.trackers import step_of
 
 
 @contextmanager
-def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation], None], Path]]:
+def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int], None], Path]]:
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would go to a server, from offline runs, too
     import wandb
 
-    def tell(evaluation: Evaluation) -> None:
-        run.log({"time": evaluation.time, **evaluation.scalars()}, step=step_of(evaluation.time))
+    def tell(evaluation: Evaluation, step: int) -> None:
+        run.log({"time": evaluation.time, **evaluation.scalars()}, step=step)
 
     place = directory.path / "wandb"
     for earlier in place.glob("offline-run-*"):

@@ -118,14 +118,6 @@ class Checkpoint:
         return None, damaged
 
     @classmethod
-    def read(cls, file: Path) -> Checkpoint:
-        """UserError if it is damaged."""
-        at, checksum = cls._opened(file)
-        if not at._is_intact(checksum):
-            raise UserError(_damage(file, "its checksum is another one"))
-        return at
-
-    @classmethod
     def _opened(cls, file: Path) -> tuple[Checkpoint, int]:
         """The checkpoint that a file seems to hold, and the checksum it should have; reads no numbers."""
         try:
@@ -154,28 +146,29 @@ def _damage(file: Path, why: str) -> str:
 class Checkpointer:
     """Writes checkpoints of a simulation into `folder` every so many seconds of real time, and at its end.
 
-    at_s: virtual times of others, which stay. at_end: whether one of the end is wanted, if it is small.
-    interrupted: whether a signal has come. `failure` says why the last one could not be written.
+    started_s: as of a `Watcher`. at_s: virtual times of others, which stay. at_end: whether one of the end is
+    wanted, if it is small. interrupted: whether a signal has come. `failure` says why the last one could not
+    be written.
     """
 
     def __init__(
         self,
         simulation: Simulation,
         folder: Path,
+        started_s: float,
         every_s: float | None,
         at_s: Iterable[float],
         at_end: bool,
         interrupted: Callable[[], bool],
     ) -> None:
         self.failure: OSError | None = None
-        self.before_s = 0.0  # real time that the run took before this process
         self._simulation = simulation
         self._folder = folder
         self.every_s = every_s
         self._at_end = at_end
         self._is_described = False  # whether what describes the run outlives a power cut
         self._interrupted = interrupted
-        self._started_s = self._written_s = time.perf_counter()
+        self._started_s, self._written_s = started_s, time.perf_counter()
         self._at_s = frozenset(at_s)
         for time_s in sorted(self._at_s):
             simulation.loop.call_at_observer(time_s, simulation.loop.pause)
@@ -200,10 +193,9 @@ class Checkpointer:
     def _write(self, name: str = CHECKPOINT) -> None:
         self._written_s = time.perf_counter()
         try:
-            wall_s = self.before_s + self._written_s - self._started_s
             if not self._is_described:  # without it nobody could go on from here
                 sync(self._folder)
                 self._is_described = True
-            Checkpoint.of(self._simulation, wall_s).write(self._folder / name)
+            Checkpoint.of(self._simulation, self._written_s - self._started_s).write(self._folder / name)
         except OSError as error:  # the run is worth more
             self.failure = error

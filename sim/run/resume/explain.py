@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,15 +13,17 @@ import torch
 from actors.status import ActorStatus
 from protocols.framework.client import Client
 from sim.errors import UserError
-from sim.learning.engine.replay.replay_log import ReplayError
+from sim.files.journal import frames
+from sim.learning.engine.replay.replay_log import ReplayedReadLog, ReplayError
+from sim.learning.engine.replay.snapshot import collect, start_replay
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.live.lives import ClientLife
 from sim.run.live.simulation import Simulation
-from sim.run.resume.replay import replaying
 from sim.run.resume.resuming import Provenance, changed, folders_of
 from sim.run.save.provenance import made_by
-from sim.scenario.scenario import load_scenario
+from sim.run.setup.builder import built
+from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.devices.device import BUSY
 
 _OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe")
@@ -70,6 +74,21 @@ def explained_client(
         if not reached:
             raise UserError(f"{ended} at {now_s:g} s, before --at {time_s:g} s")
         return list(_described(simulation, simulation.clients[number]))
+
+
+@contextmanager
+def replaying(
+    scenario: Scenario, directory: RunDirectory, *, device: str, data_dir: Path | None = None
+) -> Iterator[Simulation]:
+    """A simulation at virtual time 0 that does what a run did by the log of its reads, with no tensor work.
+
+    Raises UserError for what cannot be built, and `ReplayError` where the log is of another run.
+    """
+    assert scenario.engine.threads != "fastest", "a scenario as results state it"
+    with built(scenario, data_dir, device) as simulation:
+        start_replay(simulation.engine, ReplayedReadLog(frames(directory.path / READS)))
+        simulation.observer.on_evaluated = partial(collect, simulation.engine)
+        yield simulation
 
 
 def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:

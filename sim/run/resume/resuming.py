@@ -31,7 +31,7 @@ from sim.run.save.provenance import made_by
 from sim.scenario.overrides import add
 from sim.scenario.reading import contents_of
 from sim.scenario.scenario import Scenario, load_scenario
-from sim.scenario.shared_prefix import prefix_digest, require_same_prefix, timed_changes
+from sim.scenario.shared_prefix import changing_of, prefix_digest, require_same_prefix, timed_changes
 
 _NEEDED = ("scenario.toml", READS)
 
@@ -104,8 +104,7 @@ class ResumableRun:
         added: dict[str, Any] = {} if more is None else contents_of(more)
         if self.fork_s is not None:
             parent = load_scenario(file, code=code, method=method)
-            can = parent.protocol.method.Settings.changing
-            changes, timed = timed_changes(changes, self.fork_s, can)
+            changes, timed = timed_changes(changes, self.fork_s, changing_of(parent))
             add(added, timed)
         scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
         if method is not None:
@@ -195,7 +194,6 @@ class ResumableRun:
 
     @property
     def provenance(self) -> Provenance:
-        """What was known of the run from its start."""
         return Provenance.of(self.path)
 
     def replay(self, simulation: Simulation, log: Path) -> None:

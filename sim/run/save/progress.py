@@ -88,7 +88,8 @@ class Pace:
 class Watcher:
     """Looks at a simulation again and again while it runs, as an observer, and shows how far it is.
 
-    started_s: when the run began, by `time.perf_counter`. `looked` is called after each look.
+    started_s: when the run began, by `time.perf_counter`, and earlier by what it took in other processes.
+    `looked` is called after each look.
     """
 
     def __init__(
@@ -98,8 +99,7 @@ class Watcher:
         self._show = show
         self._looked = looked
         self._started_s = started_s
-        self.before_s = 0.0  # real time that the run took before this process
-        self._looked_s = started_s
+        self._looked_s = time.perf_counter()
         self._reached: float | None = None
         self._is_new = True  # whether there may be a measurement that was not looked at
         self._paces = Pace(), Pace(), Pace()
@@ -108,7 +108,7 @@ class Watcher:
     @property
     def elapsed_s(self) -> float:
         """Real seconds that the run took so far, in all the processes in which it went on."""
-        return self.before_s + time.perf_counter() - self._started_s
+        return time.perf_counter() - self._started_s
 
     def evaluated(self) -> None:
         """There may be a new measurement."""

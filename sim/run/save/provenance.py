@@ -58,7 +58,6 @@ def computed_by() -> dict[str, str]:
 
 
 def version_of(package: str) -> str | None:
-    """The version of a package that is installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -37,7 +37,6 @@ class RunResult:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal cut the run short."""
         return bool(self.summary["interrupted"])
 
 

@@ -17,22 +17,8 @@ from actors.settings.quantities import (
     span,
 )
 from actors.settings.units import DURATION, SIZE
+from sim.results.measures import MEASURES
 
-Metric = Literal[
-    "accuracy",
-    "loss",
-    "train_loss",
-    "validation_loss",
-    "perplexity",
-    "objective",
-    "f1",
-    "auc",
-    "precision",
-    "recall",
-    "mae",
-    "r2",
-    "distance",
-]
 Kind = Literal["steps", "samples", "time", "bytes"]
 
 
@@ -57,7 +43,6 @@ class ClientBudget(Settings):
 
     @property
     def kind(self) -> Kind:
-        """Which key is stated."""
         kinds: tuple[Kind, ...] = get_args(Kind)
         return next(kind for kind in kinds if getattr(self, kind) is not None)
 
@@ -80,8 +65,10 @@ class Convergence(Settings):
 
 if TYPE_CHECKING:
     _Every = Span
+    _Metric = str
 else:
     _Every = span("iteration")
+    _Metric = Literal[tuple(measure.name for measure in MEASURES)]
 
 
 NAME_BYTES_MAX = 180
@@ -126,7 +113,7 @@ class Run(Settings):
     evaluate_share: ShareAboveZero = 1.0
     """Share of the clients that are up of which an evaluation measures the models, drawn anew for each; the
     last one measures all. It changes nothing that clients do."""
-    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] | None = None
+    metrics: Annotated[tuple[_Metric, ...], Field(min_length=1)] | None = None
     """What is measured of each client's model on its own test samples, by scikit-learn but for the losses;
     models are judged by the first. By default the accuracy and the loss of classes, the perplexity and the
     loss of texts, or the loss of a regression, the squared error, and of a method with an objective of its

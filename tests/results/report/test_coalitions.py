@@ -9,8 +9,7 @@ from sim.errors import UserError
 from sim.results.metrics import Metrics
 from sim.results.report.coalitions import at_the_end, benefit_graph, changes_table, groups, losses_table
 from sim.results.report.page import write_report
-from sim.results.store.run_directory import RunDirectory
-from sim.results.store.validation import load_checked
+from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
 from tests.results.synthetic import write_run
 

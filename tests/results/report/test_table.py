@@ -4,8 +4,13 @@ import pytest
 
 from sim.results import text
 from sim.results.report import blocks
-from sim.results.report.blocks import MOST_OPEN_ROWS, Cell, Numbers, Table
-from sim.results.report.html import rendered
+from sim.results.report.blocks import MOST_OPEN_ROWS, Block, Cell, Numbers, Table
+from sim.results.report.html import _templates
+
+
+def rendered(block: Block) -> str:
+    """A block alone."""
+    return str(_templates().get_template("blocks.html").module.block(block))
 
 
 def test_numbers_carry_the_values_by_which_they_are_sorted():
