@@ -105,7 +105,7 @@ class VectorPool:
     def _grow(self, needed: int) -> None:
         rows = self.data.shape[0]
         wanted = max(rows * 5 // 4, needed)
-        if not self._lengthen(wanted):
+        if not (self._lengthen(wanted) or self._lengthen(needed)):
             old = self.data
             data = self._allocate(wanted, needed)
             data[:rows] = old
@@ -138,7 +138,7 @@ class VectorPool:
 
     def _empty(self, rows: int) -> Tensor:
         self._pages = None
-        if self.device.type != "cpu":
+        if self.device.type != "cpu" or not self.width:  # there are no pages without a byte
             return torch.empty((rows, self.width), dtype=torch.float32, device=self.device)
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared pages cannot grow
         self._pages = mmap.mmap(-1, 4 * rows * self.width, flags=private)
