@@ -275,6 +275,8 @@ def test_an_evaluation_on_a_gpu_takes_a_sixteenth_of_it(card: Any) -> None:
     ):
         card(of_a_call)
         assert evaluation._at_once(kernel, CUDA, clients, subset) == expected
+    card(6 * each + 6 * 2 * 4 * kernel.architecture.numel)
+    assert evaluation._at_once(kernel, CUDA, 100, subset, members=3) == (6, 64)
 
 
 @pytest.mark.parametrize("backend", ["vmap", "loop"])
