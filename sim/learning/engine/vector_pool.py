@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 from collections.abc import Callable, Iterable, Sequence
@@ -53,14 +54,15 @@ class VectorPool:
 
         To the last bit, small products depend on how far from a cache line their factors begin.
         """
-        period, found, aside = _LINE_NUMBERS // math.gcd(_LINE_NUMBERS, self.width), list[int](), list[int]()
+        period, found = _LINE_NUMBERS // math.gcd(_LINE_NUMBERS, self.width), list[int]()
+        taken: list[list[int]] = [[] for _ in range(period)]  # by where in a line they begin
         for row in rows:
-            found += self.take(1)
-            while (found[-1] - row) % period:
-                aside.append(found.pop())
-                found += self.take(1)
-        for row in aside:
-            self.give_back(row)
+            while not taken[row % period]:
+                (other,) = self.take(1)
+                taken[other % period].append(other)
+            found.append(taken[row % period].pop())
+        for other in itertools.chain(*taken):
+            self.give_back(other)
         return found
 
     @property
