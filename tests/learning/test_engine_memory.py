@@ -203,6 +203,21 @@ def test_what_somebody_looks_at_is_not_moved(pages: type[Pages]) -> None:
     assert torch.equal(pool.gather(rows), values + 1)
 
 
+@pytest.mark.parametrize("error", [SystemError, AttributeError])
+def test_a_pool_is_copied_where_a_system_lengthens_no_pages(
+    error: type[Exception], pages: type[Pages], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resize(self: Pages, newsize: int) -> None:
+        raise error("mmap: resizing not available")
+
+    monkeypatch.setattr(pages, "resize", resize)
+    pool, values = VectorPool(3, torch.device("cpu"), capacity=4), torch.arange(24.0).view(8, 3)
+    rows = pool.store(values[:4])
+    rows += pool.store(values[4:])
+    assert pages.made == [48, 96]
+    assert torch.equal(pool.gather(rows), values)
+
+
 def test_a_pool_without_room_for_a_quarter_grows_by_what_is_needed(pages: type[Pages]) -> None:
     pool, values = VectorPool(3, torch.device("cpu"), capacity=8), torch.arange(30.0).view(10, 3)
     rows = pool.store(values[:8])

@@ -122,7 +122,9 @@ class VectorPool:
         del self.data  # memory that somebody looks at is not moved
         try:
             self._pages.resize(4 * rows * self.width)
-        except (BufferError, OSError, SystemError):  # somebody does; there is none; not on this system
+        except (BufferError, OSError):  # somebody does; there is none
+            return False
+        except (SystemError, AttributeError):  # not on this system, as Python says before and from 3.15 on
             return False
         finally:
             self.data = self._matrix(self._pages)
