@@ -56,10 +56,10 @@ def measure_models(
     found = {name: np.full(len(clients), np.nan) for name in on_samples}
     numbers, workers = np.asarray(clients, dtype=np.int64), workers or Workers()
     counts = subset.counts[numbers] if found else np.empty(0, np.int64)
-    blocks = []
+    blocks, members = [], 1 if shares is None else shares.shape[1]
     for count in np.unique(counts[counts > 0]).tolist():
         same = np.flatnonzero(counts == count)
-        at_once, length = _at_once(kernel, rows.device, len(same), subset)
+        at_once, length = _at_once(kernel, rows.device, len(same), subset, members)
         blocks += [(same[first : first + at_once], length) for first in range(0, len(same), at_once)]
 
     def measured(of: tuple[np.ndarray, int]) -> dict[str, np.ndarray]:
@@ -158,11 +158,13 @@ class _Look:
         return (torch.stack(losses, dim=1) * self._shares).sum(dim=1)
 
 
-def _at_once(kernel: Kernel, device: torch.device, clients: int, subset: Subset) -> tuple[int, int]:
-    """How many of the clients, and samples of each, to measure in one call."""
+def _at_once(
+    kernel: Kernel, device: torch.device, clients: int, subset: Subset, members: int = 1
+) -> tuple[int, int]:
+    """How many of the clients, and samples of each, to measure in one call. members: models of each."""
     if device.type == "cuda":
         # Twice the samples, or what is made of one: of outputs in full, metrics make more of that size.
-        given_bytes = 2 * subset.sample_bytes * _SAMPLES_IN_LOOP + 4 * kernel.architecture.numel
+        given_bytes = 2 * subset.sample_bytes * _SAMPLES_IN_LOOP + 4 * members * kernel.architecture.numel
         made_bytes = kernel.bytes_made("losses", _SAMPLES_IN_LOOP, subset.x, subset.y)
         fitting = clients_at_once(device, given_bytes + made_bytes)
         clients = min(clients, fitting)

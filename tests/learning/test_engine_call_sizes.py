@@ -99,6 +99,34 @@ def test_what_is_there_at_a_time_counts_once() -> None:
     assert bytes_made(lambda: x.view(-1)) == 0
 
 
+def test_to_count_takes_no_longer_for_what_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that goes through its input step by step keeps something of each for the backward pass."""
+    x, asked, nbytes = torch.empty((10,), device="meta"), [0], torch.UntypedStorage.nbytes
+
+    def counting(storage: torch.UntypedStorage) -> int:
+        asked[0] += 1
+        return nbytes(storage)
+
+    monkeypatch.setattr(torch.UntypedStorage, "nbytes", counting)
+    assert bytes_made(lambda: [x + 1 for _ in range(100)]) == 100 * 4 * 10
+    assert asked[0] <= 2 * 100
+
+
+def test_parts_of_a_batch_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Kernel(built("cnn"), cross_entropy, "vmap", micro_batch=4)
+    flat, (x, y) = torch.empty((2, parts.architecture.numel), device="meta"), batch_of("cnn", 32, "meta")
+    of_all = bytes_made(lambda: parts.training_gradients(flat, x, y)) // 2
+    counted, gradients = [0], parts._backend.gradients
+
+    def counting(*batch: Any) -> Any:
+        counted[0] += 1
+        return gradients(*batch)
+
+    monkeypatch.setattr(parts._backend, "gradients", counting)
+    assert made(parts, "cnn", 32) == of_all
+    assert counted == [2]
+
+
 def test_what_cannot_go_on_without_numbers_counts_until_then() -> None:
     x = torch.empty((10,), device="meta")
     assert bytes_made(lambda: (x + 1).sum().item()) == 4 * 10 + 4
@@ -247,6 +275,8 @@ def test_an_evaluation_on_a_gpu_takes_a_sixteenth_of_it(card: Any) -> None:
     ):
         card(of_a_call)
         assert evaluation._at_once(kernel, CUDA, clients, subset) == expected
+    card(6 * each + 6 * 2 * 4 * kernel.architecture.numel)
+    assert evaluation._at_once(kernel, CUDA, 100, subset, members=3) == (6, 64)
 
 
 @pytest.mark.parametrize("backend", ["vmap", "loop"])

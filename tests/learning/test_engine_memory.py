@@ -203,14 +203,44 @@ def test_what_somebody_looks_at_is_not_moved(pages: type[Pages]) -> None:
     assert torch.equal(pool.gather(rows), values + 1)
 
 
+@pytest.mark.parametrize("error", [SystemError, AttributeError])
+def test_a_pool_is_copied_where_a_system_lengthens_no_pages(
+    error: type[Exception], pages: type[Pages], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resize(self: Pages, newsize: int) -> None:
+        raise error("mmap: resizing not available")
+
+    monkeypatch.setattr(pages, "resize", resize)
+    pool, values = VectorPool(3, torch.device("cpu"), capacity=4), torch.arange(24.0).view(8, 3)
+    rows = pool.store(values[:4])
+    rows += pool.store(values[4:])
+    assert pages.made == [48, 96]
+    assert torch.equal(pool.gather(rows), values)
+
+
 def test_a_pool_without_room_for_a_quarter_grows_by_what_is_needed(pages: type[Pages]) -> None:
     pool, values = VectorPool(3, torch.device("cpu"), capacity=8), torch.arange(30.0).view(10, 3)
     rows = pool.store(values[:8])
     rows += pool.store(values[8:9])  # ten rows would not fit
     assert pool.data.shape[0] == 9
+    assert pages.made == [96], "nor was there a second matrix"
     with pytest.raises(UserError, match="no room for a store of 10 vectors of 3 numbers"):
         pool.store(values[9:])
     assert torch.equal(pool.gather(rows), values[:9]), "what there was is still there"
+
+
+def none_of_them(values: Tensor) -> Tensor:
+    return values[:0]
+
+
+def test_vectors_without_numbers() -> None:
+    """As a function may return them, and as a message may have them."""
+    pool = VectorPool(0, torch.device("cpu"))
+    rows = pool.store(torch.empty((20, 0)))
+    assert pool.gather(rows).shape == (20, 0)
+    engine = new_engine()
+    empty = engine.apply(none_of_them, (engine.vector(torch.ones(3)),), {})
+    assert empty.numpy().shape == engine.vector(torch.empty(0)).numpy().shape == (0,)
 
 
 def test_a_pool_in_other_memory_without_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,3 +125,11 @@ def test_rows_that_lie_like_others(width: int) -> None:
     rows = pool.take_like(wanted)
     assert len(set(rows)) == len(wanted) == pool.in_use
     assert all((row - other) * width % 16 == 0 for row, other in zip(rows, wanted, strict=True))
+
+
+def test_rows_that_lie_like_others_take_no_more_room_than_these() -> None:
+    """In whichever order; a pool elsewhere would be as many times as large as there are places in a line."""
+    pool = VectorPool(1, torch.device("cpu"))
+    rows = pool.take_like(reversed(range(64)))
+    assert [row % 16 for row in rows] == [row % 16 for row in reversed(range(64))]
+    assert len(pool.data) <= 64 * 5 / 4

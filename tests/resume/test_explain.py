@@ -2,8 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+import torch
+
+from sim.learning.engine.workers import Workers
+from sim.run.running import run_scenario
+from sim.run.setup import builder
+from sim.run.setup import engine as engine_of
 from tests.resume.test_resume import coterie
-from tests.simulation.worlds import QUADRATIC, run
+from tests.simulation.worlds import QUADRATIC, load, run
 
 ASKS = """\
 from dataclasses import dataclass
@@ -60,6 +67,18 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
         result = coterie("explain", path, "--at", time, "--client", client)
         assert result.exit_code == 2
         assert problem in result.stderr
+
+
+def test_a_run_on_several_devices_is_explained_on_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as two:
+        two.setattr(builder, "first_device", lambda devices, name: torch.device("cpu"))
+        two.setattr(engine_of, "DeviceWorkers", lambda devices, data: Workers(len(devices)))
+        scenario = load(tmp_path, QUADRATIC, 'engine.devices=["cuda:0", "cuda:1"]')
+        path = run_scenario(scenario, out=tmp_path, device="auto").directory
+    result = coterie("explain", path, "--at", "1 s", "--client", 0)
+    assert result.exit_code == 0, result.output
 
 
 def test_who_trains_is_said_to_and_since_when(tmp_path: Path) -> None:

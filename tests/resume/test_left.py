@@ -43,6 +43,20 @@ def whole(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("command", ["resume", "explain"])
+def test_a_run_goes_on_that_was_killed_while_it_wrote_its_results(
+    tmp_path: Path, whole: Path, command: str
+) -> None:
+    place = interrupted(tmp_path, QUADRATIC, 2.0, *SHORT)
+    summary = (place / "summary.json").read_bytes()
+    (left(place, "53dd4cc9") / "summary.json").write_bytes(summary)
+    options = ["--device", "cpu"] if command == "resume" else ["--at", "1 s", "--client", 0]
+    result = coterie(command, place, *options)
+    assert result.exit_code == 0, result.output
+    if command == "resume":
+        require_same(whole, place)
+
+
 @pytest.mark.parametrize("in_the_walk", [True, False], ids=["before its log", "before its checkpoint"])
 def test_a_run_goes_on_whose_resume_was_killed(tmp_path: Path, whole: Path, in_the_walk: bool) -> None:
     place = interrupted(tmp_path, QUADRATIC, 2.0, *SHORT)

@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments: finished results are always whole, and nothing hidden stays."""
+"""Runs that are killed at random moments: finished results are always whole; what stays hidden goes on."""
 
 import os
 import random
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sim.results.store.output_dir import CHECKPOINT
 from sim.results.store.run_directory import RunDirectory, load_checked
 from tests.simulation.worlds import QUADRATIC, write
 
@@ -63,6 +64,9 @@ class Killer:
         for swept in (False, True):
             if swept and out.exists():
                 RunDirectory.create(out, "next", 0, "0").discard()
+                for left in out.glob(".*"):
+                    assert (left / CHECKPOINT).is_file(), "else it is cleared away"
+                    assert self._command("resume", left).wait(100) == 0
                 assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
             for path in out.glob("[!.]*"):
                 summary = load_checked(path).summary()
@@ -71,9 +75,11 @@ class Killer:
         assert (self.first / "notes.txt").read_text() == "mine"
 
     def _start(self, out: Path, *options: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "sim", "run", str(self.file), "--quiet", "--out", str(out), *options]
+        return self._command("run", self.file, "--out", out, *options)
+
+    def _command(self, name: str, *words: str | Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            command,
+            [sys.executable, "-m", "sim", name, *map(str, words), "--quiet"],
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -220,6 +220,10 @@ BAD = {
         edited('duration = "1 min"', "duration = 1979-05-27"),
         "run.duration = 1979-05-27: a date or time is not a duration; write",
     ),
+    "groups of no norms": (
+        edited('name = "mlp"\nhidden = [8]', 'name = "cnn"\ngroups = 4'),
+        'model.groups = 4: does nothing: it is of "group", and model.norm is "none"',
+    ),
     "betas of sgd": (
         edited("batch_size = 4", "batch_size = 4\nbetas = [0.5, 0.9]"),
         'training.betas = [0.5, 0.9]: does nothing: they are of adam and adamw, and optimizer is "sgd"',

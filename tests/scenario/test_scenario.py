@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import sim
 from sim.errors import UserError
 from sim.scenario.reading import first_comment
 from sim.scenario.resolved import digest, to_toml
@@ -12,6 +13,8 @@ from sim.scenario.scenario import load_scenario
 from sim.world.bandwidths import ConstantBandwidth
 from tests.scenario.texts import FULL, OF_ALL_METHODS, SMALL, changed, write
 from tests.world.quantities import constant, uniform
+
+SCENARIOS = sorted((Path(sim.__path__[0]).parent / "scenarios").glob("*.toml"))
 
 
 @pytest.fixture
@@ -42,6 +45,12 @@ def test_the_resolved_scenario_loads_to_an_equal_one(tmp_path: Path, text: str) 
     assert again.name == scenario.name
     assert to_toml(again) == resolved
     assert digest(again) == digest(scenario)
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_resolved_form_of_each_shipped_scenario_loads_to_an_equal_one(tmp_path: Path, path: Path) -> None:
+    scenario = load_scenario(path)
+    assert load_scenario(write(tmp_path, to_toml(scenario), "scenario.toml")) == scenario
 
 
 def test_the_resolved_scenario_states_defaults_and_keeps_units(small: Path) -> None:

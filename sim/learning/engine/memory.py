@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import torch
 from torch import Tensor, UntypedStorage
@@ -21,7 +21,7 @@ class _Made(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.most = 0
+        self.most = self._now = 0
         self._there = WeakSet[UntypedStorage]()
 
     @classmethod
@@ -31,9 +31,16 @@ class _Made(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output, given = func(*args, **(kwargs or {})), _storages((args, kwargs))
-        self._there.update(_storages(output) - given)  # a view is not made
-        self.most = max(self.most, sum(storage.nbytes() for storage in self._there))
+        for storage in _storages(output) - given:  # a view is not made
+            if storage not in self._there:
+                self._there.add(storage)
+                self._now += storage.nbytes()
+                finalize(storage, self._let_go, storage.nbytes())
+        self.most = max(self.most, self._now)
         return output
+
+    def _let_go(self, bytes_there: int) -> None:
+        self._now -= bytes_there
 
 
 def _storages(values: Any) -> set[UntypedStorage]:

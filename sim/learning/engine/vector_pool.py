@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 from collections.abc import Callable, Iterable, Sequence
@@ -53,14 +54,15 @@ class VectorPool:
 
         To the last bit, small products depend on how far from a cache line their factors begin.
         """
-        period, found, aside = _LINE_NUMBERS // math.gcd(_LINE_NUMBERS, self.width), list[int](), list[int]()
+        period, found = _LINE_NUMBERS // math.gcd(_LINE_NUMBERS, self.width), list[int]()
+        taken: list[list[int]] = [[] for _ in range(period)]  # by where in a line they begin
         for row in rows:
-            found += self.take(1)
-            while (found[-1] - row) % period:
-                aside.append(found.pop())
-                found += self.take(1)
-        for row in aside:
-            self.give_back(row)
+            while not taken[row % period]:
+                (other,) = self.take(1)
+                taken[other % period].append(other)
+            found.append(taken[row % period].pop())
+        for other in itertools.chain(*taken):
+            self.give_back(other)
         return found
 
     @property
@@ -105,7 +107,7 @@ class VectorPool:
     def _grow(self, needed: int) -> None:
         rows = self.data.shape[0]
         wanted = max(rows * 5 // 4, needed)
-        if not self._lengthen(wanted):
+        if not (self._lengthen(wanted) or self._lengthen(needed)):
             old = self.data
             data = self._allocate(wanted, needed)
             data[:rows] = old
@@ -120,7 +122,9 @@ class VectorPool:
         del self.data  # memory that somebody looks at is not moved
         try:
             self._pages.resize(4 * rows * self.width)
-        except (BufferError, OSError, SystemError):  # somebody does; there is none; not on this system
+        except (BufferError, OSError):  # somebody does; there is none
+            return False
+        except (SystemError, AttributeError):  # not on this system, as Python says before and from 3.15 on
             return False
         finally:
             self.data = self._matrix(self._pages)
@@ -138,7 +142,7 @@ class VectorPool:
 
     def _empty(self, rows: int) -> Tensor:
         self._pages = None
-        if self.device.type != "cpu":
+        if self.device.type != "cpu" or not self.width:  # there are no pages without a byte
             return torch.empty((rows, self.width), dtype=torch.float32, device=self.device)
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared pages cannot grow
         self._pages = mmap.mmap(-1, 4 * rows * self.width, flags=private)

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from actors.settings.base import SettingError
+from actors.settings.base import SettingError, idle
 from actors.settings.quantities import Count, Within
 from sim.learning.data import DataSection
 from sim.learning.models.model import ModelSection
@@ -43,9 +43,12 @@ class Cnn(ModelSection):
         if self.norm == "group" and any(channels % self.groups for channels in self.channels):
             problem = f"must divide all channels ({', '.join(map(str, self.channels))})"
             yield SettingError("model.groups", self.groups, problem)
-        if self.norm != "group" and "groups" in self.model_fields_set:
-            problem = f'does nothing: it is of "group", and model.norm is "{self.norm}"'
-            yield SettingError("model.groups", self.groups, problem)
+
+    @model_validator(mode="after")
+    def _groups_are_of_norms(self) -> Cnn:
+        if self.norm != "group":
+            idle(self, f'it is of "group", and model.norm is "{self.norm}"', "groups")
+        return self
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         """By default that of McMahan et al. (2017), section 3: 1,663,370 parameters on 28x28 grey images."""

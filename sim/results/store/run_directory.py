@@ -97,7 +97,8 @@ class RunDirectory:
     @classmethod
     def found(cls, path: Path) -> Self:
         """The directory of a run, finished or not; what a killed process left is not known to be whole."""
-        return cls.load(path) if output_dir.is_results(path) else cls(path)
+        was_killed = output_dir.HIDDEN.fullmatch(path.name) and not (path / output_dir.MANIFEST).is_file()
+        return cls.load(path) if output_dir.is_results(path) and not was_killed else cls(path)
 
     @property
     def is_whole(self) -> bool:

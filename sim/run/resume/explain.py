@@ -23,6 +23,7 @@ from sim.run.live.simulation import Simulation
 from sim.run.resume.resuming import Provenance, changed, folders_of
 from sim.run.save.provenance import made_by
 from sim.run.setup.builder import built
+from sim.run.setup.engine import with_engine
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.devices.device import BUSY
 
@@ -59,7 +60,8 @@ def explained_client(
     other = changed(said.made_by, {name: what for name, what in now.items() if "code" in name})
     if notice is not None and other:
         notice(f"this may not be what {path} did: {'; '.join(other)}")
-    device = said.machine.device
+    device = said.machine.device.partition(":")[0]  # the first of several is enough
+    scenario = with_engine(scenario, devices=None)
     with replaying(scenario, directory, device=device, data_dir=data_dir) as simulation:
         simulation.begin()
         ended = f"{path}: the run ended"

@@ -85,6 +85,8 @@ class Kernel:
 
         samples: a client's batch has so many. like: x, and y if it takes them, [n, ...].
         """
+        if of == "training_gradients" and self.micro_batch is not None:
+            samples = min(samples, 2 * self.micro_batch)  # all parts but the first take as much as the second
         shapes = [(2, samples, *each.shape[1:]) for each in like]  # of two clients: one alone is not vmapped
         if (identity := (of, *shapes)) not in self._made:
             flat = torch.empty((2, self.architecture.numel), device="meta")
