@@ -72,13 +72,13 @@ class CoBoAsynchronous(Client):
     async def step(self) -> None:
         """Train near the models last received, send the own one, and start updates of some pairs.
 
-        On the simplex some are started before the first training, too, as in rounds: what gradients tell of
-        two clients they tell mostly before these have trained.
+        On the simplex these come first, as in rounds: what gradients tell of two clients they tell mostly
+        before these have trained.
         """
-        if self.pairs.simplex and not self.iterations:
+        if self.pairs.simplex:
+            if self.iterations.bit_count() <= 1:  # few: 0, 1, 2, 4, ...
+                self.earlier.append((self.params, self.now, self.iterations))
             self.sample_pairs()
-        if self.pairs.simplex and self.iterations.bit_count() <= 1:  # few: 0, 1, 2, 4, ...
-            self.earlier.append((self.params, self.now, self.iterations))
         update = await self.train(self.settings.local_steps, proximal=self.proximal())
         self.params = self.params + update
         self.earn_time()
@@ -88,7 +88,8 @@ class CoBoAsynchronous(Client):
                     peer,
                     LatestModel(self.params, self.now, self.iterations + 1, not self.peer_time.is_behind),
                 )
-        self.sample_pairs()
+        if not self.pairs.simplex:
+            self.sample_pairs()
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
         """Towards the latest model of each peer that is believed to be up."""
@@ -269,7 +270,7 @@ class CoBoAsynchronous(Client):
         newest = (self.params, self.now, self.iterations)
         if not self.earlier or not is_far_behind(iterations, self.iterations):
             return newest
-        kept = [*self.earlier, newest]
+        kept, iterations = [*self.earlier, newest], max(0, iterations)
         place = bisect_right(kept, iterations, key=lambda each: each[2])
         (before, began_s, first), (after, ended_s, last) = kept[place - 1 : place + 1]
         share = (iterations - first) / (last - first)

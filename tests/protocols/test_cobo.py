@@ -391,8 +391,8 @@ def test_on_the_simplex_a_slow_peers_model_is_compared_with_one_that_had_come_as
             assert isinstance(client, CoBoAsynchronous)
             done = client.iterations
             assert done >= 40
-            counts = [client.as_far_as(iterations)[2] for iterations in (0, 3, 9, done // 2 + 1, done)]
-            assert counts == ([0, 3, 9, done, done] if domain == "simplex" else [done] * 5)
+            counts = [client.as_far_as(iterations)[2] for iterations in (-5, 0, 3, 9, done // 2 + 1, done)]
+            assert counts == ([0, 0, 3, 9, done, done] if domain == "simplex" else [done] * 6)
             if domain == "simplex":  # those after 0, 1, 2, 4, 8 ... iterations are kept
                 kept = {iterations: (model, time) for model, time, iterations in client.earlier}
                 for iterations, before, share in ((2, 2, 0.0), (3, 2, 0.5), (9, 8, 0.125), (15, 8, 0.875)):
