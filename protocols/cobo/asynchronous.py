@@ -143,7 +143,7 @@ class CoBoAsynchronous(Client):
         """How many updates of a pair to begin, of this probability each iteration.
 
         On the simplex, where the steps of a row compete, they are spread evenly (systematic sampling), from a
-        random one on: by chance alone unrelated peers would have a fifth more of them.
+        random one on: by chance alone one peer would have a seventh more of them than another.
         """
         if not self.pairs.simplex:
             return int(self.rng.random() < probability)
