@@ -32,6 +32,7 @@ def pretrain(
         from sim.files.data_folder import DataFolder
         from sim.learning.language import pretraining
         from sim.run.interrupts import answering, raise_interrupted
+        from sim.run.process import threads
         from sim.scenario.reading import contents_of
         from sim.scenario.refusals import line_of, problems, refused
 
@@ -52,7 +53,8 @@ def pretrain(
                 line.update(said, step / settings.steps, time.perf_counter() - began)
 
             try:
-                path, loss = pretraining.pretrain(settings, DataFolder(data_dir), progress)
+                with threads(1):  # with another number the last bits of sums are others
+                    path, loss = pretraining.pretrain(settings, DataFolder(data_dir), progress)
             except KeyboardInterrupt as error:
                 stop("interrupted; nothing was written", code_of(error))
     typer.echo(f"{path}: loss {loss:.3f}, after {text.duration(round(time.perf_counter() - began))}")

@@ -1,8 +1,10 @@
 """`coterie pretrain`: what it writes and says, and what it refuses."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -49,6 +51,22 @@ def test_without_settings_it_is_one_in_english(tmp_path: Path, monkeypatch: pyte
     result = pretrain(tmp_path, monkeypatch, None)
     assert result.exit_code == 0, result.output
     assert (asked[0].out, asked[0].corpus) == ("english.safetensors", "python-documentation")
+
+
+def test_the_base_hangs_on_no_number_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, train, before = [], pretraining._train, torch.get_num_threads()
+
+    def noted(*given: Any) -> float:
+        found.append(torch.get_num_threads())
+        return train(*given)
+
+    monkeypatch.setattr(pretraining, "_train", noted)
+    torch.set_num_threads(2)
+    try:
+        assert pretrain(tmp_path, monkeypatch, SMALL).exit_code == 0
+        assert (found, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
