@@ -28,9 +28,10 @@ class PairState:
     """What a client knows of one peer.
 
     `ledger`: the updates of the pair's weight. `latest`: the peer's last model. `pulled`: how often that has
-    been in the proximal term. `owed`: updates that were sampled and that this client has yet to make.
-    `offered`: how many of these the peer was last told of, so that it makes them with its own. `meetings`:
-    how often both have computed gradients for an update. `asking`: an update is in progress.
+    been in the proximal term. `sampled`: on the simplex, the sum of the probabilities of its updates, from a
+    random number on; each whole number is one. `owed`: updates that were sampled and that this client has yet
+    to make. `offered`: how many of these the peer was last told of, so that it makes them with its own.
+    `meetings`: how often both have computed gradients for an update. `asking`: an update is in progress.
     """
 
     ledger: Ledger = field(default_factory=Ledger)

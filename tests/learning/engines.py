@@ -1,7 +1,9 @@
 """Small data, models and engines for the tests of the engine, and training as plain PyTorch does it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +15,9 @@ from sim.learning.engine.graph.batch_operations import Gradient, Loss
 from sim.learning.engine.graph.batches import draw_batches
 from sim.learning.engine.graph.operations import Train
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.replay.snapshot import stored
+from sim.learning.engine.workers import Workers
+from sim.learning.evaluation import measure_models
 from sim.learning.objectives import Objective, cross_entropy, quadratic
 from tests.device import DEVICE
 from tests.learning.sections import OF_NUMBERS, architecture
@@ -224,3 +229,49 @@ def torch_optimizer(
     else:
         options |= {"betas": optimizer.betas, "eps": optimizer.epsilon}
     return lambda parameters: kinds[optimizer.kind](parameters, **options)
+
+
+class Outcome(NamedTuple):
+    """What a small course of training, merging and measuring results in, and the rows that are left of it."""
+
+    rows: Tensor
+    gradients: Tensor
+    losses: list[float]
+    measured: dict[str, np.ndarray]
+    pools: dict[int, Any]
+
+    def require_equal(self, other: Outcome) -> None:
+        """Bit for bit, and in the same rows: a run that goes on elsewhere must find what it has left."""
+        assert self.rows.equal(other.rows) and self.gradients.equal(other.gradients)
+        assert self.losses == other.losses
+        for name, values in self.measured.items():
+            assert np.array_equal(values, other.measured[name], equal_nan=True), name
+        for width, pool in self.pools.items():
+            assert torch.equal(pool.free, other.pools[width].free)
+            assert torch.equal(pool.rows, other.pools[width].rows)
+
+
+def course(data: ClientData, engine: Engine, jobs: Jobs, rounds: int, workers: Workers) -> Outcome:
+    """Rounds of unequal training with pulls, each followed by a merge; then losses, gradients, measures."""
+    clients = range(len(data.train.counts))
+    params, state = [jobs.initial(client) for client in clients], [None] * len(clients)
+    for done in range(rounds):
+        pulls = [engine.dot(each, each).clip(0.01, 0.02) for each in params]
+        trained: list[Any] = [
+            jobs.train(
+                client,
+                params[client],
+                steps=1 + client % 2,
+                done=done,
+                state=state[client],
+                pulls=[(pulls[client], params[client - 1])] if done else (),
+            )
+            for client in clients
+        ]
+        params, state = (list(each) for each in zip(*trained, strict=True))
+        params = [0.5 * params[client] + 0.5 * params[client - 1] for client in clients]
+    losses = [float(jobs.loss(client, params[client])) for client in clients]
+    gradients = engine.rows([jobs.gradient(client, params[client]) for client in clients])
+    rows = engine.held(params)
+    measured = measure_models("classification", jobs.kernel, rows, data.train, list(clients), workers=workers)
+    return Outcome(rows[:], gradients, losses, measured, stored(engine))

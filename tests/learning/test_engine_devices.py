@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,12 +9,10 @@ from sim.learning.engine import Optimizer
 from sim.learning.engine import devices as devices_of
 from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph import sampler
-from sim.learning.engine.replay.snapshot import stored
 from sim.learning.engine.workers import Workers
-from sim.learning.evaluation import measure_models
 from sim.learning.models import MODELS as MODELS_OF
 from tests.device import DEVICE
-from tests.learning.engines import SHAPES, Jobs, client_data, new_engine
+from tests.learning.engines import SHAPES, Jobs, client_data, course, new_engine
 
 CLIENTS = 6
 MODELS = [("mlp", "dense"), ("decoupled", "vmap"), ("cnn", "loop"), ("normed", "loop")]
@@ -60,37 +57,11 @@ def test_results_and_rows_are_those_of_one(
         by = DeviceWorkers([data.train.x.device] * count, data) if count > 1 else Workers()
         engine = new_engine(data, backend=backend, workers=by)
         jobs = Jobs(engine, NORMED if model == "normed" else model, optimizer)
-        params, state = [jobs.initial(client) for client in range(CLIENTS)], [None] * CLIENTS
-        for done in range(2):
-            pulls = [engine.dot(each, each).clip(0.01, 0.02) for each in params]
-            trained: list[Any] = [
-                jobs.train(
-                    client,
-                    params[client],
-                    steps=1 + client % 2,
-                    done=done,
-                    state=state[client],
-                    pulls=[(pulls[client], params[client - 1])] if done else (),
-                )
-                for client in range(CLIENTS)
-            ]
-            params, state = (list(each) for each in zip(*trained, strict=True))
-            params = [0.5 * params[client] + 0.5 * params[client - 1] for client in range(CLIENTS)]
-        losses = [float(jobs.loss(client, params[client])) for client in range(CLIENTS)]
-        gradients = engine.rows([jobs.gradient(client, params[client]) for client in range(CLIENTS)])
-        rows = engine.held(params)
-        measured = measure_models(
-            "classification", jobs.kernel, rows, data.train, list(range(CLIENTS)), workers=by
-        )
+        found.append(course(data, engine, jobs, 2, by))
         assert bool(elsewhere) is (count > 1)
-        found.append((rows[:], gradients, losses, measured, stored(engine)))
-    (rows, gradients, losses, measured, pools), *others = found
+    one, *others = found
     for other in others:
-        assert rows.equal(other[0]) and gradients.equal(other[1]) and losses == other[2]
-        assert all(np.array_equal(measured[name], other[3][name], equal_nan=True) for name in measured)
-        for width, pool in pools.items():
-            assert torch.equal(pool.free, other[4][width].free)
-            assert torch.equal(pool.rows, other[4][width].rows)
+        one.require_equal(other)
 
 
 def test_what_fails_elsewhere_fails_here_and_the_device_goes_on(elsewhere: list[torch.device]) -> None:

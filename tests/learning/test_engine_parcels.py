@@ -3,7 +3,6 @@
 import pickle
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,12 +11,10 @@ from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
-from sim.learning.engine.replay.snapshot import stored
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.engine.workers import Workers
-from sim.learning.evaluation import measure_models
 from sim.learning.models import MODELS
-from tests.learning.engines import SHAPES, Jobs, client_data, new_engine
+from tests.learning.engines import SHAPES, Jobs, client_data, course, new_engine
 
 
 def sent(parcel: Parcel) -> Parcel:
@@ -72,36 +69,10 @@ def test_numbers_and_rows_are_those_of_here(
         workers = Workers() if kind is None else kind(data)
         engine = new_engine(data, backend=backend, workers=workers)
         jobs = Jobs(engine, model, OPTIMIZERS[optimizer])
-        params, state = [jobs.initial(client) for client in range(CLIENTS)], [None] * CLIENTS
-        for done in range(3):
-            pulls = [engine.dot(each, each).clip(0.01, 0.02) for each in params]
-            trained: list[Any] = [
-                jobs.train(
-                    client,
-                    params[client],
-                    steps=1 + client % 2,
-                    done=done,
-                    state=state[client],
-                    pulls=[(pulls[client], params[client - 1])] if done else (),
-                )
-                for client in range(CLIENTS)
-            ]
-            params, state = (list(each) for each in zip(*trained, strict=True))
-            params = [0.5 * params[client] + 0.5 * params[client - 1] for client in range(CLIENTS)]
-        losses = [float(jobs.loss(client, params[client])) for client in range(CLIENTS)]
-        gradients = engine.rows([jobs.gradient(client, params[client]) for client in range(CLIENTS)])
-        rows = engine.held(params)
-        measured = measure_models(
-            "classification", jobs.kernel, rows, data.train, list(range(CLIENTS)), workers=workers
-        )
+        found.append(course(data, engine, jobs, 3, workers))
         assert kind is None or workers.calls > CLIENTS  # type: ignore[attr-defined]
-        found.append((rows[:], gradients, losses, measured, stored(engine)))
-    (rows, gradients, losses, measured, pools), other = found
-    assert rows.equal(other[0]) and gradients.equal(other[1]) and losses == other[2]
-    assert all(np.array_equal(measured[name], other[3][name], equal_nan=True) for name in measured)
-    for width, pool in pools.items():
-        assert torch.equal(pool.free, other[4][width].free)
-        assert torch.equal(pool.rows, other[4][width].rows)
+    here, there = found
+    here.require_equal(there)
 
 
 def test_rows_lie_there_as_they_do_here(monkeypatch: pytest.MonkeyPatch) -> None:
