@@ -36,13 +36,17 @@ def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -
     for flow, links in enumerate(flows):
         for link in links:
             if capacities[link] < math.inf:
-                users.setdefault(link, []).append(flow)
+                if link in users:
+                    users[link].append(flow)
+                else:
+                    users[link] = [flow]
     left = {link: capacities[link] for link in users}
     waiting = {link: len(flow_ids) for link, flow_ids in users.items()}
     # The position breaks ties: links need no order, and the result is reproducible.
     heap = [(left[link] / waiting[link], position, link) for position, link in enumerate(users)]
     heapify(heap)
-    while heap:
+    flows_left = len(set[int]().union(*users.values()))
+    while flows_left:
         share, position, link = heappop(heap)
         if not waiting[link]:
             continue
@@ -50,13 +54,15 @@ def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -
         if current > share:  # an old entry: shares grow when slower transfers are fixed
             heappush(heap, (current, position, link))
             continue
+        flows_left -= waiting[link]
         for flow in users[link]:
             if rates[flow] == math.inf:
                 rates[flow] = current
-                for passed in flows[flow]:
-                    if passed in waiting:
-                        left[passed] -= current
-                        waiting[passed] -= 1
+                if flows_left:  # nobody asks for what the last ones leave
+                    for passed in flows[flow]:
+                        if passed in waiting:
+                            left[passed] -= current
+                            waiting[passed] -= 1
     return rates
 
 
@@ -77,7 +83,7 @@ class Link:
 
     def can_bind(self) -> bool:
         """Whether its transfers could use more than its capacity, as far as their other links allow."""
-        if self.capacity_bps == math.inf:
+        if self.capacity_bps == math.inf or len(self.transfers) < 2:
             return False
         asked_bps = 0.0
         for transfer in self.transfers:
@@ -87,25 +93,50 @@ class Link:
         return False
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Transfer:
     """Bits that pass through links, and the timer of their end. `SharedLinks` starts it and sets its rate.
 
-    number: in order of starting. bits_left: as of since_s.
+    number: in order of starting. bits_left: as of since_s. ceiling_bps: the least capacity of its links.
     """
 
-    number: int
-    bits_left: float
-    links: tuple[Link, ...]
-    done: Callable[[Transfer], None]
-    since_s: float
-    shared: SharedLinks
-    rate_bps: float = 0.0
-    due: int = NEVER
-    ceiling_bps: float = field(init=False)
+    __slots__ = (
+        "bits_left",
+        "ceiling_bps",
+        "done",
+        "due",
+        "links",
+        "number",
+        "rate_bps",
+        "shared",
+        "since_s",
+    )
 
-    def __post_init__(self) -> None:
-        self.ceiling_bps = min(link.capacity_bps for link in self.links)
+    def __init__(
+        self,
+        number: int,
+        bits: float,
+        links: tuple[Link, ...],
+        done: Callable[[Transfer], None],
+        now_s: float,
+        shared: SharedLinks,
+    ) -> None:
+        self.number = number
+        self.bits_left = bits
+        self.links = links
+        self.done = done
+        self.since_s = now_s
+        self.shared = shared
+        self.rate_bps = 0.0
+        self.due = NEVER
+        self.find_ceiling()
+
+    def find_ceiling(self) -> None:
+        """Set its ceiling by the present capacities."""
+        ceiling_bps = math.inf
+        for link in self.links:
+            if link.capacity_bps < ceiling_bps:
+                ceiling_bps = link.capacity_bps
+        self.ceiling_bps = ceiling_bps
 
     def __repr__(self) -> str:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"
@@ -138,9 +169,11 @@ class SharedLinks:
         """Start a transfer of `bits` > 0 through one link or more. `done(transfer)` is called at its end."""
         self._started += 1
         transfer = Transfer(self._started, bits, links, done, self._loop.now_s, self)
+        binds = False
         for link in links:
             link.transfers[transfer] = None
-        if any(link.binding or link.can_bind() for link in links):
+            binds = binds or link.binding or link.can_bind()
+        if binds:
             self._changed_transfers[transfer] = None
             self._touch(links)
         else:  # no link binds: it runs at its full rate and slows nobody
@@ -156,7 +189,7 @@ class SharedLinks:
         """Change a link's capacity (positive, `math.inf`: unlimited), also for running transfers."""
         link.capacity_bps = capacity_bps
         for transfer in link.transfers:
-            transfer.ceiling_bps = min(passed.capacity_bps for passed in transfer.links)
+            transfer.find_ceiling()
             self._changed_transfers[transfer] = None
             self._touch(transfer.links)  # it may now use more or less of its other links
 
@@ -183,10 +216,12 @@ class SharedLinks:
             was_binding, link.binding = link.binding, link.can_bind()
             if was_binding or link.binding:
                 open_links[link] = None
-        rates_bps = self._fair_rates(open_links)
-        while unsettled := self._unsettled_links(rates_bps, open_links):
+        while True:
+            rates_bps, closed_links = self._fair_rates(open_links)
+            unsettled = self._unsettled_links(rates_bps, closed_links, open_links) if closed_links else ()
+            if not unsettled:
+                break
             open_links.update(dict.fromkeys(unsettled))
-            rates_bps = self._fair_rates(open_links)
         self._changed_links.clear()
         self._changed_transfers.clear()
         now_s = self._loop.now_s
@@ -194,38 +229,41 @@ class SharedLinks:
             if rate_bps != transfer.rate_bps:  # otherwise its timer stays, without more rounding
                 self._pace(transfer, rate_bps, now_s)
 
-    def _fair_rates(self, open_links: dict[Link, None]) -> dict[Transfer, float]:
-        """Fair rates of changed transfers and of all on open links, in starting order. Others keep theirs."""
+    def _fair_rates(self, open_links: dict[Link, None]) -> tuple[dict[Transfer, float], list[Link]]:
+        """Fair rates of changed transfers and of all on open links, in starting order. Others keep theirs.
+
+        Also which other binding links these transfers pass.
+        """
         members = dict(self._changed_transfers)
         for link in open_links:
             members.update(link.transfers)
+        if not members:
+            return {}, []
         transfers = sorted(members, key=attrgetter("number"))
         room_bps: dict[Link, float] = {}
-        for link in dict.fromkeys(link for transfer in transfers for link in transfer.links):
-            room_bps[link] = link.capacity_bps
-            if link.binding and link not in open_links:
-                room_bps[link] -= sum(other.rate_bps for other in link.transfers if other not in members)
+        closed_links: list[Link] = []
+        for transfer in transfers:
+            for link in transfer.links:
+                if link in room_bps:
+                    continue
+                room_bps[link] = link.capacity_bps
+                if link.binding and link not in open_links:
+                    closed_links.append(link)
+                    room_bps[link] -= sum(other.rate_bps for other in link.transfers if other not in members)
         rates_bps = max_min_rates([transfer.links for transfer in transfers], room_bps)
-        return dict(zip(transfers, rates_bps, strict=True))
+        return dict(zip(transfers, rates_bps, strict=True)), closed_links
 
-    def _unsettled_links(self, rates_bps: dict[Transfer, float], open_links: dict[Link, None]) -> list[Link]:
+    def _unsettled_links(
+        self, rates_bps: dict[Transfer, float], closed_links: list[Link], open_links: dict[Link, None]
+    ) -> list[Link]:
         """The links of transfers that have no bottleneck at these rates: they must be opened, too.
 
         Rates are max-min fair if and only if each transfer has a bottleneck: a full link on which none is
-        faster. Only transfers with a new rate, and those on the same links, can have lost theirs.
+        faster. Only transfers on a closed link, on which some rates are new and others are not, can lack one.
         """
-        links = {link for transfer in rates_bps for link in transfer.links}
-        if not any(link.binding and link not in open_links for link in links):  # nothing is left to open
-            return []
-        suspects = dict.fromkeys(rates_bps)
-        for transfer, rate_bps in rates_bps.items():
-            if rate_bps != transfer.rate_bps:
-                for link in transfer.links:
-                    if link.binding and link not in open_links:
-                        suspects.update(link.transfers)
         tops_bps: dict[Link, float] = {}
         unsettled: list[Link] = []
-        for transfer in suspects:
+        for transfer in dict.fromkeys(transfer for link in closed_links for transfer in link.transfers):
             rate_bps = rates_bps.get(transfer, transfer.rate_bps)
             for link in transfer.links:
                 if link not in tops_bps:
