@@ -84,11 +84,10 @@ class CoBoAsynchronous(Client):
         self.params = self.params + update
         self.earn_time()
         if self.settings.exchange == "all":
+            takes_requests = not self.peer_time.is_behind
+            latest = LatestModel(self.params, self.now, self.iterations + 1, takes_requests)
             for peer in self.peers:
-                self.tell(
-                    peer,
-                    LatestModel(self.params, self.now, self.iterations + 1, not self.peer_time.is_behind),
-                )
+                self.tell(peer, latest)
         if not self.pairs.simplex:
             self.sample_pairs()
 
@@ -286,11 +285,7 @@ class CoBoAsynchronous(Client):
         if isinstance(message, LatestModel):
             self.peer_time.met(sender, message.time, message.iterations)
             if pair.latest is None or message.time > pair.latest.time:
-                # The model alone: a request or an answer would keep its account and gradient alive.
-                pair.latest, pair.pulled = (
-                    LatestModel(message.params, message.time, message.iterations, message.takes_requests),
-                    0,
-                )
+                pair.latest, pair.pulled = message.alone(), 0
         if isinstance(message, PairRequest | PairAnswer | PairResult):
             self.merge_account(sender, message.account)
         return done or type(message) in (LatestModel, PairResult)

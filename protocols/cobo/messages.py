@@ -15,6 +15,12 @@ class LatestModel:
     iterations: int
     takes_requests: bool
 
+    def alone(self) -> "LatestModel":
+        """The model, without the account and gradient of a request or an answer, which it would keep alive."""
+        if type(self) is LatestModel:
+            return self
+        return LatestModel(self.params, self.time, self.iterations, self.takes_requests)
+
 
 @dataclass(frozen=True)
 class PairRequest(LatestModel):
