@@ -16,7 +16,7 @@ class LatestModel:
     takes_requests: bool
 
     def alone(self) -> "LatestModel":
-        """The model, without the account and gradient of a request or an answer, which it would keep alive."""
+        """The model without a request's account or an answer's gradient, which it would keep alive."""
         if type(self) is LatestModel:
             return self
         return LatestModel(self.params, self.time, self.iterations, self.takes_requests)

@@ -158,9 +158,9 @@ class LiveNetwork(SimulatedNetwork):
         connection = self._incoming.get(pair)
         if connection is None:
             model = self._model.model_of(pair)
-            connection = self._incoming[pair] = Connection(pair, model, self._seed)
+            connection = self._incoming[pair] = Connection(pair, model, self._seed, self._arrive)
         kind = kind_of(envelope)
-        message = Message(self._arrive, connection, envelope, kind, len(content), -1, stamp.number)
+        message = Message(connection, envelope, kind, len(content), -1, stamp.number)
         self._loop.schedule(stamp.due_s, message)
 
     @override
@@ -194,7 +194,7 @@ class LiveNetwork(SimulatedNetwork):
 
     def _begin(self, process: str, told: TransferBegun) -> None:
         pair = (told.sender, told.receiver)
-        path = self._path(Connection(pair, self._model.model_of(pair), self._seed))
+        path = self._path(Connection(pair, self._model.model_of(pair), self._seed, self._arrive))
         key = (process, told.number)
 
         def done(transfer: Transfer) -> None:

@@ -18,13 +18,12 @@ from sim.world.network_model import ConnectionModel
 class Message:
     """A message in flight. After its transfer it is the timer of its own arrival.
 
-    arrived: called at its arrival. pair_index: how many messages the pair had sent before it. number: among
-    all messages of the network, from 1. kind: the name under which it is counted. together: the pair's
-    messages that arrive at the same time, in order, whatever the order of their timers.
+    pair_index: how many messages the pair had sent before it. number: among all messages of the network, from
+    1. kind: the name under which it is counted. together: the pair's messages that arrive at the same time,
+    in order, whatever the order of their timers.
     """
 
     __slots__ = (
-        "arrived",
         "connection",
         "due",
         "envelope",
@@ -37,7 +36,6 @@ class Message:
 
     def __init__(
         self,
-        arrived: Callable[[Message], None],
         connection: Connection,
         envelope: Envelope,
         kind: str,
@@ -45,7 +43,6 @@ class Message:
         pair_index: int,
         number: int,
     ) -> None:
-        self.arrived = arrived
         self.connection = connection
         self.envelope = envelope
         self.kind = kind
@@ -57,7 +54,7 @@ class Message:
 
     def fire(self) -> None:
         """Arrive. Of messages that arrive together, the first that is left arrives, whichever timer fires."""
-        self.arrived(self if self.together is None else self.together.pop(0))
+        self.connection.arrived(self if self.together is None else self.together.pop(0))
 
 
 def kind_of(envelope: Envelope) -> str:
@@ -98,14 +95,16 @@ class RandomStreams:
 class Connection:
     """The one-way connection of an ordered pair of names.
 
-    sent: messages so far, the `pair_index` of the next one. path: the links that its transfers pass, once
-    there was one. queue: the first message is in transfer, the others wait for it. last: on a reliable one
-    the last departed message, if it has not arrived; arrival_s: when it does.
+    arrived: called with each message at its arrival. sent: messages so far, the `pair_index` of the next one.
+    path: the links that its transfers pass, once there was one. queue: the first message is in transfer, the
+    others wait for it. last: on a reliable one the last departed message, if it has not arrived; arrival_s:
+    when it does.
     """
 
     pair: tuple[str, str]
     model: ConnectionModel
     seed: InitVar[int]
+    arrived: Callable[[Message], None]
     sent: int = 0
     path: tuple[Link, ...] = ()
     queue: deque[Message] | None = None

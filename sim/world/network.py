@@ -178,7 +178,9 @@ class SimulatedNetwork(Transport):
                 self._loop.call_soon(self._deliver_to_self, sealed(envelope))
                 return
             self.require_known(pair[1])
-            connection = self._connections[pair] = Connection(pair, self._model.model_of(pair), self._seed)
+            connection = self._connections[pair] = Connection(
+                pair, self._model.model_of(pair), self._seed, self._arrive
+            )
         alterable: list[object] = []
         size_bytes = size_behind_head(envelope, connection.head_bytes, alterable)
         if alterable:
@@ -364,7 +366,7 @@ class SimulatedNetwork(Transport):
         listener = self.listener  # faster than calling the attribute, which looks in the class first
         if listener is not None:
             listener("sent", self._loop.now_s, envelope, kind, size_bytes, reason, number)
-        return Message(self._arrive, connection, envelope, kind, size_bytes, pair_index, number)
+        return Message(connection, envelope, kind, size_bytes, pair_index, number)
 
     def _end(self, message: Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
@@ -386,8 +388,8 @@ class SimulatedNetwork(Transport):
             del self._connections[connection.pair]
         listener = self.listener
         if listener is not None:
-            what = (message.envelope, message.kind, message.size_bytes, reason, message.number)
-            listener(event, self._loop.now_s, *what)
+            now_s, envelope, kind = self._loop.now_s, message.envelope, message.kind
+            listener(event, now_s, envelope, kind, message.size_bytes, reason, message.number)
 
     def _path(self, connection: Connection) -> tuple[Link, ...]:
         """The links that a connection's transfers pass: uplink, downlink, and its own limit if it has one."""

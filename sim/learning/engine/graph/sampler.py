@@ -57,6 +57,10 @@ class Batches(NamedTuple):
     """The jobs' keys, uint64 [N]."""
     first: np.ndarray | None
     """The number of each job's first batch among these, int64 [N]."""
+    rows: Tensor | None
+    """Rows of their samples in the data, all views, [steps, N, views * batch_size]."""
+    targets: Tensor | None
+    """Targets of these samples."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class BatchSampler:
         """The next `steps` batches of each job, behind its first `skip`."""
         clients = np.array([job.client for job in jobs], dtype=np.int64)
         if self._whole is not None and self.augmentation is None:
-            return Batches(clients, None, None, None)
+            return Batches(clients, None, None, None, None, None)
         keys = np.array([job.key for job in jobs], dtype=np.uint64)
         first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
         counts, size = self.subset.counts[clients], self.batch_size
@@ -101,22 +105,24 @@ class BatchSampler:
         else:
             sampling = self.sampling
             positions = draw_batches(keys, first, counts, steps=steps, batch_size=size, sampling=sampling)
-        return Batches(clients, positions, keys, first)
+        if self._whole is not None:
+            return Batches(clients, positions, keys, first, None, None)
+        drawn = positions if self.views == 1 else np.tile(positions, self.views)
+        found = self.subset.look_up(clients, drawn.reshape(len(jobs), -1))  # of all steps at once
+        rows, targets = [_by_step(each, drawn.shape) for each in found]
+        return Batches(clients, positions, keys, first, rows, targets)
 
     def samples(self, batches: Batches, step: int, active: int) -> tuple[Tensor, Tensor]:
         """Samples [N, views * B, ...] and targets [N, views * B]: all first views, then all second views.
 
         Of batch number `step` of `batches`, and of its first `active` jobs.
         """
-        clients = batches.clients[:active]
         if self._whole is not None:
-            rows = index_tensor(clients, self.subset.x.device)
-            x, y = [part.index_select(0, rows) for part in self._whole]
+            clients = index_tensor(batches.clients[:active], self.subset.x.device)
+            x, y = [part.index_select(0, clients) for part in self._whole]
         else:
-            assert batches.positions is not None
-            positions = batches.positions[:active, step]
-            drawn = positions if self.views == 1 else np.tile(positions, self.views)
-            x, y = self.subset.gather(clients, drawn)
+            assert batches.rows is not None and batches.targets is not None
+            x, y = self.subset.at(batches.rows[step, :active]), batches.targets[step, :active]
         if self.augmentation is None:
             return x, y
         assert batches.keys is not None and batches.first is not None
@@ -151,6 +157,11 @@ class BatchSampler:
         together = min(samples, kernel.micro_batch or samples)
         kept_bytes = kernel.architecture.training_bytes_per_sample * together
         return min(fitting, max(1, _KEPT_BYTES // max(1, kept_bytes)))
+
+
+def _by_step(values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """[N, steps * batch_size, ...] as [steps, N, batch_size, ...]; shape: N, steps and batch_size."""
+    return values.view(*shape, *values.shape[2:]).transpose(0, 1).contiguous()
 
 
 def clients_at_once(device: torch.device, bytes_of_each: int) -> int:
