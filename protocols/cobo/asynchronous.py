@@ -128,10 +128,13 @@ class CoBoAsynchronous(Client):
 
     def sample_pairs(self) -> None:
         """Start updates of the pairs that are sampled now or still owed."""
-        whole = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
-        for peer in self.peers:
+        peers, simplex = self.peers, self.pairs.simplex
+        whole = pair_probability(self.settings, self.iterations + 1, len(peers) + 1)
+        chances = [] if simplex else self.rng.random(len(peers)).tolist()
+        for place, peer in enumerate(peers):
             pair, probability = self.known[peer], whole * self.share_of_updates(peer)
-            pair.owed = min(pair.owed + self.sample(pair, probability), OWED_MAX)
+            sampled = self.sample(pair, probability) if simplex else int(chances[place] < probability)
+            pair.owed = min(pair.owed + sampled, OWED_MAX)
         for peer in self.pairs_to_update():
             pair = self.known[peer]
             if self.peer_time.suffices and not pair.asking:
@@ -140,13 +143,11 @@ class CoBoAsynchronous(Client):
                 self.spawn(self.update_pair(peer, pair))
 
     def sample(self, pair: PairState, probability: float) -> int:
-        """How many updates of a pair to begin, of this probability each iteration.
+        """How many updates of a pair to begin on the simplex, of this probability each iteration.
 
-        On the simplex, where the steps of a row compete, they are spread evenly (systematic sampling), from a
-        random one on: by chance alone one peer would have a seventh more of them than another.
+        As the steps of a row compete there, they are spread evenly (systematic sampling), from a random one
+        on: by chance alone one peer would have a seventh more of them than another.
         """
-        if not self.pairs.simplex:
-            return int(self.rng.random() < probability)
         before = pair.sampled = pair.sampled or self.rng.random()
         pair.sampled += probability
         return int(pair.sampled) - int(before)
