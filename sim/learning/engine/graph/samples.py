@@ -55,7 +55,7 @@ class Subset:
         return self.at(rows), y
 
     def look_up(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Rows of samples [N, B], for `at`, and targets y [N, B], at `positions` [N, B] of each client's own."""
+        """Rows [N, B], for `at`, and targets y [N, B] of the samples that `gather` returns."""
         where = index_tensor((self._offsets[clients][:, None] + positions).ravel(), self.x.device)
         rows = self._rows.index_select(0, where)  # several times as fast as self._rows[where]
         y = self._labels(clients, self.y.index_select(0, rows).view(*positions.shape, *self.y.shape[1:]))
