@@ -19,6 +19,7 @@ import asyncio
 import math
 import sys
 import threading
+from asyncio import current_task
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import Context, copy_context
@@ -68,7 +69,6 @@ class VirtualLoop(BareLoop):
         self._must_finish: dict[asyncio.Task[Any], Callable[[], str]] = {}
         self._awaited: asyncio.Future[Any] | None = None  # what `run_until_complete` waits for
         self._stopping = False
-        self.in_task = False  # whether a task is running: read more often than `asyncio.current_task` serves
         self.paused = False  # whether the last run ended by `pause`
         self._thread: int | None = None  # the thread that runs the loop, while it runs
 
@@ -180,7 +180,7 @@ class VirtualLoop(BareLoop):
         task, signal._task = signal._task, None  # a reference to the signal must not keep the task alive
         assert task is not None
         timers, ready = self._timers, self._ready
-        if ready or self._interrupted or self.in_task or (timers and timers[0][0] <= self.now_s):
+        if ready or self._interrupted or (timers and timers[0][0] <= self.now_s) or current_task(self):
             ready.append(task)
             return
         try:

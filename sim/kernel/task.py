@@ -199,7 +199,6 @@ class VirtualTask(asyncio.Future[T]):
         self._awaited = None
         loop = self._virtual_loop
         _enter_task(loop, self)  # type: ignore[arg-type]
-        loop.in_task = True
         try:
             if error is None:
                 awaited = self._context.run(self._coro.send, None)
@@ -220,7 +219,6 @@ class VirtualTask(asyncio.Future[T]):
             self._end_by(ending)
         finally:
             _leave_task(loop, self)  # type: ignore[arg-type]
-            loop.in_task = False
             # An error's traceback keeps this frame alive, which would keep the error and the task alive.
             self = error = None  # type: ignore[assignment]
 

@@ -68,7 +68,9 @@ def fates(built: Simulation) -> dict[tuple[str, str], list[Fate]]:
     names = [client.name for client in reversed(built.clients)]  # so a seventh client is the first to speak
     pairs = [(sender, receiver) for sender in names for receiver in names if sender != receiver]
     model, seed = built.network._model, built.network._seed
-    connections = {pair: Connection(pair, model.model_of(pair), seed, built.network._arrive) for pair in pairs}
+    connections = {
+        pair: Connection(pair, model.model_of(pair), seed, built.network._arrive) for pair in pairs
+    }
     rounds = [
         {pair: built.network.fate(connection, k) for pair, connection in connections.items()}
         for k in range(20)
