@@ -15,7 +15,8 @@ import torch
 from sim.plugins.source_files import OURS, PRODUCT, digest_of_coterie
 from sim.scenario.scenario import Scenario
 
-_LIBRARIES = ("torch", "numpy", "scipy", "pyarrow", "polars")
+_LIBRARIES = ("numpy", "scipy", "pyarrow", "polars")
+_TORCH = str(torch.__version__)  # with the build, such as "+cpu", which the package's metadata may leave out
 
 
 def provenance(device: str) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def provenance(device: str) -> dict[str, Any]:
         "commit": commit,
         "changed_since_commit": changed,
         "python": platform.python_version(),
+        "torch": _TORCH,
         **{library: version_of(library) for library in _LIBRARIES},
         "command": sys.argv,
         "folder": os.getcwd(),
@@ -51,7 +53,7 @@ def computed_by() -> dict[str, str]:
     """What the numbers that this process computes depend on besides what it is told, by name."""
     return {
         "the code of coterie": digest_of_coterie(*OURS),
-        "torch": version("torch"),
+        "torch": _TORCH,
         "numpy": version("numpy"),
         "python": platform.python_version(),
     }
