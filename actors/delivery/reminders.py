@@ -4,11 +4,8 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 
-from actors.delivery.round_trips import INITIAL_S, RoundTrips
+from actors.delivery.round_trips import INITIAL_S, PROMPT, RoundTrips
 from actors.message import Envelope, RoundMark
-
-PROMPT = 8
-"""How many requests, a round trip apart, are sent before the time between them doubles."""
 
 
 class Reminders:

@@ -22,9 +22,9 @@ from functools import lru_cache
 
 import networkx as nx
 
-from actors.delivery.reminders import PROMPT, Reminders
+from actors.delivery.reminders import Reminders
 from actors.delivery.round_messages import mark_of
-from actors.delivery.round_trips import INITIAL_S
+from actors.delivery.round_trips import INITIAL_S, PROMPT
 from actors.message import Envelope, RoundMark
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
