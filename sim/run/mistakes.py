@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from actors.settings.units import DURATION
 from actors.source_location import files_of
+from protocols.framework.client import Client, form_of
 from sim.run.foreign_draws import foreign_draws
 from sim.run.live.simulation import Simulation
 from sim.run.measure.summary import undefined
@@ -32,7 +33,17 @@ def mistakes_in_results(simulation: Simulation) -> list[str]:
     """A line for each thing in the results of a run that is over which nobody can have meant."""
     trained = any(client.work.steps for client in simulation.clients_up)  # others' models may have changed
     nothing = [_NOTHING_LEARNED] if trained and simulation.observer.models_changed is False else []
-    return nothing + _standstill(simulation) + undefined(simulation)
+    return nothing + _unsettled(simulation) + _standstill(simulation) + undefined(simulation)
+
+
+def _unsettled(simulation: Simulation) -> list[str]:
+    """A line if a method that forms coalitions had none until the end."""
+    metrics, protocol = simulation.observer.metrics, simulation.scenario.protocol
+    forms_some = form_of(protocol.method, protocol.settings).coalition is not Client.coalition
+    if protocol.alone or not forms_some or metrics.coalitions():
+        return []
+    end = DURATION.format(metrics.newest()[0])
+    return [f"no client was in a coalition by the end at {end}: all that was measured is from before"]
 
 
 def _standstill(simulation: Simulation) -> list[str]:
