@@ -10,12 +10,15 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from actors.settings.units import DURATION
 from sim.errors import UserError, one_line
+from sim.scenario.sections.sweep import SEEDS_MAX, Seeds
 from sim.studies.cells import as_toml
 
 Given = Mapping[str, Any] | None
+_SEEDS: TypeAdapter[int | tuple[int, ...]] = TypeAdapter(Seeds)
 
 
 def folder_of(what: Any, name: str) -> Path:
@@ -109,12 +112,47 @@ def seeds_of(seeds: Any) -> Any:
     """How many seeds, or which, as a sweep takes them. UserError."""
     if isinstance(seeds, np.generic | np.ndarray):
         seeds = seeds.tolist()
-    if seeds is None or (type(seeds) is int and seeds > 0):
-        return seeds
-    if isinstance(seeds, Iterable) and not isinstance(seeds, str):
-        found = tuple(seeds)
-        if found and all(type(seed) is int and seed >= 0 for seed in found):
-            return found
-    raise UserError(
-        one_line(f"seeds = {seeds!r}: must be how many, 1 or more, or a list of them, such as [11, 12]")
-    )
+    listed = isinstance(seeds, Iterable) and not isinstance(seeds, str)
+    try:
+        return None if seeds is None else _SEEDS.validate_python(tuple(seeds) if listed else seeds)
+    except ValidationError:
+        allowed = f"how many, 1 to {SEEDS_MAX:,}, or a list of different ones, such as [11, 12]"
+        raise UserError(one_line(f"seeds = {seeds!r}: must be {allowed}")) from None
+
+
+def clients_of(clients: Any) -> tuple[int, ...] | None:
+    """Numbers of clients; None for all. UserError."""
+    if isinstance(clients, np.generic | np.ndarray):
+        clients = clients.tolist()
+    if clients is None:
+        return None
+    found = tuple(clients) if isinstance(clients, Iterable) and not isinstance(clients, str) else ()
+    if not found or any(type(each) is not int or each < 0 for each in found):
+        raise UserError(
+            one_line(f"clients = {clients!r}: must be a list of numbers of clients, from 0, such as [0, 3]")
+        )
+    return tuple(dict.fromkeys(found))
+
+
+def texts_of(given: Any, name: str) -> list[str] | None:
+    """A text, or several; None for None. UserError."""
+    if given is None or isinstance(given, str):
+        return None if given is None else [given]
+    found = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(each, str) for each in found):
+        raise UserError(one_line(f"{name} = {given!r}: must be a text, or a list of them"))
+    return found
+
+
+def text_of(given: Any, name: str) -> str | None:
+    """A text, or None. UserError."""
+    if not isinstance(given, str | None):
+        raise UserError(one_line(f"{name} = {given!r}: must be a text"))
+    return given
+
+
+def jobs_of(jobs: Any) -> int | None:
+    """How many runs at a time; None for the usual. UserError."""
+    if jobs is not None and (type(jobs) is not int or jobs < 1):
+        raise UserError(one_line(f"jobs = {jobs!r}: must be a whole number, 1 or more"))
+    return jobs

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from coterie.arguments import folder_of, options, seeds_of
+from coterie.arguments import clients_of, folder_of, jobs_of, options, seeds_of, text_of, texts_of
 from coterie.runs import Run
 from sim.cli.console import Terminal
 from sim.cli.studies import SweepLine
@@ -140,7 +140,7 @@ def sweep(
     *,
     set: Mapping[str, Any] | None = None,
     seeds: int | Sequence[int] | None = None,
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
     full: bool = False,
     jobs: int | None = None,
     out: str | Path = "runs",
@@ -162,8 +162,9 @@ def sweep(
             "a sweep runs in processes of its own: write the scenario to a file, and give its path"
         )
     overrides, unset = options(set, several=True)
-    planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=only, full=full)
-    at_once = jobs or default_jobs(planned, device)
+    narrowed = texts_of(only, "only") or ()
+    planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=narrowed, full=full)
+    at_once = jobs_of(jobs) or default_jobs(planned, device)
     how = How(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
     execute = in_processes(at_once)
     with without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:
@@ -203,6 +204,6 @@ def compare(
         raise UserError("nothing to compare: give a sweep, or some runs")
     if target is not None and not isinstance(target, int | float):
         raise UserError(one_line(f"target = {target!r}: must be a number, such as 0.8"))
-    study = load_study([folder_of(what, "runs") for what in each], clients)
-    named = [metrics] if isinstance(metrics, str) else metrics
-    return Compared(Comparison(study, metrics=named, by=by, baseline=baseline, target=target))
+    named, axis, beside = texts_of(metrics, "metrics"), text_of(by, "by"), text_of(baseline, "baseline")
+    study = load_study([folder_of(what, "runs") for what in each], clients_of(clients))
+    return Compared(Comparison(study, metrics=named, by=axis, baseline=beside, target=target))

@@ -9,7 +9,7 @@ A lasting question is asked until there is an answer, or no more time. An actor 
 when it is asked again, and is then not asked for as long as the work usually takes. So silence means that
 something was lost, and the question is sent again after one round trip, which is measured by such answers. If
 these waits doubled where many messages are lost, one unlucky question would hold up all others. They double
-only from the fifth time on, when the peer may be gone.
+only from the ninth time on, when the peer may be gone.
 """
 
 import asyncio
@@ -17,13 +17,12 @@ import heapq
 from collections.abc import Callable
 from dataclasses import replace
 
-from actors.delivery.round_trips import RoundTrips, doubled_s
+from actors.delivery.round_trips import PROMPT, RoundTrips, doubled_s
 from actors.message import Envelope, InProgress, LastingQuestion, Question
 
 Send = Callable[[Envelope], None]
 
 _GIVEN_UP_MAX = 256  # questions of which a late answer is still recognised
-_PROMPT = 4  # repetitions of a lasting question, a round trip apart, before the time between them doubles
 
 
 class OpenQuestion:
@@ -150,7 +149,7 @@ class OpenQuestions:
             return
         repeated, kind = len(question.sent_s) - 1, question.kind
         if question.attempts is None and repeated and self._round_trips.knows(InProgress):
-            repeated, kind = max(0, question.unheard - _PROMPT), InProgress
+            repeated, kind = max(0, question.unheard - PROMPT), InProgress
         limit_s = self._round_trips.limit_s(question.peer, kind)
         self._wake(question, question.sent_s[-1] + doubled_s(limit_s, repeated))
 

@@ -4,11 +4,8 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 
-from actors.delivery.round_trips import INITIAL_S, RoundTrip, RoundTrips
+from actors.delivery.round_trips import INITIAL_S, PROMPT, RoundTrips
 from actors.message import Envelope, RoundMark
-
-PROMPT = 8
-"""How many requests, a round trip apart, are sent before the time between them doubles."""
 
 
 class Reminders:
@@ -90,15 +87,14 @@ class Reminders:
             due_s = self._began_s + (limit_s if self._round_trips.lossy else max(limit_s, INITIAL_S))
         self._timers[peer] = self._loop.call_at(due_s, self._overdue, peer)
 
-    def _prompt(self, trip: RoundTrip) -> int:
-        """How many requests are sent before the time between them doubles."""
-        return PROMPT if trip.known else 1
+    def _doubles(self, peer: str, requests: int) -> bool:
+        """Whether a peer is given twice the time before the next one, after so many requests."""
+        return requests >= (PROMPT if self._round_trips.of(peer, Reminders).known else 1)
 
     def _overdue(self, peer: str) -> None:
         requested_s = self._requested_s.setdefault(peer, [])
-        trip = self._round_trips.of(peer, Reminders)
-        if len(requested_s) >= self._prompt(trip):
-            trip.failed()
+        if self._doubles(peer, len(requested_s)):
+            self._round_trips.of(peer, Reminders).failed()
         requested_s.append(self._loop.time())
         self._request(peer, len(requested_s))
         self._set_timer(peer)

@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from statistics import median
 
 INITIAL_S = 1.0
+PROMPT = 8
+"""How many requests, a round trip apart, are sent before the time between them doubles."""
 _GRANULARITY_S = 0.001
 _UNKNOWN_PEER_FACTOR = 3.0
 _DOUBLED_MAX_S = 60.0

@@ -22,9 +22,9 @@ from functools import lru_cache
 
 import networkx as nx
 
-from actors.delivery.reminders import PROMPT, Reminders
+from actors.delivery.reminders import Reminders
 from actors.delivery.round_messages import mark_of
-from actors.delivery.round_trips import RoundTrip
+from actors.delivery.round_trips import INITIAL_S, PROMPT
 from actors.message import Envelope, RoundMark
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
@@ -64,10 +64,18 @@ def regular_graph(names: tuple[str, ...], degree: int, seed: int, number: int) -
 
 
 class _Persistent(Reminders):
-    """Asks on while a peer is rounds behind, as what it tells in the end may be lost; a stranger, too."""
+    """Asks on while a peer is rounds behind, as what it tells in the end may be lost; a stranger, too.
 
-    def _prompt(self, trip: RoundTrip) -> int:
-        return 4 * PROMPT if self._round_trips.knows(Reminders) else 1
+    Whoever is waited for may wait itself, and so on. Were the time between requests ever longer, each of such
+    a chain would add as much as all before it have waited. So it doubles up to a second only.
+    """
+
+    def _doubles(self, peer: str, requests: int) -> bool:
+        trips = self._round_trips
+        if trips.knows(Reminders):
+            return requests >= 4 * PROMPT and trips.limit_s(peer, Reminders) < INITIAL_S
+        # How long an answer takes is unknown. Where models come within a second, it does so, too.
+        return trips.limit_s(peer, self._kind, self._initial_s) > INITIAL_S
 
 
 class ChangingRounds(Rounds):

@@ -42,6 +42,7 @@ from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.silence import PatienceSettings
 
 _EPSILON = 1e-12
+_SMALLEST = 1e-38  # about the smallest share that float32 holds: with a low temperature one may be 0
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class WeighedUpdates(Client):
         outer = rng.standard_normal(chosen.codes * chosen.hidden) / np.sqrt(chosen.hidden)
         self.phi: Vector = self.vector(np.concatenate([inner, np.zeros(chosen.hidden), outer]))
         self.update: Vector = 0.0 * self.params
-        self.shares = PerPeer[Scalar](self)
+        self.shares = PerPeer[tuple[Scalar, Scalar]](self)  # a peer's, and beside it this client's own
         self.worth = PerPeer[list[Scalar]](self, list)  # weights until `sparse_after`
         # Who is not mixed with any more, with its mean weight; one that comes back has another chance.
         self.dropped = PerPeer[float](self, on_departure=self.fill_places)
@@ -175,7 +176,7 @@ class WeighedUpdates(Client):
         self.params = self.params + mix(list(zip(weights, updates, strict=True)))
         latest = dict(zip(mixed, weights[1:], strict=True))
         self.choose(latest)
-        self.shares |= latest
+        self.shares |= {peer: (share, weights[0]) for peer, share in latest.items()}
         for peer in self.dropped:
             self.shares.pop(peer, None)
         if mixed and self.settings.encoder_rate and not self.finished:
@@ -222,7 +223,7 @@ class WeighedUpdates(Client):
             del self.dropped[other]
 
     def weights(self) -> Mapping[str, float | Scalar]:
-        return dict(self.shares)
+        return {peer: share for peer, (share, _) in self.shares.items()}
 
 
 @final
@@ -251,6 +252,14 @@ class MetaL2CAsynchronous(WeighedUpdates):
             case LatestUpdate(_, time):
                 self.context.report(self.name, "staleness", self.now - time)
                 self.arrived[sender] = message
+
+    def weights(self) -> Mapping[str, float]:
+        """The softmax over all peers: their shares are of iterations in which different peers took part."""
+        beside_own = {
+            peer: float(share) / max(float(own), _SMALLEST) for peer, (share, own) in self.shares.items()
+        }
+        total = 1.0 + sum(beside_own.values())
+        return {peer: times / total for peer, times in beside_own.items()}
 
 
 @final

@@ -112,6 +112,7 @@ def run(
         say(f"{file}: this is one run, without its [sweep]; coterie sweep runs that", err=True)
     with exit_on_errors(file):
         tracked = options.trackers(track, tensorboard)
+        _require_before_end(scenario, checkpoint_at or ())
     settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
     kept = {"checkpoint_every_s": checkpoint_every, "checkpoints_s": checkpoint_at or ()}
     with _workers(on, address) as by:
@@ -286,6 +287,18 @@ def _load(
     for said in scenario.notices:
         say(f"{file}: {said}", err=True)
     return scenario
+
+
+def _require_before_end(scenario: "Scenario", checkpoints_s: Sequence[float]) -> None:
+    """UserError for a checkpoint that would never be written, as the run is over by then."""
+    from actors.settings.units import DURATION
+
+    end_s = scenario.run.duration
+    if end_s is not None and max(checkpoints_s, default=0.0) > end_s:
+        late, end = DURATION.format(max(checkpoints_s)), DURATION.format(end_s)
+        raise UserError(
+            f"--checkpoint-at {late}: comes after the end of the run; must be at most run.duration ({end})"
+        )
 
 
 def _listing(what: Listing) -> dict[str, str]:

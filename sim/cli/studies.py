@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sim.studies.comparison import Comparison
     from sim.studies.sweep import SweepProgress
 
+_CLIENT_MAX = 999_999  # a scenario has a million clients at most
+
 
 class Executor(StrEnum):
     processes = "processes"
@@ -47,12 +49,13 @@ def _seeds(value: str) -> Any:
 
 def _clients(value: str) -> tuple[int, ...]:
     """``0-3,7``."""
-    found: list[int] = []
+    found: dict[int, None] = {}
     for part in value.split(","):
         first, dash, last = part.strip().partition("-")
-        if not part.isascii() or not first.isdecimal() or (dash and not last.isdecimal()):
+        is_number = part.isascii() and first.isdecimal() and (not dash or last.isdecimal())
+        if not is_number or not int(first) <= int(last or first) <= _CLIENT_MAX:
             raise typer.BadParameter("must be numbers of clients, such as 0-3,7")
-        found += range(int(first), int(last or first) + 1)
+        found |= dict.fromkeys(range(int(first), int(last or first) + 1))
     return tuple(found)
 
 

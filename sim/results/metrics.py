@@ -157,6 +157,16 @@ class Metrics:
         _, actors, values = self._recorded(name)
         return {texts[actor]: value for actor, value in zip(actors.tolist(), values.tolist(), strict=True)}
 
+    def last_growth_s(self, name: str) -> dict[str, float]:
+        """Actor -> the last time at which its value was larger than at its measurement before, if ever."""
+        texts = list(self._ids)
+        times, actors, values = self._recorded(name)
+        order = np.argsort(actors, kind="stable")
+        times, actors, values = times[order], actors[order], values[order]
+        grown = (np.diff(actors) == 0) & (np.diff(values) > 0)
+        rows = zip(actors[1:][grown].tolist(), times[1:][grown].tolist(), strict=True)
+        return {texts[actor]: time_s for actor, time_s in rows}
+
     def newest(self) -> tuple[float, list[tuple[str, str, float]]]:
         """The last time at which something was recorded, and all of that time: (actor, name, value)."""
         texts, time_s, rows = list(self._ids), self._times[-1], []

@@ -4,7 +4,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from actors.settings.units import DURATION
 from actors.source_location import files_of
+from protocols.framework.client import Client, form_of
 from sim.run.foreign_draws import foreign_draws
 from sim.run.live.simulation import Simulation
 from sim.run.measure.summary import undefined
@@ -29,9 +31,36 @@ def mistakes_in_code(scenario: Scenario) -> Iterator[list[str]]:
 
 def mistakes_in_results(simulation: Simulation) -> list[str]:
     """A line for each thing in the results of a run that is over which nobody can have meant."""
-    trained = any(client.work.steps for client in simulation.clients)
+    trained = any(client.work.steps for client in simulation.clients_up)  # others' models may have changed
     nothing = [_NOTHING_LEARNED] if trained and simulation.observer.models_changed is False else []
-    return nothing + undefined(simulation)
+    return nothing + _unsettled(simulation) + _standstill(simulation) + undefined(simulation)
+
+
+def _unsettled(simulation: Simulation) -> list[str]:
+    """A line if a method that forms coalitions had none until the end."""
+    metrics, protocol = simulation.observer.metrics, simulation.scenario.protocol
+    forms_some = form_of(protocol.method, protocol.settings).coalition is not Client.coalition
+    if protocol.alone or not forms_some or metrics.coalitions():
+        return []
+    end = DURATION.format(metrics.newest()[0])
+    return [f"no client was in a coalition by the end at {end}: all that was measured is from before"]
+
+
+def _standstill(simulation: Simulation) -> list[str]:
+    """A line if most clients that had more to train ended no iteration for half of the run or longer."""
+    metrics = simulation.observer.metrics
+    last_s, end_s = metrics.last_growth_s("iterations"), metrics.newest()[0]
+    training = [client for client in simulation.clients_up if client.name in last_s and not client.finished]
+    still = [last_s[client.name] for client in training if last_s[client.name] <= end_s / 2]
+    if 2 * len(still) <= len(training):
+        return []
+    since, end = DURATION.format(max(still)), DURATION.format(end_s)
+    patience = getattr(simulation.scenario.protocol.settings, "patience", None)
+    most = f', at most protocol.patience = "{DURATION.format(patience)}" at a time' if patience else ""
+    return [
+        f"{len(still)} of {len(training)} clients ended no iteration from {since} to the end at {end}; "
+        f"`coterie explain` says what a client waits for{most}"
+    ]
 
 
 def users_files(scenario: Scenario) -> list[str]:

@@ -254,6 +254,10 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
     names = [axis for dimension in found for axis in dimension[0].values]
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise UserError(f"sweep: {twice[0]} is an axis twice")
+    for dimension in found:
+        values = [choice.values for choice in dimension]
+        if again := [each for number, each in enumerate(values) if each in values[:number]]:
+            raise UserError(f"sweep: {in_words(again[0])} is there twice; values of an axis must differ")
     return found
 
 

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.actor import Actor
+from actors.delivery.round_trips import PROMPT
 from actors.message import Envelope, PeerUnavailable
 from actors.status import ActorStatus
 from actors.supervisor import Supervisor
@@ -160,9 +161,9 @@ def test_who_is_busy_with_a_lasting_question_says_so_and_is_left_in_peace() -> N
     assert asker.round_trips.of("worker", Work).smoothed_s == 10.5
 
 
-@pytest.mark.parametrize("lost", [range(4, 11), range(5, 18, 2)], ids=["questions", "answers"])
+@pytest.mark.parametrize("lost", [range(4, 15), range(5, 26, 2)], ids=["questions", "answers"])
 def test_silence_is_a_loss_once_the_round_trip_is_known(lost: range) -> None:
-    """Of two pieces of work: during the first it is learned, and of the second seven messages are lost."""
+    """Of two pieces of work: during the first it is learned, and of the second eleven messages are lost."""
 
     async def script(asker: Asker) -> object:
         asker.round_trips.initial_s = 1.5
@@ -173,7 +174,8 @@ def test_silence_is_a_loss_once_the_round_trip_is_known(lost: range) -> None:
     assert asker.result == (3.25, 2) and worker.handled == 2
     asked = [when for when, _, what in transport.sent if what == "Work" and when >= 3.25]
     # The work is overdue after 3.25 + 4 * 1.625 s, and what tells of the way after 0.5 + 4 * 0.25 s.
-    assert [later - before for before, later in itertools.pairwise(asked)] == [9.75, 1.5, 1.5, 1.5, 3, 6, 12]
+    waits = [later - before for before, later in itertools.pairwise(asked)]
+    assert waits == [9.75, *[1.5] * (PROMPT - 1), 3, 6, 12]
 
 
 def test_the_limit_is_learned_of_answers_to_repetitions_as_well() -> None:

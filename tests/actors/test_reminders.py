@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from actors.delivery.reminders import PROMPT, Reminders
-from actors.delivery.round_trips import RoundTrips
+from actors.delivery.reminders import Reminders
+from actors.delivery.round_trips import PROMPT, RoundTrips
 from actors.message import Envelope, RoundMark
 from tests.virtual_time import run_virtual
 

@@ -57,6 +57,7 @@ def bytes_of(simulation: Simulation, kind: str) -> float:
 KINDS = {
     "async_mixing": "Mixing",
     "attackers": "Attacked",
+    "blackboard": "BlackboardClient",
     "choco": "Choco",
     "divshare": "DivShare",
     "distillation": "Distillation",

@@ -363,6 +363,48 @@ def test_a_run_in_which_nobody_learned_says_so(
     assert ("no client's model ever changed" in capsys.readouterr().err) == told
 
 
+class LearnsAndFails(Client):
+    """All but the first learn something, and fail; the first sleeps."""
+
+    async def step(self) -> None:
+        if self.name == "client-0":
+            await self.sleep(1.0)
+            return
+        update = await self.train()
+        self.params = self.params + update
+        raise ValueError("as it happens")
+
+
+def test_that_those_who_learned_have_failed_is_not_that_nobody_learned(here: Path) -> None:
+    with pytest.raises(coterie.RunFailed) as failed:
+        ran(protocol=LearnsAndFails)
+    assert failed.value.run.summary["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("patience", "said"),
+    [
+        ("2 s", []),
+        (
+            "1 min",
+            [
+                "3 of 3 clients ended no iteration from 6 s to the end at 20 s; `coterie explain` says what "
+                'a client waits for, at most protocol.patience = "1 min" at a time'
+            ],
+        ),
+    ],
+)
+def test_a_run_says_that_most_clients_stood_still(
+    here: Path, capsys: pytest.CaptureFixture[str], patience: str, said: list[str]
+) -> None:
+    """Whoever crashes is waited for with the default patience until long after the end."""
+    crash = {"churn": [{"at": "5 s", "event": "crash", "clients": [0]}]}
+    times = {"run.duration": "20 s", "run.evaluate_every": "2 s", "protocol.patience": patience}
+    run = ran(set={"protocol.name": "dpsgd", **crash, **times})
+    assert run.summary["warnings"] == said
+    assert capsys.readouterr().err.count("ended no iteration") == len(said)
+
+
 def test_a_home_is_a_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(here / "home"))
     run = ran(out="~/runs")

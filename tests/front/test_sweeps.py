@@ -3,6 +3,7 @@
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -96,13 +97,49 @@ def test_what_cannot_be_swept_or_compared_is_refused(swept: Sweep, tmp_path: Pat
         coterie.compare(swept, target="60 %")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="write the scenario to a file"):
         coterie.sweep({})  # type: ignore[arg-type]
-    for seeds in (0, "1-3", [1.5], []):
+    for seeds in (0, "1-3", [1.5], [], [1, 1], 10**9):
         with pytest.raises(UserError, match=r"seeds = .*: must be how many"):
             coterie.sweep("gossip", seeds=seeds)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="must have a value at least"):
         coterie.sweep("gossip", set={"network.loss": []})
     with pytest.raises(UserError):
         Sweep(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"clients": "0-3"},
+        {"clients": [-1]},
+        {"clients": [1.0]},
+        {"clients": ["client-1"]},
+        {"clients": 3},
+        {"clients": []},
+        {"metrics": 3},
+        {"metrics": [3]},
+        {"by": 3},
+        {"baseline": {"protocol.name": "local"}},
+    ],
+)
+def test_arguments_of_another_kind_are_refused_in_words(swept: Sweep, given: dict[str, Any]) -> None:
+    """A client numbered -1 was the last one."""
+    with pytest.raises(UserError, match=rf"^{next(iter(given))} = .*: must be a "):
+        coterie.compare(swept, **given)
+
+
+@pytest.mark.parametrize("given", [{"jobs": 0}, {"jobs": "2"}, {"jobs": 1.5}, {"only": 3}])
+def test_arguments_of_sweeps_of_another_kind_are_refused_in_words(given: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=rf"^{next(iter(given))} = .*: must be a "):
+        coterie.sweep("gossip", **given)
+
+
+def test_one_text_narrows_a_sweep_as_a_list_of_one_does(swept: Sweep) -> None:
+    file, where = swept.directory.parents[1] / "world.toml", {"out": swept.directory.parent, "quiet": True}
+    found = [
+        coterie.sweep(file, set=BOTH, seeds=2, jobs=1, only=only, **where)
+        for only in ("protocol.name=local", ["protocol.name=local"])
+    ]
+    assert found[0].directory == found[1].directory and found[0].runs.height == 2
 
 
 def test_a_class_of_a_notebook_is_run_without_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from protocols.learn_to_collaborate.method import CollaboratingClient
 from protocols.learn_to_collaborate.pareto_search import ParetoSearch
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
+from sim.run.mistakes import mistakes_in_results
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.draws import examples
@@ -281,8 +282,27 @@ def test_alone_nobody_negotiates(tmp_path: Path) -> None:
         assert all(learner(simulation, client).iterations == 50 for client in range(4))
 
 
+@pytest.mark.parametrize(
+    ("override", "warned"),
+    [
+        (
+            "run.duration=5 s",
+            ["no client was in a coalition by the end at 5 s: all that was measured is from before"],
+        ),
+        ("protocol.alone=true", []),
+        ("protocol.mode=synchronous", []),
+    ],
+)
+def test_a_run_says_that_no_coalition_was_found_in_its_time(
+    tmp_path: Path, override: str, warned: list[str]
+) -> None:
+    with finished(tmp_path, override, "run.evaluate_every=5 s") as simulation:
+        assert mistakes_in_results(simulation) == warned
+
+
 def test_members_may_keep_the_best_model_of_their_front(tmp_path: Path) -> None:
     with finished(tmp_path, "protocol.inside=pareto") as simulation:
+        assert mistakes_in_results(simulation) == []
         assert "PartnerModel" not in simulation.network.counts.by_type
         for client in range(4):
             found = learner(simulation, client)

@@ -194,6 +194,16 @@ def test_all_begin_with_the_same_encoder() -> None:
         world.close()
 
 
+def test_without_rounds_a_row_of_weights_is_of_one_softmax_over_all_peers() -> None:
+    """Client 0 is slow: a share of an iteration in which few took part says nothing beside one of many."""
+    slow = "devices.override=[{clients=[0], slowdown=7}]"
+    options = ("protocol.mode=asynchronous", "run.duration=20 s", "protocol.temperature=1e6", slow)
+    with ran(DIGITS, *L2C, *options) as world:
+        rows = [client(world, i).weights() for i in range(6)]
+        for row in rows:  # with that temperature all codes are alike
+            assert row == pytest.approx(dict.fromkeys(row, 1 / 6), rel=1e-5) and len(row) == 5
+
+
 def test_what_arrived_in_a_life_before_is_forgotten() -> None:
     """Client 0 is away from 3.1 s to 6.1 s, and comes back with its state."""
     mixed: list[tuple[float, float]] = []  # when, and of what time

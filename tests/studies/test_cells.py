@@ -184,6 +184,12 @@ def test_axes_are_narrowed_to_some_values(tmp_path: Path) -> None:
     assert logical.axes["run.keep_messages"] == (False,)
 
 
+def test_values_that_are_there_twice_are_refused(tmp_path: Path) -> None:
+    """Their runs could not be told apart: `compare` refused them, all done as they were."""
+    with pytest.raises(UserError, match=r"sweep: network\.loss = 0\.1 is there twice; values of an axis"):
+        plan(study(tmp_path), ["network.loss=0.1,0.2,0.10"])
+
+
 def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
     text = STUDY.replace(
         "[sweep.grid]\nnetwork.loss = [0, 0.2]", "[sweep.zip]\nnetwork.loss = [0, 0.2]\nrun.seed = [1, 2]"

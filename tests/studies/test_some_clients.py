@@ -52,3 +52,16 @@ def test_the_terminal_says_so_too(small: Small, tmp_path: Path) -> None:
     assert said.exit_code == 0, said.output
     assert "distance to the own optimum, clients 1-2" in said.stdout
     assert "Of the clients, only 1-2 count" in said.stdout
+
+
+@pytest.mark.parametrize("clients", ["3-0", "0-99999999999", "-1", "", "a", "1-"])
+def test_the_command_refuses_clients_that_are_none(small: Small, clients: str) -> None:
+    said = CliRunner().invoke(app, ["compare", str(small[1].directory), f"--clients={clients}"])
+    assert said.exit_code == 2 and "numbers of clients" in said.stderr
+
+
+def test_a_client_that_is_named_twice_counts_once(small: Small, tmp_path: Path) -> None:
+    for name, clients in (("once", "0-2"), ("twice", "0-2,1,2")):
+        command = ["compare", str(small[1].directory), "--clients", clients, "--out", str(tmp_path / name)]
+        assert CliRunner().invoke(app, command).exit_code == 0
+    assert (tmp_path / "once/table.csv").read_bytes() == (tmp_path / "twice/table.csv").read_bytes()
