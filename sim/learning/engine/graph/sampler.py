@@ -1,7 +1,7 @@
 """The jobs of clients for training, gradients and losses, and how they draw their samples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from sim.learning.engine.vector_pool import index_tensor
 # In one call on a CPU; larger groups are cut.
 _CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters: what stays in the cache (measured)
 _KEPT_BYTES = 128 * 2**20  # for backward passes: more clients are no faster (measured)
+_LOOKED_UP_BYTES = 2**20  # of samples, at once: they wait for their steps, and parameters stay in the cache
 _DEVICE_SHARE = 16  # of a GPU's memory, a call takes one part in so many, with all that is made in it
 
 
@@ -43,7 +44,8 @@ class SampleJob(NamedTuple):
     first_step: int
 
 
-class Batches(NamedTuple):
+@dataclass
+class Batches:
     """Some batches of N jobs: a `BatchSampler` makes them, and looks up what is in them."""
 
     clients: np.ndarray
@@ -57,6 +59,8 @@ class Batches(NamedTuple):
     """The jobs' keys, uint64 [N]."""
     first: np.ndarray | None
     """The number of each job's first batch among these, int64 [N]."""
+    found: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """Samples and targets that were looked up with those of a step before, by the step."""
 
 
 @dataclass(frozen=True)
@@ -106,23 +110,37 @@ class BatchSampler:
     def samples(self, batches: Batches, step: int, active: int) -> tuple[Tensor, Tensor]:
         """Samples [N, views * B, ...] and targets [N, views * B]: all first views, then all second views.
 
-        Of batch number `step` of `batches`, and of its first `active` jobs.
+        Of batch number `step` of `batches`, and of its first `active` jobs, no more than at a step before.
         """
         clients = batches.clients[:active]
         if self._whole is not None:
             rows = index_tensor(clients, self.subset.x.device)
             x, y = [part.index_select(0, rows) for part in self._whole]
         else:
-            assert batches.positions is not None
-            positions = batches.positions[:active, step]
-            drawn = positions if self.views == 1 else np.tile(positions, self.views)
-            x, y = self.subset.gather(clients, drawn)
+            if step not in batches.found:
+                batches.found = self._look_up(batches, step, active)
+            x, y = batches.found[step]
+            if len(x) > active:
+                x, y = x[:active], y[:active]
         if self.augmentation is None:
             return x, y
         assert batches.keys is not None and batches.first is not None
         keys, steps = batches.keys[:active], batches.first[:active] + step
         images = image_keys(keys, steps, self.batch_size, self.views)
         return self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape), y
+
+    def _look_up(self, batches: Batches, step: int, active: int) -> dict[int, tuple[Tensor, Tensor]]:
+        """The same of this step and those behind it that are small together, by the step."""
+        assert batches.positions is not None
+        step_bytes = active * self.views * self.batch_size * self.subset.sample_bytes
+        positions = batches.positions[:active, step : step + max(1, _LOOKED_UP_BYTES // step_bytes)]
+        drawn = positions if self.views == 1 else np.tile(positions, self.views)
+        clients, steps = batches.clients[:active], drawn.shape[1]
+        if steps == 1:
+            return {step: self.subset.gather(clients, drawn[:, 0])}
+        rows = drawn.swapaxes(0, 1).reshape(steps * active, -1)
+        x, y = self.subset.gather(np.tile(clients, steps), rows)
+        return dict(enumerate(zip(x.chunk(steps), y.chunk(steps), strict=True), start=step))
 
     def weights(self, batches: Batches, step: int, weights: Tensor) -> Tensor:
         """The weights of the samples of batch number `step`, [M, B], for its first M jobs.
