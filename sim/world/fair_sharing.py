@@ -9,7 +9,7 @@ transfers end are exact, without time steps. Units are bits, bits per second and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
@@ -105,7 +105,7 @@ class Transfer:
     ceiling_bps: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ceiling_bps = min(link.capacity_bps for link in self.links)
+        self.ceiling_bps = min([link.capacity_bps for link in self.links])
 
     def __repr__(self) -> str:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"
@@ -140,11 +140,13 @@ class SharedLinks:
         transfer = Transfer(self._started, bits, links, done, self._loop.now_s, self)
         for link in links:
             link.transfers[transfer] = None
-        if any(link.binding or link.can_bind() for link in links):
-            self._changed_transfers[transfer] = None
-            self._touch(links)
-        else:  # no link binds: it runs at its full rate and slows nobody
-            self._pace(transfer, transfer.ceiling_bps, transfer.since_s)
+        for link in links:
+            if link.binding or link.can_bind():
+                self._changed_transfers[transfer] = None
+                self._touch(links)
+                return transfer
+        # No link binds: it runs at its full rate and slows nobody.
+        self._pace(transfer, transfer.ceiling_bps, transfer.since_s)
         return transfer
 
     def cancel(self, transfer: Transfer) -> None:
@@ -196,17 +198,38 @@ class SharedLinks:
 
     def _fair_rates(self, open_links: dict[Link, None]) -> dict[Transfer, float]:
         """Fair rates of changed transfers and of all on open links, in starting order. Others keep theirs."""
+        if len(open_links) == 1:
+            [link] = open_links
+            if (rate_bps := self._rate_of_all(link)) is not None:
+                return dict.fromkeys(link.transfers, rate_bps)
         members = dict(self._changed_transfers)
         for link in open_links:
             members.update(link.transfers)
         transfers = sorted(members, key=attrgetter("number"))
         room_bps: dict[Link, float] = {}
         for link in dict.fromkeys(link for transfer in transfers for link in transfer.links):
-            room_bps[link] = link.capacity_bps
-            if link.binding and link not in open_links:
-                room_bps[link] -= sum(other.rate_bps for other in link.transfers if other not in members)
+            room_bps[link] = link.capacity_bps if link in open_links else _room_bps(link, members)
         rates_bps = max_min_rates([transfer.links for transfer in transfers], room_bps)
         return dict(zip(transfers, rates_bps, strict=True))
+
+    def _rate_of_all(self, link: Link) -> float | None:
+        """The rate of all transfers on the only open link, if it holds each of them up, or there is but one.
+
+        None where another link may, or where others have changed, too.
+        """
+        transfers = link.transfers
+        if not transfers or not self._changed_transfers.keys() <= transfers.keys():
+            return None
+        rate_bps = link.capacity_bps / len(transfers)
+        for transfer in transfers:
+            for passed in transfer.links:
+                if passed is not link:
+                    room_bps = _room_bps(passed, transfers)
+                    if len(transfers) == 1:
+                        rate_bps = min(rate_bps, room_bps)
+                    elif room_bps / len(passed.transfers) <= rate_bps:  # it may have others, too
+                        return None
+        return rate_bps
 
     def _unsettled_links(self, rates_bps: dict[Transfer, float], open_links: dict[Link, None]) -> list[Link]:
         """The links of transfers that have no bottleneck at these rates: they must be opened, too.
@@ -244,6 +267,13 @@ class SharedLinks:
             transfer.since_s = now_s
         transfer.rate_bps = rate_bps
         self._loop.schedule(now_s + transfer.bits_left / rate_bps, transfer)
+
+
+def _room_bps(link: Link, transfers: Container[Transfer]) -> float:
+    """What a link has for these transfers, where others keep their rates."""
+    if not link.binding:
+        return link.capacity_bps
+    return link.capacity_bps - sum([each.rate_bps for each in link.transfers if each not in transfers])
 
 
 def _top_of_full_link(link: Link, rates_bps: dict[Transfer, float]) -> float:

@@ -313,3 +313,77 @@ def test_ends_are_those_of_a_naive_simulation(
     ends = {int(name): end_s for name, end_s in log.run()}
     loop.close()
     assert ends == pytest.approx(naive_ends(starts, dict(enumerate(capacities_bps))))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.0, 0.5]),
+            st.sampled_from([7.0, 7.0, 20.0]),
+            st.tuples(st.integers(0, 3), st.integers(4, 7)),
+        ),
+        max_size=20,
+    ),
+    st.lists(st.sampled_from([10 / 3, 5.0, 10.0, 10.0, 49.9, math.inf]), min_size=8, max_size=8),
+)
+@examples(200)
+def test_one_rate_for_all_on_a_link_is_what_filling_gives_to_the_last_bit(
+    starts: list[tuple[float, float, tuple[int, int]]], capacities_bps: list[float]
+) -> None:
+    ends = []
+    for kind in (SharedLinks, Filled):
+        loop = VirtualLoop()
+        log = Log(loop, **{str(i): bps for i, bps in enumerate(capacities_bps)})
+        log.shared = kind(loop)
+        for i, (at_s, bits, links) in enumerate(starts):
+            log.start(at_s, str(i), bits, *map(str, links))
+        ends.append(log.run())
+        loop.close()
+    assert ends[0] == ends[1]
+
+
+class Filled(SharedLinks):
+    """Rates by progressive filling alone."""
+
+    def _rate_of_all(self, link: Link) -> None:
+        return None
+
+
+def test_one_rate_for_all_is_found_where_a_link_holds_up_each(loop: VirtualLoop) -> None:
+    shared = SharedLinks(loop)
+    up, slow, downs = Link("up", 8.0), Link("slow", 1.0), [Link(f"d{i}", 100.0) for i in range(3)]
+    for down in downs:
+        shared.start(8.0, (up, down), lambda _: None)
+    loop.run_until(0.0)
+    assert shared._rate_of_all(up) == 8.0 / 3
+    shared.start(8.0, (up, slow), lambda _: None)
+    loop.run_until(0.0)
+    assert shared._rate_of_all(up) is None, "slow is slower"
+    assert shared._rate_of_all(downs[0]) == pytest.approx(7 / 3), "alone, with what the others leave"
+
+
+def test_where_two_links_hold_up_alike_filling_decides_the_last_bit(loop: VirtualLoop) -> None:
+    shared, down = SharedLinks(loop), Link("down", 10.0)
+    ups = [Link("up0", 10 / 3), Link("up1", 20.0), Link("up2", 20.0)]
+    rates = [shared.start(8.0, (up, down), lambda _: None) for up in ups]
+    loop.run_until(0.0)
+    flows, limits = (
+        [(up.name, down.name) for up in ups],
+        {link.name: link.capacity_bps for link in (*ups, down)},
+    )
+    filled = max_min_rates(flows, limits)
+    assert [each.rate_bps for each in rates] == filled != [10 / 3] * 3
+
+
+def test_who_else_has_changed_is_not_left_out(loop: VirtualLoop) -> None:
+    shared = SharedLinks(loop)
+    up, free, downs = Link("up", 8.0), Link("free", 100.0), [Link(f"d{i}", 100.0) for i in range(4)]
+    transfers = [
+        shared.start(1e9, (link, down), lambda _: None)
+        for link, down in zip([up, up, free], downs[:3], strict=True)
+    ]
+    loop.run_until(0.0)
+    shared.set_capacity(free, 50.0)
+    shared.start(1e9, (up, downs[3]), lambda _: None)
+    loop.run_until(0.0)
+    assert [each.rate_bps for each in transfers] == [8 / 3, 8 / 3, 50.0]
