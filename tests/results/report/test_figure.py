@@ -1,6 +1,8 @@
 """Pictures in words, and what they become in a page."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -53,3 +55,9 @@ def test_tests_of_pages_have_plotly_check_each_picture(place, value, tmp_path, m
     monkeypatch.setattr(f"sim.results.report.{place}", value)
     with pytest.raises(ValueError, match="Invalid value"):
         write_report(run)
+
+
+def test_a_page_needs_none_of_plotlys_classes():
+    """Their import and checks took longer than all else of a page."""
+    program = "import sys, sim.results.report.page; sys.exit('plotly.graph_objs' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
