@@ -46,9 +46,16 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that look at tables alone have an empty report: the page takes a third of a short run's time."""
+    """Tests that look at tables alone have an empty report: the page takes a third of a short run's time.
+
+    In the others plotly checks all pictures of each page.
+    """
     if "results" not in request.path.parts and request.node.get_closest_marker("report") is None:
         monkeypatch.setattr("sim.run.save.saving.write_report", lambda directory: directory.write_report(""))
+    else:
+        from tests.results.report.plotly_classes import checked_json
+
+        monkeypatch.setattr("sim.results.report.figure.Figure.to_json", checked_json)
 
 
 @pytest.fixture(autouse=DEVICE != "cpu")

@@ -10,6 +10,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
+_OURS = ("actors", "protocols", "sim")
+
 
 def default(text: str) -> Any:
     """A quantity's default as it would stand in a file; typed Any, since it becomes a number."""
@@ -42,11 +44,14 @@ class Settings(BaseModel):
         strict=True,
         validate_default=True,
         allow_inf_nan=False,
+        defer_build=True,  # until one is stated: of all that there are a scenario states few
     )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
+        if cls.__module__.partition(".")[0] not in _OURS:
+            cls.model_rebuild(raise_errors=False)  # at once: what is wrong is said at the user's line
         for name, field in cls.model_fields.items():
             if (found := _list_in(field.annotation)) is not None:
                 items = ", ".join([getattr(each, "__name__", str(each)) for each in get_args(found)]) or "Any"

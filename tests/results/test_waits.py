@@ -10,6 +10,7 @@ from sim.results.report.tables import clients
 from sim.results.trace import Trace
 from sim.results.view import RunView
 from sim.results.waits import kept_waiting_s, waits_of
+from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import write_run
 from tests.simulation.worlds import QUADRATIC, run
 
@@ -67,7 +68,7 @@ def test_a_wait_is_for_the_last_message_of_the_instant_in_which_it_ends(view):
 
 
 def test_the_picture_and_the_table_say_so(view):
-    bars = {trace.meta: trace for trace in waited_for(view).data if trace.type == "bar"}
+    bars = {trace.meta: trace for trace in as_plotly(waited_for(view)).data if trace.type == "bar"}
     assert list(bars["client-0"].x) == [10.0, 4.0, 10.0]
     assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in bars["client-0"].text] == [
         "client-2: 10 s",
@@ -84,7 +85,7 @@ def test_the_picture_and_the_table_say_so(view):
 
 
 def test_one_client_is_shown_beside_the_mean_and_itself_alone(view):
-    figure = course(view)
+    figure = as_plotly(course(view))
     worst = view.clients[view.worst_first[0]]
     shown = [trace for trace in figure.data if trace.visible is not False]
     assert [trace.meta for trace in shown] == [None, worst, worst]

@@ -160,12 +160,19 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch
     assert f"there is no file {tmp_path / 'none.py'} or {folder / 'none.py'}" in message
 
 
+_SETTINGS = "from actors.settings.base import Settings"
+
+
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
         ("import nowhere_at_all\n", "(line 1): ModuleNotFoundError: No module named 'nowhere_at_all'"),
         ("\n\nclass Broken(\n", "(line 3): SyntaxError"),
         ("x = 1\n\nraise RuntimeError('not today')\n", "(line 3): RuntimeError: not today"),
+        (
+            f"{_SETTINGS}\nclass Odd:\n    pass\n\nclass Mine(Settings):\n    odd: Odd\n",
+            "(line 5): PydanticSchema",
+        ),
     ],
 )
 def test_a_file_that_fails_names_its_line(tmp_path: Path, source: str, complaint: str) -> None:

@@ -313,3 +313,30 @@ def test_ends_are_those_of_a_naive_simulation(
     ends = {int(name): end_s for name, end_s in log.run()}
     loop.close()
     assert ends == pytest.approx(naive_ends(starts, dict(enumerate(capacities_bps))))
+
+
+def test_where_two_links_hold_up_alike_filling_decides_the_last_bit(loop: VirtualLoop) -> None:
+    shared, down = SharedLinks(loop), Link("down", 10.0)
+    ups = [Link("up0", 10 / 3), Link("up1", 20.0), Link("up2", 20.0)]
+    rates = [shared.start(8.0, (up, down), lambda _: None) for up in ups]
+    loop.run_until(0.0)
+    flows, limits = (
+        [(up.name, down.name) for up in ups],
+        {link.name: link.capacity_bps for link in (*ups, down)},
+    )
+    filled = max_min_rates(flows, limits)
+    assert [each.rate_bps for each in rates] == filled != [10 / 3] * 3
+
+
+def test_who_else_has_changed_is_not_left_out(loop: VirtualLoop) -> None:
+    shared = SharedLinks(loop)
+    up, free, downs = Link("up", 8.0), Link("free", 100.0), [Link(f"d{i}", 100.0) for i in range(4)]
+    transfers = [
+        shared.start(1e9, (link, down), lambda _: None)
+        for link, down in zip([up, up, free], downs[:3], strict=True)
+    ]
+    loop.run_until(0.0)
+    shared.set_capacity(free, 50.0)
+    shared.start(1e9, (up, downs[3]), lambda _: None)
+    loop.run_until(0.0)
+    assert [each.rate_bps for each in transfers] == [8 / 3, 8 / 3, 50.0]

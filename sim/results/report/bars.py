@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
+from sim.results.report.figure import Figure, Trace
 from sim.results.report.style import BLUE, EDGE, GREEN, ORANGE, blank
 from sim.results.view import RunView
 
@@ -15,33 +15,36 @@ SLOW = 2.0
 _MOST_LABELS = 60  # names under bars
 
 
-def bytes_by_type(view: RunView) -> go.Figure | None:
+def bytes_by_type(view: RunView) -> Figure | None:
     totals = view.get("bytes_by_type")
     if not totals:
         return None
     rows = sorted(((size, count, name) for name, (count, size) in totals.items()))
     factor, unit = text.scale_of_size(rows[-1][0])
     figure = blank(max(300, 110 + 34 * len(rows)))
-    figure.add_trace(
-        go.Bar(
-            x=[size / factor for size, _, _ in rows],
-            y=[text.message_type(name) for _, _, name in rows],
-            orientation="h",
-            marker_color=BLUE,
-            width=0.55,
-            text=[f"{text.size(size)} in {count:,} messages" for size, count, _ in rows],
+    figure.add(
+        {
+            "type": "bar",
+            "x": [size / factor for size, _, _ in rows],
+            "y": [text.message_type(name) for _, _, name in rows],
+            "orientation": "h",
+            "marker": {"color": BLUE},
+            "width": 0.55,
+            "text": [f"{text.size(size)} in {count:,} messages" for size, count, _ in rows],
             # "auto" would leave out the text of the shortest bars.
-            textposition=["inside" if 2 * size > rows[-1][0] else "outside" for size, _, _ in rows],
-            insidetextanchor="start",
-            hovertemplate="%{y}: <b>%{text}</b><extra></extra>",
-        )
+            "textposition": ["inside" if 2 * size > rows[-1][0] else "outside" for size, _, _ in rows],
+            "insidetextanchor": "start",
+            "hovertemplate": "%{y}: <b>%{text}</b><extra></extra>",
+        }
     )
-    figure.update_xaxes(title_text=f"sent ({unit})", rangemode="tozero")
-    figure.update_yaxes(showgrid=False, ticks="")
+    figure.update(
+        xaxis={"title": {"text": f"sent ({unit})"}, "rangemode": "tozero"},
+        yaxis={"showgrid": False, "ticks": ""},
+    )
     return figure
 
 
-def work_done(view: RunView) -> go.Figure | None:
+def work_done(view: RunView) -> Figure | None:
     """Iterations of each client, the fewest first; those with slow devices stand out."""
     done = view.iterations
     if done is None or len(view.clients) < 2 or not done.any():
@@ -53,8 +56,9 @@ def work_done(view: RunView) -> go.Figure | None:
     hover = "%{customdata[0]} <b>%{y:,}</b> iterations%{customdata[1]}<extra></extra>"
     groups = (("slow device", slow[order], ORANGE), ("others", ~slow[order], BLUE))
     figure = _bars(done[order], groups, hints, hover)
-    figure.update_yaxes(title_text="iterations done", rangemode="tozero")
-    figure.update_layout(showlegend=bool(slow.any()))
+    figure.update(
+        yaxis={"title": {"text": "iterations done"}, "rangemode": "tozero"}, showlegend=bool(slow.any())
+    )
     return figure
 
 
@@ -64,7 +68,7 @@ def _per_step(step_s: NDArray[np.float64] | None, client: int) -> str:
     return f"<br>{text.duration(float(step_s[client]))} of its device per step"
 
 
-def gains(view: RunView) -> go.Figure | None:
+def gains(view: RunView) -> Figure | None:
     """By how much each client is better off with its peers than alone, the least helped first."""
     if len(view.gains) < 2 or view.measure is None:
         return None
@@ -81,13 +85,13 @@ def gains(view: RunView) -> go.Figure | None:
     groups = (("better with peers", better, GREEN), ("not better", ~better, ORANGE))
     figure = _bars(differences * (100 if measure.is_share else 1), groups, hints, hover)
     unit = " (percentage points)" if measure.is_share else ""
-    figure.update_yaxes(title_text=f"better by{unit}", zeroline=True, zerolinecolor=EDGE)
+    figure.update(yaxis={"title": {"text": f"better by{unit}"}, "zeroline": True, "zerolinecolor": EDGE})
     return figure
 
 
-def least_px(figure: go.Figure | None) -> int:
+def least_px(figure: Figure | None) -> int:
     """The width below which the names under the bars of `work_done` or `gains` would overlap."""
-    return 90 + 15 * len(figure.layout.xaxis.tickvals) if figure is not None else 0
+    return 90 + 15 * len(figure.layout["xaxis"]["tickvals"]) if figure is not None else 0
 
 
 def _bars(
@@ -95,7 +99,7 @@ def _bars(
     groups: Sequence[tuple[str, NDArray[np.bool_], str]],
     hints: Sequence[Sequence[str]],
     hover: str,
-) -> go.Figure:
+) -> Figure:
     """A bar for each client, under it its name, which is the first of its hints, where there is room.
 
     groups: name, which of the clients, and colour.
@@ -103,19 +107,26 @@ def _bars(
     figure = blank(300)
     for name, chosen, fill in groups:
         if places := np.flatnonzero(chosen).tolist():
-            marker, data = {"color": fill, "line": {"width": 0}}, [hints[place] for place in places]
-            bar = go.Bar(x=places, y=heights[places], name=name, marker=marker, customdata=data)
-            figure.add_trace(bar.update(hovertemplate=hover))
+            bar: Trace = {
+                "type": "bar",
+                "x": places,
+                "y": heights[places],
+                "name": name,
+                "hovertemplate": hover,
+            }
+            bar |= {"marker": {"color": fill, "line": {"width": 0}}}
+            figure.add(bar | {"customdata": [hints[place] for place in places]})
     names = [name for name, *_ in hints]
     places = (
         list(range(0, len(names), -(-len(names) // _MOST_LABELS))) if len(names) <= 2 * _MOST_LABELS else []
     )
-    figure.update_xaxes(
-        tickvals=places,
-        ticktext=[names[place] for place in places],
-        tickangle=-60,
-        showgrid=False,
-        ticks="",
-        title_text="" if places else f"{len(names):,} clients",
-    )
-    return figure.update_layout(bargap=0.25 if len(names) <= _MOST_LABELS else 0)
+    axis = {
+        "title": {"text": "" if places else f"{len(names):,} clients"},
+        "tickvals": places,
+        "ticktext": [names[place] for place in places],
+        "tickangle": -60,
+        "showgrid": False,
+        "ticks": "",
+    }
+    figure.update(xaxis=axis, bargap=0.25 if len(names) <= _MOST_LABELS else 0)
+    return figure

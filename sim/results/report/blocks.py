@@ -4,10 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from sim.results import text
 from sim.results.measures import Measure
+from sim.results.report.figure import Figure
 
 MOST_ROWS = 5_000  # of a table: bounds the size of the report
 MOST_OPEN_ROWS = 15
@@ -43,7 +42,7 @@ class Picture(Block):
     """
 
     name: str
-    figure: go.Figure
+    figure: Figure
     least_px: int = 0
 
 
@@ -51,7 +50,7 @@ class Picture(Block):
 class Legend(Block):
     """The legend of a figure, outside of it: shown on a small screen, where the figure scrolls."""
 
-    figure: go.Figure
+    figure: Figure
 
 
 @dataclass(frozen=True)

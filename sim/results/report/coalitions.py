@@ -4,10 +4,10 @@ from collections import defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from sim.results import text
 from sim.results.report.blocks import Cell, Table, cell
+from sim.results.report.figure import Figure, Trace
 from sim.results.report.graph import frame, places
 from sim.results.report.style import EDGE, HUES, INK, blank, colour
 from sim.results.view import RunView
@@ -44,7 +44,7 @@ def groups(found: dict[int, CoalitionMember]) -> list[list[int]]:
     return sorted(by_coalition.values(), key=lambda members: (-len(members), members))
 
 
-def benefit_graph(view: RunView) -> go.Figure | None:
+def benefit_graph(view: RunView) -> Figure | None:
     """The last benefit graph: an arrow to each client from those who help it; coalitions are coloured."""
     found = at_the_end(view)
     times = view.snapshot_times(2)
@@ -57,11 +57,11 @@ def benefit_graph(view: RunView) -> go.Figure | None:
     figure = blank(560)
     for helper, client, weight in helped:
         if weight > 0 and helper in place and client in place:
-            figure.add_annotation(**_arrow(place[helper], place[client]))
+            figure.mark("annotations", _arrow(place[helper], place[client]))
     for number, members in enumerate(coalitions):
-        figure.add_trace(_nodes(view, members, number, place, found))
+        figure.add(_nodes(view, members, number, place, found))
     frame(figure, np.array(list(place.values())))
-    figure.update_layout(showlegend=True)
+    figure.update(showlegend=True)
     return figure
 
 
@@ -89,7 +89,7 @@ def _nodes(
     number: int,
     place: dict[int, np.ndarray],
     found: dict[int, CoalitionMember],
-) -> go.Scatter:
+) -> Trace:
     alone = len(members) == 1
     labels = [view.clients[client] for client in members]
     hints = [
@@ -97,22 +97,23 @@ def _nodes(
         + "<br>".join(f"{name}: {text.number(getattr(found[client], name))}" for name in LOSSES)
         for client, label in zip(members, labels, strict=True)
     ]
-    return go.Scatter(
-        x=[round(float(place[client][0]), 4) for client in members],
-        y=[round(float(place[client][1]), 4) for client in members],
-        mode="markers+text",
-        name=f"{labels[0]} alone" if alone else f"coalition of {len(members)}: {labels[0]}",
-        text=[label.removeprefix("client-") for label in labels],
-        textposition="middle center",
-        textfont={"color": INK if alone else colour("page"), "size": 12},
-        marker={
+    return {
+        "type": "scatter",
+        "x": [round(float(place[client][0]), 4) for client in members],
+        "y": [round(float(place[client][1]), 4) for client in members],
+        "mode": "markers+text",
+        "name": f"{labels[0]} alone" if alone else f"coalition of {len(members)}: {labels[0]}",
+        "text": [label.removeprefix("client-") for label in labels],
+        "textposition": "middle center",
+        "textfont": {"color": INK if alone else colour("page"), "size": 12},
+        "marker": {
             "size": 26,
             "color": colour("panel") if alone else HUES[number % len(HUES)],
             "line": {"color": EDGE, "width": 1},
         },
-        customdata=hints,
-        hovertemplate="%{customdata}<extra></extra>",
-    )
+        "customdata": hints,
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
 
 
 def losses_table(view: RunView) -> Table:

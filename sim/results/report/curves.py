@@ -1,9 +1,8 @@
 """The report's curves over time. Each builder gives a figure, or None where the run has no data for it."""
 
-from functools import partial
+from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
@@ -11,6 +10,7 @@ from sim.results.measures import Measure
 from sim.results.metrics import ALONE, Series, value_at, worst_decile
 from sim.results.population import ARRIVALS, Panel
 from sim.results.report.blocks import Cell, Table, cell, difference
+from sim.results.report.figure import Figure, Trace
 from sim.results.report.style import (
     BLUE,
     EDGE,
@@ -38,7 +38,7 @@ _DASHES = ("solid", "dash", "dot")  # of curves beyond the third
 _PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
-def progress_over_time(view: RunView) -> go.Figure | None:
+def progress_over_time(view: RunView) -> Figure | None:
     """What clients are judged by, over virtual time: mean, band of one standard deviation, worst 10 %."""
     if view.measure is None:
         return None
@@ -49,14 +49,14 @@ def progress_over_time(view: RunView) -> go.Figure | None:
     if alone is not None and not np.isnan(alone).all():  # a level to compare the end with
         level = Series(np.array([0.0, view.end_s]) / unit_s, np.full(2, np.nanmean(alone)))
         hover = f"Mean after as many steps alone <b>{measure.y}</b>"
-        figure.add_trace(line(level, "alone, at the end", FAINT, hover, dash="dot"))
+        figure.add(line(level, "alone, at the end", FAINT, hover, dash="dot"))
     if len(view.moves) <= MOST_MOVE_LINES:
         _draw_moves(figure, view, unit_s)
     _draw_ends(figure, view, unit_s)
     return figure
 
 
-def progress_over_bytes(view: RunView) -> go.Figure | None:
+def progress_over_bytes(view: RunView) -> Figure | None:
     """The same over the bytes that all clients had sent; None if nothing was sent."""
     if view.measure is None or not (view.bytes_sent.values > 0).any():
         return None
@@ -65,18 +65,18 @@ def progress_over_bytes(view: RunView) -> go.Figure | None:
     factor, unit = text.scale_of_size(sent[-1])
     figure = blank(390)
     _draw_progress(figure, measure, panel, sent / factor, [f"{text.size(count)} sent" for count in sent])
-    figure.update_xaxes(title_text=f"sent by all clients ({unit})", rangemode="tozero")
+    figure.update(xaxis={"title": {"text": f"sent by all clients ({unit})"}, "rangemode": "tozero"})
     return figure
 
 
-def measured(view: RunView, measure: Measure, panel: Panel, height_px: int = 260) -> go.Figure:
+def measured(view: RunView, measure: Measure, panel: Panel, height_px: int = 260) -> Figure:
     """What is measured of the clients' models over virtual time: mean, band and worst tenth."""
     unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
     _draw_progress(figure, measure, panel, panel.times / unit_s, list(map(text.duration, panel.times)))
     return figure
 
 
-def observed(view: RunView, name: str, who: str, panel: Panel) -> go.Figure:
+def observed(view: RunView, name: str, who: str, panel: Panel) -> Figure:
     """What clients or servers observed under a name, over virtual time: the mean, and where most are."""
     chosen = evenly(len(panel.times), MOST_POINTS)
     times, values = panel.times[chosen], panel.values[chosen]
@@ -88,20 +88,21 @@ def observed(view: RunView, name: str, who: str, panel: Panel) -> go.Figure:
     hints = [[count, text.duration(time_s)] for count, time_s in zip(counts, times, strict=True)]
     hover = f"Mean <b>%{{y:.4~g}}</b><br>%{{customdata[0]}} {who}, %{{customdata[1]}}"
     mean = Series(times / unit_s, np.nanmean(values, axis=1))
-    figure.add_trace(line(mean, "mean", BLUE, hover, hints=hints))
+    figure.add(line(mean, "mean", BLUE, hover, hints=hints))
     observed_axis(figure, name if who == "clients" else f"{name} ({who})", values)
     return figure
 
 
 def _draw_band(
-    figure: go.Figure, x: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64], name: str
+    figure: Figure, x: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64], name: str
 ) -> None:
-    edge = partial(go.Scatter, x=x, mode="lines", line={"width": 0}, hoverinfo="skip", legendgroup="band")
-    figure.add_trace(edge(y=low, showlegend=False))
-    figure.add_trace(edge(y=high, fill="tonexty", fillcolor=colour("band"), name=name))
+    edge: Trace = {"type": "scatter", "x": x, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    edge["legendgroup"] = "band"
+    figure.add(edge | {"y": low, "showlegend": False})
+    figure.add(edge | {"y": high, "fill": "tonexty", "fillcolor": colour("band"), "name": name})
 
 
-def models_over_time(view: RunView) -> go.Figure | None:
+def models_over_time(view: RunView) -> Figure | None:
     """The mean over clients of each of their models, where they have several by name."""
     names = list(view.get("models") or ())
     if view.measure is None or not names:
@@ -115,12 +116,12 @@ def models_over_time(view: RunView) -> go.Figure | None:
             series = Series(panel.times / unit_s, np.nanmean(panel.values, axis=1))
             hover = f"{name}: mean <b>{measure.y}</b><br>at %{{customdata}}"
             hints, dash = list(map(text.duration, panel.times)), _DASHES[place // len(hues) % len(_DASHES)]
-            figure.add_trace(line(series, name, hues[place % len(hues)], hover, hints=hints, dash=dash))
+            figure.add(line(series, name, hues[place % len(hues)], hover, hints=hints, dash=dash))
     measure_axis(figure, measure)
     return figure
 
 
-def weights_over_time(view: RunView) -> go.Figure | None:
+def weights_over_time(view: RunView) -> Figure | None:
     """Mean learned weight inside and across the true clusters, among the clients that are up."""
     clusters = view.clusters
     affordable = MOST_SNAPSHOT_PAIRS // max(1, len(view.clients)) ** 2
@@ -132,8 +133,8 @@ def weights_over_time(view: RunView) -> go.Figure | None:
     for column, name, hue in ((0, "same cluster", BLUE), (1, "different clusters", ORANGE)):
         hover = f"{name.capitalize()}: mean weight <b>%{{y:.3f}}</b><br>at %{{customdata}}"
         series = Series(times / unit_s, means[:, column])
-        figure.add_trace(line(series, name, hue, hover, hints=list(map(text.duration, times))))
-    figure.update_yaxes(title_text="mean weight of a pair", rangemode="tozero")
+        figure.add(line(series, name, hue, hover, hints=list(map(text.duration, times))))
+    figure.update(yaxis={"title": {"text": "mean weight of a pair"}, "rangemode": "tozero"})
     return figure
 
 
@@ -151,7 +152,7 @@ def _mean_weights(view: RunView, clusters: NDArray[np.int64], time_s: float) -> 
     )
 
 
-def staleness(view: RunView) -> go.Figure | None:
+def staleness(view: RunView) -> Figure | None:
     """Age of the peers' models when they were used: mean and 90th percentile over clients."""
     panel = view.panel("staleness")
     if panel is None:
@@ -165,12 +166,12 @@ def staleness(view: RunView) -> go.Figure | None:
     ):
         hints = [[text.duration(a), text.duration(t)] for a, t in zip(ages.tolist(), times, strict=True)]
         hover = f"{name.capitalize()} <b>%{{customdata[0]}}</b><br>at %{{customdata[1]}}"
-        figure.add_trace(line(Series(times / unit_s, ages), name, hue, hover, hints=hints))
-    figure.update_yaxes(title_text="age when used (s)", rangemode="tozero")
+        figure.add(line(Series(times / unit_s, ages), name, hue, hover, hints=hints))
+    figure.update(yaxis={"title": {"text": "age when used (s)"}, "rangemode": "tozero"})
     return figure
 
 
-def clients_up(view: RunView) -> go.Figure | None:
+def clients_up(view: RunView) -> Figure | None:
     """How many clients were up, over virtual time; None if nobody came or went."""
     if not view.moves:
         return None
@@ -182,13 +183,13 @@ def clients_up(view: RunView) -> go.Figure | None:
     unit_s = time_axis(figure := blank(220), view.end_s)
     hints, hover = list(map(text.duration, times)), "<b>%{y}</b> clients up<br>at %{customdata}"
     curve = line(Series(times / unit_s, up.astype(float)), "up", BLUE, hover, hints=hints, shape="hv")
-    figure.add_trace(curve | {"showlegend": False})
-    figure.update_yaxes(title_text="clients up", rangemode="tozero")
+    figure.add(curve | {"showlegend": False})
+    figure.update(yaxis={"title": {"text": "clients up"}, "rangemode": "tozero"})
     return figure
 
 
 def _draw_progress(
-    figure: go.Figure, measure: Measure, panel: Panel, x: NDArray[np.float64], positions: list[str]
+    figure: Figure, measure: Measure, panel: Panel, x: NDArray[np.float64], positions: list[str]
 ) -> None:
     """Mean, band and worst tenth of a panel over x; positions: what a tooltip says of each x."""
     chosen = evenly(len(x), MOST_POINTS)
@@ -204,57 +205,56 @@ def _draw_progress(
         _draw_band(figure, x, low, high, f"{_PLUS_MINUS} std. dev.")
     hover = f"Mean <b>{measure.y}</b> {_PLUS_MINUS} %{{customdata[0]}}<br>"
     hover += "%{customdata[1]} clients, %{customdata[2]}"
-    figure.add_trace(line(Series(x, mean), "mean", BLUE, hover, hints=hints))
+    figure.add(line(Series(x, mean), "mean", BLUE, hover, hints=hints))
     if several:
         higher = measure.higher_is_better
         worst = [worst_decile(row[~np.isnan(row)], higher_is_better=higher) for row in values]
         hover = f"Worst 10% <b>{measure.y}</b><br>%{{customdata[2]}}"
-        figure.add_trace(line(Series(x, np.array(worst)), "worst 10%", ORANGE, hover, hints=hints))
+        figure.add(line(Series(x, np.array(worst)), "worst 10%", ORANGE, hover, hints=hints))
     measure_axis(figure, measure)
     least, most = float(np.nanmin(values)), float(np.nanmax(values))
     if not measure.is_share and least > 0 and most > _LOG_FROM * least:
-        figure.update_yaxes(**log_axis(least, most))
+        figure.update(yaxis=log_axis(least, most))
 
 
-def _draw_moves(figure: go.Figure, view: RunView, unit_s: float) -> None:
+def _draw_moves(figure: Figure, view: RunView, unit_s: float) -> None:
     """A line for each arrival, with a triangle that points up, and for each departure, pointing down."""
     for move in view.moves:
         arrives = move.event in ARRIVALS
-        figure.add_vline(
-            move.time_s / unit_s,
-            line={"color": EDGE, "width": 1, "dash": "dot"},
-            annotation={
-                "text": UP if arrives else DOWN,
-                "hovertext": f"{view.clients[move.client]}: {move.event} at {text.duration(move.time_s)}",
-                "font": {"color": GREEN if arrives else ORANGE, "size": 13},
-                "x": move.time_s / unit_s,
-                "xanchor": "center",
-                "y": 0,
-                "yanchor": "bottom",
-                "showarrow": False,
-            },
-        )
+        sign = {
+            "text": UP if arrives else DOWN,
+            "hovertext": f"{view.clients[move.client]}: {move.event} at {text.duration(move.time_s)}",
+            "font": {"color": GREEN if arrives else ORANGE, "size": 13},
+            "xanchor": "center",
+        }
+        _mark(figure, move.time_s / unit_s, "dot", sign)
 
 
-def _draw_ends(figure: go.Figure, view: RunView, unit_s: float) -> None:
+def _draw_ends(figure: Figure, view: RunView, unit_s: float) -> None:
     """A dashed line where the first client's budget was spent, and one where the last one's was."""
     if np.isnan(view.spent_s).all():
         return
     for which, client in (("first", np.nanargmin(view.spent_s)), ("last", np.nanargmax(view.spent_s))):
         at_s = float(view.spent_s[client])
         words = f"{view.clients[client]} is the {which} to have spent its budget, at {text.duration(at_s)}"
-        figure.add_vline(
-            at_s / unit_s,
-            line={"color": EDGE, "width": 1, "dash": "dash"},
-            annotation={"text": f"{which} budget", "hovertext": words, "font": {"color": FAINT}},
-            annotation_position="bottom left",
-        )
+        sign = {"text": f"{which} budget", "hovertext": words, "font": {"color": FAINT}, "xanchor": "right"}
+        _mark(figure, at_s / unit_s, "dash", sign)
+
+
+def _mark(figure: Figure, x: float, dash: str, sign: dict[str, Any] | None = None) -> None:
+    """A line from the top to the bottom, with a sign at its foot."""
+    ends = {"type": "line", "x0": x, "x1": x, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"}
+    look = {"color": EDGE, "width": 1, "dash": dash}
+    figure.mark("shapes", ends | {"line": look})
+    if sign is not None:
+        foot = {"x": x, "xref": "x", "y": 0, "yref": "y domain", "yanchor": "bottom", "showarrow": False}
+        figure.mark("annotations", sign | foot)
 
 
 # --- a fork beside its parent -------------------------------------------------------------------------------
 
 
-def two_futures(view: RunView) -> go.Figure | None:
+def two_futures(view: RunView) -> Figure | None:
     """The mean over clients of what they are judged by: until the fork, and from there on here and there."""
     if view.measure is None or view.parent is None or view.fork_s is None:
         return None
@@ -273,8 +273,8 @@ def two_futures(view: RunView) -> go.Figure | None:
             hints = list(map(text.duration, series.times))
             hover = f"{name} <b>{measure.y}</b>, %{{customdata}}"
             drawn = Series(series.times / unit_s, series.values)
-            figure.add_trace(line(drawn, name, hue, hover, hints=hints, dash=dash))
-    figure.add_vline(fork_s / unit_s, line={"color": EDGE, "width": 1, "dash": "dot"})
+            figure.add(line(drawn, name, hue, hover, hints=hints, dash=dash))
+    _mark(figure, fork_s / unit_s, "dot")
     measure_axis(figure, measure)
     return figure
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.metrics import Series, bytes_to_target, time_to_target
 from sim.results.report.blocks import Cell, Table, cell, reached
+from sim.results.report.figure import Figure
 from sim.results.report.style import HUES, blank, is_one_number, line, log_axis, time_axis
 from sim.results.view import RunView
 
@@ -40,7 +40,7 @@ def first_times(view: RunView, level: float) -> NDArray[np.float64]:
     return np.where(reached.any(axis=0), times[reached.argmax(axis=0)], np.inf)
 
 
-def time_to_accuracy(view: RunView) -> go.Figure | None:
+def time_to_accuracy(view: RunView) -> Figure | None:
     """The share of the clients that have reached each level, over virtual time."""
     if not (stated := levels(view)):
         return None
@@ -54,8 +54,8 @@ def time_to_accuracy(view: RunView) -> go.Figure | None:
         hover = f"{name}: <b>%{{y:.1%}}</b> of the clients by %{{customdata}}"
         hints = list(map(text.duration, times * unit_s))
         series, hue = Series(times, shares), HUES[number % len(HUES)]
-        figure.add_trace(line(series, name, hue, hover, hints=hints, shape="hv"))
-    figure.update_yaxes(title_text="clients that reached it", tickformat=".0%", range=[-0.02, 1.02])
+        figure.add(line(series, name, hue, hover, hints=hints, shape="hv"))
+    _share_axis(figure, "clients that reached it")
     return figure
 
 
@@ -82,7 +82,7 @@ def times_table(view: RunView) -> Table:
     return Table(heads, rows, "accuracies")
 
 
-def latencies(view: RunView) -> go.Figure | None:
+def latencies(view: RunView) -> Figure | None:
     """How long messages were on their way, by type; None where no message that arrived was kept."""
     found = view.latencies_s
     if not found:
@@ -92,7 +92,7 @@ def latencies(view: RunView) -> go.Figure | None:
     return _cumulative({text.message_type(kind): found[kind] for kind in often}, "on its way", of)
 
 
-def staleness_spread(view: RunView) -> go.Figure | None:
+def staleness_spread(view: RunView) -> Figure | None:
     """How stale the models were that clients used: each client's mean from one evaluation to the next."""
     panel = view.panel("staleness")
     if panel is None:
@@ -101,7 +101,7 @@ def staleness_spread(view: RunView) -> go.Figure | None:
     return _cumulative({"mean of a client between two evaluations": values}, "age when used", "means")
 
 
-def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -> go.Figure:
+def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -> Figure:
     """For each name the share of its values that are at most x, in seconds."""
     figure = blank(300)
     shares = np.linspace(0, 1, _POINTS)
@@ -109,13 +109,17 @@ def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -
         at_most = np.quantile(values, shares)
         hints = [text.duration(seconds) for seconds in at_most.tolist()]
         hover = f"{name}: <b>%{{y:.1%}}</b> of {len(values):,} {of}<br>within %{{customdata}}"
-        figure.add_trace(line(Series(at_most, shares), name, HUES[number % len(HUES)], hover, hints=hints))
+        figure.add(line(Series(at_most, shares), name, HUES[number % len(HUES)], hover, hints=hints))
     least, most = (end(float(end(each)) for each in found.values()) for end in (min, max))
     if least > 0 and most > _LOG_FROM * least:
-        figure.update_xaxes(**log_axis(least, most))
+        figure.update(xaxis=log_axis(least, most))
     elif is_one_number(least, most):
-        figure.update_xaxes(range=[0, 2 * most])
-    figure.update_xaxes(title_text=f"{title} (s)")
+        figure.update(xaxis={"range": [0, 2 * most]})
+    figure.update(xaxis={"title": {"text": f"{title} (s)"}})
     of_all, _, _ = of.partition(",")
-    figure.update_yaxes(title_text=f"share of the {of_all}", tickformat=".0%", range=[-0.02, 1.02])
+    _share_axis(figure, f"share of the {of_all}")
     return figure
+
+
+def _share_axis(figure: Figure, title: str) -> None:
+    figure.update(yaxis={"title": {"text": title}, "tickformat": ".0%", "range": [-0.02, 1.02]})

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
+from sim.results.report.figure import Figure, Trace
 from sim.results.report.style import EDGE, FAINT, HUES, SYMBOLS, blank, colour, slider, strokes
 from sim.results.view import RunView
 
@@ -23,7 +22,7 @@ _WIDTHS = (1.0, 1.6, 2.4, 3.4)  # of lines up to 1/4, 2/4, 3/4 and all of the he
 _STRENGTHS = (0.25, 0.45, 0.7, 1.0)
 
 
-def drawn_graph(view: RunView) -> go.Figure | None:
+def drawn_graph(view: RunView) -> Figure | None:
     """Who gives weight to whom, with a time slider; None without a graph, or with very many clients."""
     count = len(view.clients)
     if not 2 <= count <= MOST_NODES:
@@ -41,21 +40,20 @@ def drawn_graph(view: RunView) -> go.Figure | None:
     steps: list[list[int]] = []
     for weight in weights:
         first = len(figure.data)
-        figure.add_traces(_lines(where, weight / heaviest, heaviest))
+        figure.add(*_lines(where, weight / heaviest, heaviest))
         steps.append(list(range(first, len(figure.data))))
     for number, group in enumerate(members):
-        figure.add_trace(_nodes(view, number, group, where))
+        figure.add(_nodes(view, number, group, where))
     for step, time_s in zip(steps, times, strict=True):
         step.append(len(figure.data))
-        figure.add_trace(_absent(view, np.flatnonzero(~view.up_at(time_s)), where))
+        figure.add(_absent(view, np.flatnonzero(~view.up_at(time_s)), where))
     for step in steps[:-1]:
         for trace in step:
-            figure.data[trace].visible = False
+            figure.data[trace]["visible"] = False
     frame(figure, where)
-    figure.update_layout(
-        showlegend=view.clusters is not None and len(members) <= _MOST_IN_LEGEND,
-        sliders=[slider(times, steps, "weights at ") | {"pad": {"t": 16, "b": 8}}] if len(times) > 1 else [],
-    )
+    figure.update(showlegend=view.clusters is not None and len(members) <= _MOST_IN_LEGEND)
+    if len(times) > 1:
+        figure.update(sliders=[slider(times, steps, "weights at ") | {"pad": {"t": 16, "b": 8}}])
     return figure
 
 
@@ -85,13 +83,11 @@ def on_circle(count: int, radius: float) -> NDArray[np.float64]:
     return radius * np.column_stack([np.cos(angles), np.sin(angles)])
 
 
-def frame(figure: go.Figure, where: NDArray[np.float64]) -> None:
+def frame(figure: Figure, where: NDArray[np.float64]) -> None:
     """Show all of what is `where` [N, 2], without axes, and as long as wide."""
     extent = 0.7 + float(np.abs(where).max())
-    axis: dict[str, Any] = {"visible": False, "range": [-extent, extent]}
-    figure.update_xaxes(**axis)
-    figure.update_yaxes(**axis, scaleanchor="x")
-    figure.update_layout(margin={"l": 8, "r": 8, "b": 24})
+    axis = {"visible": False, "range": [-extent, extent]}
+    figure.update(xaxis=axis, yaxis=axis | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "b": 24})
 
 
 def _mutual_weights(view: RunView, time_s: float) -> NDArray[np.float64]:
@@ -111,7 +107,7 @@ def _mutual_weights(view: RunView, time_s: float) -> NDArray[np.float64]:
     return np.triu((whole + whole.T) * (edges | edges.T), 1) / 2
 
 
-def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: float) -> list[go.Scatter]:
+def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: float) -> list[Trace]:
     """The lines of one time in their four widths; share [N, N]: of the heaviest weight."""
     one, other = np.nonzero(share)
     found = share[one, other]
@@ -124,33 +120,35 @@ def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: flo
             where[other[width == number]],
             *look,
             f"weight up to {text.number((number + 1) / 4 * heaviest)}",
-        ).update(showlegend=False)
+        )
+        | {"showlegend": False}
         for number, look in enumerate(zip(_WIDTHS, _STRENGTHS, strict=True))
     ]
 
 
-def _nodes(view: RunView, number: int, group: list[int], where: NDArray[np.float64]) -> go.Scatter:
+def _nodes(view: RunView, number: int, group: list[int], where: NDArray[np.float64]) -> Trace:
     small = len(view.clients) > _MOST_LABELS
     cluster = None if view.clusters is None else f"cluster {view.clusters[group[0]]}"
-    return go.Scatter(
-        x=where[group, 0].round(4),
-        y=where[group, 1].round(4),
-        ids=[view.clients[client] for client in group],
-        mode="markers" if small else "markers+text",
-        name=cluster or "clients",
-        text=_numbers(view, group),
-        textposition="middle center",
-        textfont={"color": colour("page"), "size": 12},
-        marker={
+    return {
+        "type": "scatter",
+        "x": where[group, 0].round(4),
+        "y": where[group, 1].round(4),
+        "ids": [view.clients[client] for client in group],
+        "mode": "markers" if small else "markers+text",
+        "name": cluster or "clients",
+        "text": _numbers(view, group),
+        "textposition": "middle center",
+        "textfont": {"color": colour("page"), "size": 12},
+        "marker": {
             "size": SMALL_PX if small else 26,
             "color": HUES[number % len(HUES)],
             "symbol": SYMBOLS[number // len(HUES) % len(SYMBOLS)],
             "line": {"color": colour("page"), "width": 1},
         },
-        customdata=[[view.clients[client], _outcome(view, client)] for client in group],
-        hovertemplate=f"<b>%{{customdata[0]}}</b>{f', {cluster}' if cluster else ''}"
+        "customdata": [[view.clients[client], _outcome(view, client)] for client in group],
+        "hovertemplate": f"<b>%{{customdata[0]}}</b>{f', {cluster}' if cluster else ''}"
         "%{customdata[1]}<extra></extra>",
-    )
+    }
 
 
 def _outcome(view: RunView, client: int) -> str:
@@ -167,19 +165,20 @@ def _numbers(view: RunView, clients: Iterable[int]) -> list[str]:
     return [view.clients[client].removeprefix("client-") for client in clients]
 
 
-def _absent(view: RunView, absent: NDArray[np.int64], where: NDArray[np.float64]) -> go.Scatter:
+def _absent(view: RunView, absent: NDArray[np.int64], where: NDArray[np.float64]) -> Trace:
     """Covers those that are not up."""
     small = len(view.clients) > _MOST_LABELS
     ring = {"color": EDGE, "width": 2}
-    return go.Scatter(
-        x=where[absent, 0].round(4),
-        y=where[absent, 1].round(4),
-        mode="markers" if small else "markers+text",
-        texttemplate=_numbers(view, absent),  # no text: in the numbers as CSV each client is once
-        textposition="middle center",
-        textfont={"color": FAINT, "size": 12},
-        name="not up",
-        marker={"size": SMALL_PX if small else 26, "color": colour("page"), "line": ring},
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    return {
+        "type": "scatter",
+        "x": where[absent, 0].round(4),
+        "y": where[absent, 1].round(4),
+        "mode": "markers" if small else "markers+text",
+        "texttemplate": _numbers(view, absent),  # no text: in the numbers as CSV each client is once
+        "textposition": "middle center",
+        "textfont": {"color": FAINT, "size": 12},
+        "name": "not up",
+        "marker": {"size": SMALL_PX if small else 26, "color": colour("page"), "line": ring},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }

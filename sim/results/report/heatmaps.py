@@ -4,10 +4,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
-from plotly.subplots import make_subplots
 
+from sim.results.report.figure import Figure, Trace
 from sim.results.report.style import FAINT, TEMPLATE, colour, slider
 from sim.results.view import RunView
 
@@ -16,6 +15,7 @@ MOST_GRAPH_CELLS = 240_000  # all snapshots together: bounds the size of the rep
 MOST_GRAPH_SNAPSHOTS = 60
 MOST_OUTLINES = 40
 
+_LEARNED, _TRUE = "", "2"  # the axes of each map
 _ARROW = "\N{RIGHTWARDS ARROW}"
 _DOTS = "\N{HORIZONTAL ELLIPSIS}"
 
@@ -61,7 +61,7 @@ class _Cells:
         return means.round(3).astype(np.float32)
 
 
-def learned_graph(view: RunView) -> go.Figure | None:
+def learned_graph(view: RunView) -> Figure | None:
     """The learned weights with a time slider, beside the true clusters where these are known."""
     if len(view.clients) < 2:
         return None
@@ -70,38 +70,31 @@ def learned_graph(view: RunView) -> go.Figure | None:
     times = view.snapshot_times(most)
     if len(times) == 0:
         return None
-    known = view.clusters is not None
-    figure = make_subplots(
-        cols=2 if known else 1,
-        subplot_titles=["learned", "true clusters"] if known else ["learned"],
-        horizontal_spacing=0.12,
-    )
+    figure = Figure({"template": TEMPLATE})
+    _set_axes(figure, cells, beside=view.clusters is not None)
     maps = [cells.learned(view, time_s) for time_s in times]
     largest = max(float(np.nanmax(z, initial=0.0)) for z in maps) or 1.0
     hover = f"%{{y}} {_ARROW} %{{x}}<br>"
     for z in maps:
-        trace = _heat_map(cells, z, largest, f"{hover}weight <b>%{{z:.3~f}}</b>", visible=z is maps[-1])
-        figure.add_trace(trace, row=1, col=1)
+        trace = _heat_map(cells, z, largest, f"{hover}weight <b>%{{z:.3~f}}</b>")
+        figure.add(trace | {"visible": z is maps[-1]}, axes=_LEARNED)
     if view.clusters is not None:
         what = "same cluster" if cells.block == 1 else "share of pairs in one cluster"
-        truth = _heat_map(cells, cells.true(view.clusters), 1.0, f"{hover}{what}: %{{z}}", showscale=False)
-        figure.add_trace(truth, row=1, col=2)
+        truth = _heat_map(cells, cells.true(view.clusters), 1.0, f"{hover}{what}: %{{z}}")
+        figure.add(truth | {"showscale": False}, axes=_TRUE)
         _outline_clusters(figure, cells, view.clusters)
-    _set_axes(figure, cells, known=known)
     steps = [[step] for step in range(len(times))]
-    figure.update_layout(
-        template=TEMPLATE,
+    figure.update(
+        margin={"l": 64, "r": 24, "t": 36, "b": 24},
         height=620,
         plot_bgcolor=colour("unknown"),
-        sliders=[slider(times, steps, "learned weights at ")] if len(steps) > 1 else [],
-        margin={"l": 64, "r": 24, "t": 36, "b": 24},
     )
+    if len(steps) > 1:
+        figure.update(sliders=[slider(times, steps, "learned weights at ")])
     return figure
 
 
-def _heat_map(
-    cells: _Cells, z: NDArray[np.float32], largest: float, hover: str, **options: object
-) -> dict[str, Any]:
+def _heat_map(cells: _Cells, z: NDArray[np.float32], largest: float, hover: str) -> Trace:
     gap = 1 if cells.rows <= 60 else 0
     return {
         "type": "heatmap",
@@ -125,22 +118,24 @@ def _heat_map(
             "ticks": "",
         },
         "hovertemplate": hover + "<extra></extra>",
-        **options,
     }
 
 
-def _outline_clusters(figure: go.Figure, cells: _Cells, clusters: NDArray[np.int64]) -> None:
+def _outline_clusters(figure: Figure, cells: _Cells, clusters: NDArray[np.int64]) -> None:
     sizes = np.unique(clusters, return_counts=True)[1]
     if cells.block > 1 or len(sizes) > MOST_OUTLINES:
         return
     edges = np.concatenate([[0], np.cumsum(sizes)]) - 0.5
     for low, high in pairwise(edges.tolist()):
-        for column in (1, 2):
-            outline = {"type": "rect", "x0": low, "x1": high, "y0": low, "y1": high}
-            figure.add_shape(**outline, line={"color": FAINT, "width": 1}, row=1, col=column)
+        for axes in (_LEARNED, _TRUE):
+            across = {"x0": low, "x1": high, "xref": f"x{axes}"}
+            down = {"y0": low, "y1": high, "yref": f"y{axes}"}
+            look = {"type": "rect", "line": {"color": FAINT, "width": 1}}
+            figure.mark("shapes", across | down | look)
 
 
-def _set_axes(figure: go.Figure, cells: _Cells, *, known: bool) -> None:
+def _set_axes(figure: Figure, cells: _Cells, *, beside: bool) -> None:
+    """The axes of the map, or of two beside each other, each with its title above."""
     every = 1 if cells.rows <= 24 else -(-cells.rows // 12)
     axis = {
         "constrain": "domain",
@@ -152,8 +147,15 @@ def _set_axes(figure: go.Figure, cells: _Cells, *, known: bool) -> None:
         "showgrid": False,
         "showline": False,
     }
-    figure.update_xaxes(**axis, title_text="client j")
-    figure.update_yaxes(**axis, autorange="reversed", scaleanchor="x")
-    figure.update_yaxes(title_text="client i", row=1, col=1)
-    if known:
-        figure.update_yaxes(scaleanchor="x2", row=1, col=2)
+    maps = [(_LEARNED, "learned", (0.0, 0.44 if beside else 1.0)), (_TRUE, "true clusters", (0.56, 1.0))]
+    for axes, _, domain in maps[: 1 + beside]:
+        across = {"anchor": f"y{axes}", "domain": list(domain), "title": {"text": "client j"}}
+        down = {"anchor": f"x{axes}", "domain": [0.0, 1.0]}
+        square = {"autorange": "reversed", "scaleanchor": f"x{axes}"}
+        figure.update(**{f"xaxis{axes}": across | axis, f"yaxis{axes}": down | axis | square})
+    figure.update(yaxis={"title": {"text": "client i"}})
+    for _, title, domain in maps[: 1 + beside]:
+        middle = {"x": sum(domain) / 2, "xanchor": "center", "xref": "paper"}
+        above = {"y": 1.0, "yanchor": "bottom", "yref": "paper"}
+        look = {"text": title, "showarrow": False, "font": {"size": 16}}
+        figure.mark("annotations", middle | above | look)

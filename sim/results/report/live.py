@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from sim.results import text
 from sim.results.measures import measure_called
 from sim.results.metrics import Series
 from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Picture, Section, Table, cell
+from sim.results.report.figure import Figure
 from sim.results.report.style import BLUE, FAINT, ORANGE, blank, line, measure_axis, time_axis
 from sim.results.view import RunView
 
@@ -87,7 +87,7 @@ def _ms(seconds: float) -> Cell:
     return Cell(f"{1e3 * seconds:.2f} ms", seconds)
 
 
-def _curves(found: Mapping[str, Any]) -> go.Figure:
+def _curves(found: Mapping[str, Any]) -> Figure:
     figure = blank(360)
     measure, curves = measure_called(found["measure"]), found["curves"]
     end_s = max(curves["predicted"][0], default=0.0)
@@ -96,14 +96,14 @@ def _curves(found: Mapping[str, Any]) -> go.Figure:
 
     def draw(curve: Sequence[Sequence[float]], name: str, colour: str, **more: Any) -> None:
         series = Series(np.array(curve[0]) / unit_s, np.array(curve[1]))
-        figure.add_trace(line(series, name, colour, f"{name} <b>{measure.y}</b>", **more))
+        figure.add(line(series, name, colour, f"{name} <b>{measure.y}</b>", **more))
 
     for other in curves["others"]:
         draw(other, "devices 1 % slower or faster", FAINT)
     draw(curves["predicted"], "predicted", BLUE)
     draw(curves["measured"], "measured", ORANGE, dash="dash")
     for trace in figure.data[1 : len(curves["others"])]:
-        trace.showlegend = False
+        trace["showlegend"] = False
     return figure
 
 

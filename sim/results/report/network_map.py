@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
+from sim.results.report.figure import Figure
 from sim.results.report.graph import SMALL_PX, on_circle, true_groups
 from sim.results.report.style import FAINT, HUES, blank, colour, strokes
 from sim.results.view import RunView
@@ -29,7 +29,7 @@ _LANDMARKS = {  # degrees east and north
 }
 
 
-def network_map(view: RunView) -> go.Figure | None:
+def network_map(view: RunView) -> Figure | None:
     """A map without projection; None where nobody has a place."""
     places: Mapping[str, list[float]] | None = view.get("places")
     if not places:
@@ -41,8 +41,11 @@ def network_map(view: RunView) -> go.Figure | None:
     points = np.array(list(where.values()))
     low, high = points.min(axis=0) - _MARGIN, points.max(axis=0) + _MARGIN
     _name_landmarks(figure, low, high)
-    figure.update_xaxes(title_text="longitude (° east)", range=[low[0], high[0]], constrain="domain")
-    figure.update_yaxes(title_text="latitude (° north)", range=[low[1], high[1]], scaleanchor="x")
+    (west, south), (east, north) = low.tolist(), high.tolist()
+    figure.update(
+        xaxis={"title": {"text": "longitude (° east)"}, "range": [west, east], "constrain": "domain"},
+        yaxis={"title": {"text": "latitude (° north)"}, "range": [south, north], "scaleanchor": "x"},
+    )
     return figure
 
 
@@ -58,7 +61,7 @@ def _spread(places: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]
     return where
 
 
-def _draw_lines(figure: go.Figure, view: RunView, where: Mapping[str, NDArray[np.float64]]) -> None:
+def _draw_lines(figure: Figure, view: RunView, where: Mapping[str, NDArray[np.float64]]) -> None:
     found = [(pair, count) for pair, count in view.messages_between().items() if set(pair) <= set(where)]
     if not found:
         return
@@ -69,10 +72,10 @@ def _draw_lines(figure: go.Figure, view: RunView, where: Mapping[str, NDArray[np
     for number in sorted(by_width):
         starts, ends = (np.array([where[pair[end]] for pair in by_width[number]]) for end in (0, 1))
         name = f"up to {(number + 1) * most // 4:,} messages"
-        figure.add_trace(strokes(starts, ends, _WIDTHS[number], 0.4, name))
+        figure.add(strokes(starts, ends, _WIDTHS[number], 0.4, name))
 
 
-def _draw_actors(figure: go.Figure, view: RunView, where: Mapping[str, NDArray[np.float64]]) -> None:
+def _draw_actors(figure: Figure, view: RunView, where: Mapping[str, NDArray[np.float64]]) -> None:
     groups = [[view.clients[client] for client in group] for group in true_groups(view)]
     others = [name for name in where if name not in view.clients]
     for number, group in enumerate([*groups, others]):
@@ -80,35 +83,37 @@ def _draw_actors(figure: go.Figure, view: RunView, where: Mapping[str, NDArray[n
         if not names:
             continue
         is_server = number == len(groups)
-        figure.add_trace(
-            go.Scatter(
-                x=[round(float(where[name][0]), 3) for name in names],
-                y=[round(float(where[name][1]), 3) for name in names],
-                ids=names,
-                mode="markers",
-                marker={
+        figure.add(
+            {
+                "type": "scatter",
+                "x": [round(float(where[name][0]), 3) for name in names],
+                "y": [round(float(where[name][1]), 3) for name in names],
+                "ids": names,
+                "mode": "markers",
+                "marker": {
                     "size": SMALL_PX,
                     "color": FAINT if is_server else HUES[number % len(HUES)],
                     "symbol": "square" if is_server else "circle",
                     "line": {"color": colour("page"), "width": 1},
                 },
-                showlegend=False,
-                hovertemplate="%{id}<extra></extra>",
-            )
+                "showlegend": False,
+                "hovertemplate": "%{id}<extra></extra>",
+            }
         )
 
 
-def _name_landmarks(figure: go.Figure, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
+def _name_landmarks(figure: Figure, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
     seen = {name: place for name, place in _LANDMARKS.items() if (low < place).all() and (place < high).all()}
-    figure.add_trace(
-        go.Scatter(
-            x=[longitude for longitude, _ in seen.values()],
-            y=[latitude - 1.5 * _APART for _, latitude in seen.values()],
-            text=list(seen),
-            mode="text",
-            textfont={"color": FAINT, "size": 11},
-            textposition="bottom center",
-            hoverinfo="skip",
-            showlegend=False,
-        )
+    figure.add(
+        {
+            "type": "scatter",
+            "x": [longitude for longitude, _ in seen.values()],
+            "y": [latitude - 1.5 * _APART for _, latitude in seen.values()],
+            "text": list(seen),
+            "mode": "text",
+            "textfont": {"color": FAINT, "size": 11},
+            "textposition": "bottom center",
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
     )

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from sim.results import text
 from sim.results.metrics import ALONE, Series
 from sim.results.population import Panel
+from sim.results.report.figure import Figure, Trace
 from sim.results.report.style import (
     BLUE,
     EDGE,
@@ -37,7 +37,7 @@ _ROW_PX = 22.5  # of a picture of bars
 _CLOCK = "a time limit or pause"
 
 
-def course(view: RunView) -> go.Figure | None:
+def course(view: RunView) -> Figure | None:
     """What each client is judged by over time, beside the mean of all and itself alone."""
     if view.measure is None or len(view.clients) < 2:
         return None
@@ -50,14 +50,14 @@ def course(view: RunView) -> go.Figure | None:
             level = Series(panel.times[[0, -1]] / unit_s, np.full(2, alone[client]))
             label = f"alone: {measure.text(float(alone[client]))}"
             levels.append(line(level, label, FAINT, label, dash="dot") | _of(view, client))
-    figure.add_traces(levels)
+    figure.add(*levels)
     measure_axis(figure, measure)
     return figure
 
 
-def other_courses(view: RunView) -> list[go.Figure]:
+def other_courses(view: RunView) -> list[Figure]:
     """What else was measured of each client, and what its method observed, beside the mean of all."""
-    found: list[go.Figure] = []
+    found: list[Figure] = []
     if len(view.clients) < 2:
         return found
     for measure, panel in view.others:
@@ -74,7 +74,7 @@ def other_courses(view: RunView) -> list[go.Figure]:
 
 def _courses(
     view: RunView, panel: Panel, height_px: int, y: str, readable: Callable[[float | None], str]
-) -> tuple[go.Figure, float]:
+) -> tuple[Figure, float]:
     """A line for the mean of all and one for each client; the unit of the time axis in seconds."""
     shown = clients_shown(view)
     most = max(20, min(_MOST_POINTS, _MOST_POINTS_IN_ALL // len(shown)))
@@ -97,16 +97,16 @@ def _courses(
             label = f"budget spent: {text.duration(float(spent_s[0]))}"
             at = Series(spent_s / unit_s, np.interp(spent_s, *panel.of(client)))
             lines.append(line(at, label, ORANGE, label) | _of(view, client) | {"marker": {"size": 10}})
-    figure.add_traces(lines)
+    figure.add(*lines)
     return figure, unit_s
 
 
-def _of(view: RunView, client: int) -> dict[str, object]:
+def _of(view: RunView, client: int) -> Trace:
     """The attributes of a trace that belongs to a client: it is shown where that client is chosen."""
     return {"meta": view.clients[client], "visible": client == view.worst_first[0]}
 
 
-def waited_for(view: RunView) -> go.Figure | None:
+def waited_for(view: RunView) -> Figure | None:
     """For whom each client's device waited, the longest first; None where nobody waited, or nobody knows."""
     shown = clients_shown(view)
     waits = waits_of(view, shown)
@@ -122,7 +122,7 @@ def waited_for(view: RunView) -> go.Figure | None:
     return _bars(view, shown, bars, "waited (s of virtual time)", "nothing")
 
 
-def listens_to(view: RunView, *, others: bool = False) -> go.Figure | None:
+def listens_to(view: RunView, *, others: bool = False) -> Figure | None:
     """To whom each client gives the largest weights, or who gives them to it; None without any.
 
     At the end, or when it was measured last. Blue: of its true cluster; orange: of another one.
@@ -148,7 +148,7 @@ def listens_to(view: RunView, *, others: bool = False) -> go.Figure | None:
     return _bars(view, clients_shown(view), bars, "weight, when it was up last", "nobody")
 
 
-def classes_of(view: RunView) -> go.Figure | None:
+def classes_of(view: RunView) -> Figure | None:
     """How many training samples of each class each client has; None where that is not known."""
     counts = view.get("class_counts")
     if counts is None or len(view.clients) < 2:
@@ -174,10 +174,10 @@ class Bar(NamedTuple):
 
 def _bars(
     view: RunView, shown: Sequence[int], bars: Sequence[Sequence[Bar]], title: str, nothing: str
-) -> go.Figure:
+) -> Figure:
     """The bars of each client, one below the other."""
     most = max(1, *map(len, bars))
-    figure, traces = blank(round(108 + _ROW_PX * (most + 0.4))), []
+    figure = blank(round(108 + _ROW_PX * (most + 0.4)))
     for client, found in zip(shown, bars, strict=True):
         rows = found or [Bar(nothing, 0.0)]
         drawn = {
@@ -203,10 +203,9 @@ def _bars(
             "hoverinfo": "skip",
         }
         options = {**_of(view, client), "showlegend": False}
-        traces += [drawn | options, names | options]
-    figure.add_traces(traces)
-    figure.update_xaxes(title_text=title, rangemode="tozero")
-    figure.update_yaxes(visible=False, range=[most, -0.4])
+        figure.add(drawn | options, names | options)
+    axis = {"title": {"text": title}, "rangemode": "tozero"}
+    figure.update(xaxis=axis, yaxis={"visible": False, "range": [most, -0.4]})
     return figure
 
 

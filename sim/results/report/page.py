@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from sim.results import outcome, text
 from sim.results.measures import MEASURES, Measure, measure_called
@@ -30,6 +29,7 @@ from sim.results.report.blocks import (
 )
 from sim.results.report.coalitions import benefit_graph, changes_table, losses_table
 from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
+from sim.results.report.figure import Figure
 from sim.results.report.graph import MOST_LINES, drawn_graph
 from sim.results.report.heatmaps import learned_graph
 from sim.results.report.html import document, help_note, ratio
@@ -97,11 +97,11 @@ def _progress(view: RunView) -> Section:
     return Section(measure.label.capitalize(), blocks)
 
 
-def _picture(name: str, figure: go.Figure | None, least_px: int = 0) -> list[Block]:
+def _picture(name: str, figure: Figure | None, least_px: int = 0) -> list[Block]:
     return [] if figure is None else [Picture(name, figure, least_px)]
 
 
-def _side_by_side(*pictures: tuple[str, str, go.Figure | None]) -> SideBySide:
+def _side_by_side(*pictures: tuple[str, str, Figure | None]) -> SideBySide:
     """The pictures that there are, each under its title, if it has one, and with its name."""
     columns = [
         [Heading(title)] * bool(title) + _picture(name, figure)
@@ -142,11 +142,11 @@ def _graph(view: RunView) -> Section:
         return Section(title, [Paragraph("This protocol learned no collaboration graph.")])
     lead = "Row i, column j: the weight that client i gives to client j. "
     lead += "Grey: the client itself, or a client that is not up."
-    if len(view.clients) > len(figure.data[0].x):
+    if len(view.clients) > len(figure.data[0]["x"]):
         lead += " Each cell averages several clients, named at its ends."
     if view.clusters is not None:
         lead += " Clients are ordered by their true cluster"
-        lead += ", which the outlines mark." if figure.layout.shapes else "."
+        lead += ", which the outlines mark." if "shapes" in figure.layout else "."
     blocks: list[Block] = _drawn(view)
     blocks += [Heading("Pair by pair"), Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
     if over_time := _picture("weights-over-time", curves.weights_over_time(view)):
@@ -252,9 +252,8 @@ def _timeline(view: RunView) -> Section:
 
 def _moves(view: RunView) -> Section | None:
     """How fast newcomers caught up, and what departures cost the others."""
-    if not view.moves:
+    if not (blocks := _picture("clients-up", curves.clients_up(view))):
         return None
-    blocks: list[Block] = [Picture("clients-up", curves.clients_up(view))]
     if (population := view.population) is not None and view.measure is not None:
         measure = view.measure[0]
         rows: list[list[str | Cell]] = [

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import palette, text
 from sim.results.measures import Measure
 from sim.results.metrics import Series
 from sim.results.palette import FONT, LIGHT
+from sim.results.report.figure import Figure, Trace
 
 
 def colour(name: str) -> str:
@@ -31,39 +31,40 @@ ARRIVAL, DEPARTURE = "triangle-up", "triangle-down"  # by shape, too
 
 _SAME = 0.01  # the share by which numbers differ that are drawn as if they were one
 _AXIS = {
-    "gridcolor": colour("grid"),
-    "zeroline": False,
-    "linecolor": EDGE,
-    "ticks": "outside",
-    "tickcolor": EDGE,
     "automargin": True,
+    "gridcolor": colour("grid"),
+    "linecolor": EDGE,
+    "tickcolor": EDGE,
     "ticklabelstandoff": 4,
+    "ticks": "outside",
     "title": {"font": {"color": FAINT, "size": 13}, "standoff": 12},
+    "zeroline": False,
 }
-TEMPLATE = go.layout.Template(
-    layout={
-        "font": {"family": FONT, "size": 13, "color": INK},
+_FONT = {"color": INK, "family": FONT, "size": 13}
+TEMPLATE = {
+    "layout": {
+        "font": _FONT,
+        "hoverlabel": {
+            "align": "left",
+            "bgcolor": colour("page"),
+            "bordercolor": EDGE,
+            "font": _FONT,
+        },
+        "hovermode": "closest",
+        "legend": {"font": {"size": 12}, "orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "margin": {"b": 56, "l": 64, "r": 24, "t": 52},  # the toolbar is above the legend
+        "modebar": {"activecolor": INK, "bgcolor": "rgba(0,0,0,0)", "color": EDGE},
         "paper_bgcolor": colour("page"),
         "plot_bgcolor": colour("page"),
         "xaxis": _AXIS,
         "yaxis": _AXIS,
-        "hoverlabel": {
-            "bgcolor": colour("page"),
-            "bordercolor": EDGE,
-            "font": {"family": FONT, "size": 13, "color": INK},
-            "align": "left",
-        },
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": EDGE, "activecolor": INK},
-        "margin": {"l": 64, "r": 24, "t": 52, "b": 56},  # the toolbar is above the legend
-        "hovermode": "closest",
     }
-)
+}
 
 
-def blank(height_px: int) -> go.Figure:
+def blank(height_px: int) -> Figure:
     """An empty figure in the report's style."""
-    return go.Figure(layout={"template": TEMPLATE, "height": height_px})
+    return Figure({"height": height_px, "template": TEMPLATE})
 
 
 def line(
@@ -75,11 +76,8 @@ def line(
     hints: Sequence | None = None,
     dash: str = "solid",
     shape: str | None = None,
-) -> dict[str, Any]:
-    """A line; `hover` is plotly's template, in which `hints` are %{customdata}. One point alone is a dot.
-
-    It is a trace in words, as which it is checked once, where it comes into a figure.
-    """
+) -> Trace:
+    """A line; `hover` is plotly's template, in which `hints` are %{customdata}. One point alone is a dot."""
     return {
         "type": "scatter",
         "x": series.times,
@@ -94,25 +92,26 @@ def line(
 
 def strokes(
     starts: NDArray[np.float64], ends: NDArray[np.float64], width: float, opacity: float, name: str
-) -> go.Scatter:
+) -> Trace:
     """Straight lines between points [K, 2] and others, in blue, which say nothing when pointed at."""
     gaps = np.full_like(starts, np.nan)  # after each
     x, y = np.stack([starts, ends, gaps], axis=1).reshape(-1, 2).astype(np.float32).T
-    return go.Scatter(
-        x=x,
-        y=y,
-        mode="lines",
-        line={"color": BLUE, "width": width},
-        opacity=opacity,
-        name=name,
-        hoverinfo="skip",
-    )
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "mode": "lines",
+        "line": {"color": BLUE, "width": width},
+        "opacity": opacity,
+        "name": name,
+        "hoverinfo": "skip",
+    }
 
 
-def time_axis(figure: go.Figure, end_s: float) -> float:
+def time_axis(figure: Figure, end_s: float) -> float:
     """Make the x axis virtual time from 0 to `end_s`; returns the unit of its numbers in seconds."""
     unit_s, unit = text.scale_of_time(end_s)
-    figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, (end_s or 1.0) / unit_s])
+    figure.update(xaxis={"title": {"text": f"virtual time ({unit})"}, "range": [0, (end_s or 1.0) / unit_s]})
     return unit_s
 
 
@@ -127,18 +126,18 @@ def is_one_number(least: float, most: float) -> bool:
     return 0 < least <= most < (1 + _SAME) * least
 
 
-def observed_axis(figure: go.Figure, name: str, values: NDArray[np.float64]) -> None:
+def observed_axis(figure: Figure, name: str, values: NDArray[np.float64]) -> None:
     """Make the y axis what a method observes."""
-    figure.update_yaxes(title_text=name)
+    figure.update(yaxis={"title": {"text": name}})
     if is_one_number(float(np.nanmin(values)), float(np.nanmax(values))):
-        figure.update_yaxes(rangemode="tozero")
+        figure.update(yaxis={"rangemode": "tozero"})
 
 
-def measure_axis(figure: go.Figure, measure: Measure) -> None:
+def measure_axis(figure: Figure, measure: Measure) -> None:
     """Make the y axis what clients are judged by."""
-    figure.update_yaxes(title_text=measure.label)
+    figure.update(yaxis={"title": {"text": measure.label}})
     if measure.is_share:
-        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
+        figure.update(yaxis={"tickformat": ".0%", "rangemode": "tozero"})
 
 
 def slider(times_s: Iterable[float], steps: Sequence[Sequence[int]], prefix: str) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from base64 import b64encode
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.population import ARRIVALS, DEPARTURES
+from sim.results.report.figure import Figure
 from sim.results.report.style import ARRIVAL, DEPARTURE, EDGE, GREEN, ORANGE, blank, colour
 from sim.results.view import RunView
 
@@ -23,7 +23,7 @@ def clients_shown(view: RunView) -> list[int]:
     return list(range(count)) if count <= MOST_CLIENTS else view.worst_first[:MOST_OF_MANY]
 
 
-def timeline(view: RunView) -> go.Figure | None:
+def timeline(view: RunView) -> Figure | None:
     """One bar per client: training, waiting or down, with arrivals and departures marked."""
     shown = clients_shown(view)
     if not shown or view.end_s <= 0 or not view.has_intervals:
@@ -40,23 +40,24 @@ def timeline(view: RunView) -> go.Figure | None:
         "waiting %{customdata[1]:.1%}, down %{customdata[2]:.1%}"
         f"<br>of {text.duration(view.end_s / bins)}<extra></extra>"
     )
-    figure.add_trace(
-        go.Heatmap(
+    figure.add(
+        {
+            "type": "heatmap",
             # Through a gap shows what lies behind, the colour of "down"; it has its tooltip like the others.
-            z=np.where(down > 0.5, np.nan, training).round(3).astype(np.float32),
-            x=(edges[:-1] + edges[1:]) / 2 / unit_s,
-            y=names,
-            customdata=np.stack(shares, axis=-1).round(4).astype(np.float32),
-            zmin=0,
-            zmax=1,
-            colorscale=[[0, colour("waiting")], [1, colour("training")]],
-            showscale=False,
-            ygap=row_px // 5,
-            hoverongaps=True,
-            hovertemplate=hover,
-        )
+            "z": np.where(down > 0.5, np.nan, training).round(3).astype(np.float32),
+            "x": (edges[:-1] + edges[1:]) / 2 / unit_s,
+            "y": names,
+            "customdata": np.stack(shares, axis=-1).round(4).astype(np.float32),
+            "zmin": 0,
+            "zmax": 1,
+            "colorscale": [[0, colour("waiting")], [1, colour("training")]],
+            "showscale": False,
+            "ygap": row_px // 5,
+            "hoverongaps": True,
+            "hovertemplate": hover,
+        }
     )
-    figure.update_layout(meta={"unit_s": unit_s, "bins": bins} | _spans(view, shown))
+    figure.update(meta={"unit_s": unit_s, "bins": bins} | _spans(view, shown))
     _mark_moves(figure, view, shown, unit_s)
     _finish(figure, names, row_px, view.end_s / unit_s, unit)
     return figure
@@ -92,46 +93,49 @@ def _spans(view: RunView, shown: list[int]) -> dict[str, list[str]]:
     }
 
 
-def _mark_moves(figure: go.Figure, view: RunView, shown: list[int], unit_s: float) -> None:
+def _mark_moves(figure: Figure, view: RunView, shown: list[int], unit_s: float) -> None:
     kinds = (("arrives", ARRIVALS, GREEN, ARRIVAL), ("departs", DEPARTURES, ORANGE, DEPARTURE))
     rows = set(shown)
     for name, events, fill, symbol in kinds:
         moves = [move for move in view.moves if move.event in events and move.client in rows]
         if not moves:
             continue
-        figure.add_trace(
-            go.Scatter(
-                x=[move.time_s / unit_s for move in moves],
-                y=[view.clients[move.client] for move in moves],
-                text=[f"{view.clients[m.client]}: {m.event} at {text.duration(m.time_s)}" for m in moves],
-                mode="markers",
-                name=name,
-                marker={
+        figure.add(
+            {
+                "type": "scatter",
+                "x": [move.time_s / unit_s for move in moves],
+                "y": [view.clients[move.client] for move in moves],
+                "text": [f"{view.clients[m.client]}: {m.event} at {text.duration(m.time_s)}" for m in moves],
+                "mode": "markers",
+                "name": name,
+                "marker": {
                     "symbol": symbol,
                     "size": 12,
                     "color": fill,
                     "line": {"color": colour("page"), "width": 1.5},  # sets it off against any state
                 },
-                hovertemplate="<b>%{text}</b><extra></extra>",
-                cliponaxis=False,
-            )
+                "hovertemplate": "<b>%{text}</b><extra></extra>",
+                "cliponaxis": False,
+            }
         )
 
 
-def _finish(figure: go.Figure, names: list[str], row_px: int, end: float, unit: str) -> None:
+def _finish(figure: Figure, names: list[str], row_px: int, end: float, unit: str) -> None:
     for name in ("training", "waiting", "down"):
         mark = {"symbol": "square", "size": 12, "color": colour(name), "line": {"color": EDGE, "width": 1}}
-        figure.add_trace(go.Scatter(x=[None], y=[names[0]], mode="markers", marker=mark, name=name))
+        key = {"type": "scatter", "x": [None], "y": [names[0]], "mode": "markers", "name": name}
+        figure.add(key | {"marker": mark})
     every = -(-16 // row_px)  # a label is 16 pixels high
-    figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, end], showgrid=False)
-    figure.update_yaxes(
-        range=[len(names) - 0.5, -0.5],  # the first client on top
-        showgrid=False,
-        showline=False,
-        ticks="",
-        tickmode="array",
-        tickvals=names[::every],
-    )
-    figure.update_layout(
-        plot_bgcolor=colour("down"), legend={"y": 1, "itemclick": False, "itemdoubleclick": False}
+    figure.update(
+        xaxis={"title": {"text": f"virtual time ({unit})"}, "range": [0, end], "showgrid": False},
+        yaxis={
+            "range": [len(names) - 0.5, -0.5],  # the first client on top
+            "showgrid": False,
+            "showline": False,
+            "ticks": "",
+            "tickmode": "array",
+            "tickvals": names[::every],
+        },
+        legend={"y": 1, "itemclick": False, "itemdoubleclick": False},
+        plot_bgcolor=colour("down"),
     )

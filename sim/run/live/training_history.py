@@ -7,7 +7,7 @@ from sim.learning.engine import Engine, Optimizer, Vector
 from sim.learning.engine.graph.operations import Train
 from sim.learning.engine.graph.sampler import TrainJob
 
-_STEPS_AT_ONCE = 20  # per job
+_STEPS_AT_ONCE = 64  # per job: as many as are drawn at once
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from sim.results.report.tables import clients
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from tests.protocols.worlds import QUADRATIC, churn, ran
+from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import END_S, write_run
 
 SPENT: list[float | None] = [None, 150.0, 60.0, None, 420.0, *[240.0] * 7]
@@ -41,7 +42,7 @@ def test_a_run_says_when_each_budget_was_spent() -> None:
 
 def test_the_first_and_the_last_are_marked_in_the_curve_of_all(tmp_path: Path) -> None:
     run = spent(tmp_path, churn=False)
-    figure = progress_over_time(RunView(run))
+    figure = as_plotly(progress_over_time(RunView(run)))
     assert figure is not None
     marks = {note.hovertext: note.x for note in figure.layout.annotations}
     assert len(marks) == 2
@@ -56,7 +57,7 @@ def test_the_first_and_the_last_are_marked_in_the_curve_of_all(tmp_path: Path) -
 
 def test_one_client_is_marked_on_its_own_curve(tmp_path: Path) -> None:
     view = RunView(spent(tmp_path, churn=False))
-    figure = course(view)
+    figure = as_plotly(course(view))
     assert figure is not None and view.measure is not None
     marks = {trace.meta: trace for trace in figure.data if (trace.name or "").startswith("budget spent")}
     assert set(marks) == {name for name, at_s in zip(view.clients, SPENT, strict=True) if at_s is not None}

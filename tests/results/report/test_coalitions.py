@@ -11,6 +11,7 @@ from sim.results.report.coalitions import at_the_end, benefit_graph, changes_tab
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
+from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import write_run
 
 LOSSES = {"alone": 0.5, "full": 0.25, "equilibrium": 0.125}
@@ -62,7 +63,7 @@ def test_report(tmp_path: Path) -> None:
     run = written(tmp_path)
     view = RunView(run)
     assert groups(at_the_end(view)) == [[0, 1], [2, 3]]
-    figure = benefit_graph(view)
+    figure = as_plotly(benefit_graph(view))
     assert figure is not None and len(figure.data) == 2 and len(figure.layout.annotations) == 4
     assert {trace.marker.color for trace in figure.data} == {"var(--blue)", "var(--green)"}
     assert [row[1] for row in losses_table(view).rows][::2] == ["client-0, client-1", "client-2, client-3"]
@@ -84,7 +85,7 @@ def test_who_is_alone_is_not_coloured(tmp_path: Path) -> None:
     for client in range(2):
         metrics.coalition(1.0, client, [client], 0.5, LOSSES)
     run.write_metrics(metrics)
-    figure = benefit_graph(RunView(run))
+    figure = as_plotly(benefit_graph(RunView(run)))
     assert figure is not None and {trace.marker.color for trace in figure.data} == {"var(--panel)"}
     assert len(figure.layout.annotations) == 1, "1 would help 0, who is alone all the same"
 

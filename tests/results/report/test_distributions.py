@@ -16,6 +16,7 @@ from sim.results.report.distributions import (
 from sim.results.report.network_map import network_map
 from sim.results.trace import Trace
 from sim.results.view import RunView
+from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import write_run
 
 # At 0, 10, 20, 30 s; the mean is 0.3, 0.45, 0.6, 0.55. The last client comes late, and never has 0.5.
@@ -45,7 +46,7 @@ def test_time_to_accuracy(run):
     view = RunView(run)
     assert levels(view) == [0.4, 0.5, 0.6]
     assert first_times(view, 0.6).tolist() == [10.0, 20.0, np.inf]
-    curve = time_to_accuracy(view).data[2]
+    curve = as_plotly(time_to_accuracy(view)).data[2]
     assert (curve.name, curve.x.tolist()) == ("60.0%", [0, 10, 20, 30])
     assert curve.y == pytest.approx([0, 1 / 3, 2 / 3, 2 / 3])
     rows = [[getattr(cell, "value", None) for cell in row] for row in times_table(view).rows]
@@ -76,7 +77,7 @@ def test_latencies_are_from_sending_to_arrival_type_by_type(run):
     run.write_events(trace)
     view = RunView(run)
     assert {kind: sorted(times) for kind, times in view.latencies_s.items()} == {"Model": [0.25, 0.5, 1.5]}
-    (curve,) = latencies(view).data
+    (curve,) = as_plotly(latencies(view)).data
     assert (curve.x[0], curve.x[-1], np.interp(0.5, curve.y, curve.x)) == (
         0.25,
         1.5,
@@ -86,7 +87,7 @@ def test_latencies_are_from_sending_to_arrival_type_by_type(run):
 
 def test_staleness_is_spread_over_clients_and_evaluations(tmp_path):
     view = RunView(write_run(tmp_path, evaluations=5, steps=2))
-    (curve,) = staleness_spread(view).data
+    (curve,) = as_plotly(staleness_spread(view)).data
     values = view.panel("staleness").values
     assert np.interp(0.5, curve.y, curve.x) == pytest.approx(np.nanmedian(values), rel=0.05)
     assert (curve.x[0], curve.x[-1]) == (np.nanmin(values), np.nanmax(values))
@@ -100,7 +101,7 @@ def test_what_takes_equally_long_is_not_drawn_as_a_spread(run):
         trace.message("sent", number * 0.1, end, "Model", 1, number=number)
         trace.message("delivered", number * 0.1 + 0.023258, end, "Model", 1, number=number)
     run.write_events(trace)
-    figure = latencies(RunView(run))
+    figure = as_plotly(latencies(RunView(run)))
     assert len(set(figure.data[0].x)) > 1
     assert figure.layout.xaxis.range == pytest.approx((0, 0.046516))
 
@@ -113,7 +114,7 @@ def test_the_map_has_everybody_where_they_are(run):
     for number, to in enumerate(["client-1"] * 8 + ["client-2"], start=1):
         trace.message("sent", 0.0, Envelope("client-0", to, None), "Model", 1, number=number)
     run.write_events(trace)
-    figure = network_map(RunView(run))
+    figure = as_plotly(network_map(RunView(run)))
     drawn = [each for each in figure.data if each.ids is not None]
     where = {name: (x, y) for each in drawn for name, x, y in zip(each.ids, each.x, each.y, strict=True)}
     assert set(where) == set(places)

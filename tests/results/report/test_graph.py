@@ -7,6 +7,7 @@ from sim.results.report import graph as drawing
 from sim.results.report.graph import drawn_graph, places, true_groups
 from sim.results.report.style import HUES
 from sim.results.view import RunView
+from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import write_run
 
 SMALL = {"evaluations": 5, "steps": 4}
@@ -42,7 +43,7 @@ def shown_by(figure, step):
 
 def test_lines_are_as_wide_as_the_weights_that_two_clients_give_each_other(tmp_path):
     run = write_run(tmp_path, **SMALL)
-    figure = drawn_graph(RunView(run))
+    figure = as_plotly(drawn_graph(RunView(run)))
     rows = run.scan("graph").collect().rows()
     times = sorted({time_s for time_s, *_ in rows})
     # Client 0 crashed at 5 min and came back at 8, client 5 left at 7.5, client 11 joined at 2.
@@ -68,14 +69,14 @@ def test_lines_are_as_wide_as_the_weights_that_two_clients_give_each_other(tmp_p
 def test_no_line_stands_beside_a_precision_of_one_that_is_false(tmp_path):
     """What is drawn at the end are the edges that the summary counts."""
     view = RunView(write_run(tmp_path, **SMALL))
-    drawn = lines_of(drawn_graph(view), shown_by(drawn_graph(view), 4))
+    drawn = lines_of(as_plotly(drawn_graph(view)), shown_by(as_plotly(drawn_graph(view)), 4))
     place = {f"client-{3 * k + i}": k for k in range(4) for i in range(3)}
     false = [pair for pair in drawn if len({place[name] for name in pair}) == 2]
     assert bool(false) == (view.get("graph", "edge_precision") < 1)
 
 
 def test_those_that_are_not_up_are_hollow(tmp_path):
-    figure = drawn_graph(RunView(write_run(tmp_path, **SMALL)))
+    figure = as_plotly(drawn_graph(RunView(write_run(tmp_path, **SMALL))))
     place, absent = node_places(figure), []
     for step in range(5):
         shown = [figure.data[trace] for trace in shown_by(figure, step)]
@@ -87,7 +88,7 @@ def test_those_that_are_not_up_are_hollow(tmp_path):
 
 
 def test_those_that_are_not_up_keep_their_number(tmp_path):
-    figure = drawn_graph(RunView(write_run(tmp_path, **SMALL)))
+    figure = as_plotly(drawn_graph(RunView(write_run(tmp_path, **SMALL))))
     rings = [trace for trace in figure.data if trace.name == "not up"]
     assert [list(ring.texttemplate) for ring in rings] == [["11"], [], [], ["0"], ["5"]]
     assert all("text" in ring.mode for ring in rings)
@@ -95,7 +96,7 @@ def test_those_that_are_not_up_keep_their_number(tmp_path):
 
 def test_clusters_have_colours_and_stand_together(tmp_path):
     view = RunView(write_run(tmp_path, **SMALL))
-    nodes = [trace for trace in drawn_graph(view).data if trace.ids is not None]
+    nodes = [trace for trace in as_plotly(drawn_graph(view)).data if trace.ids is not None]
     assert [trace.marker.color for trace in nodes] == list(HUES[:4])
     assert [list(trace.ids) for trace in nodes] == [
         [f"client-{3 * k + i}" for i in range(3)] for k in range(4)
@@ -115,7 +116,7 @@ def test_without_a_graph_or_with_too_many_clients_nothing_is_drawn(tmp_path, par
 
 def test_of_too_many_lines_the_heaviest_are_drawn(tmp_path, monkeypatch):
     view = RunView(write_run(tmp_path, **SMALL))
-    whole = lines_of(drawn_graph(view), shown_by(drawn_graph(view), 4))
+    whole = lines_of(as_plotly(drawn_graph(view)), shown_by(as_plotly(drawn_graph(view)), 4))
     monkeypatch.setattr(drawing, "MOST_LINES", 6)
-    few = lines_of(drawn_graph(view), shown_by(drawn_graph(view), 4))
+    few = lines_of(as_plotly(drawn_graph(view)), shown_by(as_plotly(drawn_graph(view)), 4))
     assert len(few) == 6 < len(whole) and set(few.values()) == {max(whole.values())}

@@ -14,6 +14,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.run.running import run_scenario
 from tests.own.data_worlds import load
+from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import END_S, as_if_written, write_run
 
 SMALL: dict[str, Any] = {"evaluations": 5, "steps": 20}
@@ -62,7 +63,7 @@ def test_the_curve_is_the_mean(tmp_path: Path) -> None:
     for name, least in (("helped", 5.5), ("accepted", 0.5)):
         view = RunView(run)
         [(who, panel)] = view.observations(name)
-        figure = observed(view, name, who, panel)
+        figure = as_plotly(observed(view, name, who, panel))
         [mean] = [trace for trace in figure.data if trace.name == "mean"]
         times = np.linspace(0, END_S, 5)[1:]
         np.testing.assert_allclose(mean.x, times / 60)
@@ -111,7 +112,7 @@ def test_one_client_says_whom_it_listens_to_and_who_to_it(tmp_path: Path, cluste
     view = RunView(write_run(tmp_path, **SMALL, clusters=clusters, churn=False))
     source, target, weight = view.snapshot(view.graph_times[-1])
     for others in (False, True):
-        figure = listens_to(view, others=others)
+        figure = as_plotly(listens_to(view, others=others))
         assert figure is not None
         bars = next(trace for trace in figure.data if trace.type == "bar" and trace.meta == "client-4")
         mine, peers = (target, source) if others else (source, target)
@@ -130,7 +131,7 @@ def test_who_has_gone_is_shown_as_it_was_when_it_was_there(tmp_path: Path, other
     last = [view.measure[1].of(client).times[-1] for client in range(12)]  # type: ignore[index]
     gone = int(np.argmin(last))
     assert last[gone] < view.graph_times[-1]
-    figure = listens_to(view, others=others)
+    figure = as_plotly(listens_to(view, others=others))
     assert figure is not None
     source, target, weight = view.snapshot(view.graph_times[view.graph_times <= last[gone]][-1])
     ends = target if others else source
@@ -145,7 +146,7 @@ def test_one_client_has_its_classes(tmp_path: Path) -> None:
     summary["class_counts"] = [[place, 0, 7] for place in range(12)]
     (folder / "summary.json").write_text(json.dumps(summary))
     as_if_written(folder)
-    figure = classes_of(RunView(RunDirectory.load(folder)))
+    figure = as_plotly(classes_of(RunView(RunDirectory.load(folder))))
     assert figure is not None
     bars = next(trace for trace in figure.data if trace.type == "bar" and trace.meta == "client-5")
     assert list(bars.text) == ["class 0: 5", "class 2: 7"] and list(bars.x) == [5, 7]

@@ -22,6 +22,7 @@ from sim.results.report.timeline import clients_shown, covered, timeline
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
 from sim.results.view import RunView
+from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import seconds_within, write_run
 
 SMALL = {"evaluations": 5, "steps": 20}
@@ -136,7 +137,7 @@ def test_a_run_in_which_nothing_happened_still_has_a_report(tmp_path):
 def test_one_client(tmp_path):
     page = write_report(write_run(tmp_path, clients=1, clusters=1, **SMALL)).read_text()
     assert "learned-graph" not in pictures(page)
-    figure = progress_over_time(RunView(write_run(tmp_path / "2", clients=1, clusters=1, **SMALL)))
+    figure = as_plotly(progress_over_time(RunView(write_run(tmp_path / "2", clients=1, clusters=1, **SMALL))))
     assert [trace.name for trace in figure.data] == ["mean", "alone, at the end"]
 
 
@@ -149,13 +150,13 @@ def test_a_thousand_clients_are_all_shown_and_fit_into_six_megabytes_beside_plot
     worst = clients_shown(view)
     last = view.last("accuracy")
     assert worst == np.argsort(last, kind="stable")[:100].tolist()
-    assert timeline(view).data[0].y == tuple(view.clients[client] for client in worst)
+    assert as_plotly(timeline(view)).data[0].y == tuple(view.clients[client] for client in worst)
     assert "The 100 of 1,000 clients that fare worst" in text
     table = text[text.index("<summary>Table of the 1,000 clients, the worst first") :]
     assert re.findall(r"<td>(client-\d+)</td>", table) == [view.clients[c] for c in view.worst_first]
 
     assert "Each cell averages several clients" in text
-    assert learned_graph(view).data[0].z.shape == (112, 112)  # 9 clients to a row
+    assert as_plotly(learned_graph(view)).data[0].z.shape == (112, 112)  # 9 clients to a row
 
 
 def test_failures_are_listed_and_escaped(tmp_path):
@@ -177,24 +178,26 @@ def test_unknown_numbers_take_no_room(tmp_path):
 def test_progress_shows_the_numbers_measured(tmp_path):
     view = RunView(write_run(tmp_path, **SMALL))
     _, panel = view.measure
-    traces = {trace.name: trace for trace in progress_over_time(view).data}
+    traces = {trace.name: trace for trace in as_plotly(progress_over_time(view)).data}
     np.testing.assert_array_equal(traces["mean"].x, panel.times / 60)
     np.testing.assert_array_equal(traces["mean"].y, np.nanmean(panel.values, axis=1))
     last = panel.values[-1][~np.isnan(panel.values[-1])]
     assert traces["worst 10%"].y[-1] == worst_decile(last)
     assert traces["mean"].customdata[-1][1] == len(last) == 11
-    assert progress_over_bytes(view).data[2].x.tolist() == (4.1e4 * 12 * panel.times / 1e6).tolist()
+    assert (
+        as_plotly(progress_over_bytes(view)).data[2].x.tolist() == (4.1e4 * 12 * panel.times / 1e6).tolist()
+    )
 
 
 def test_arrivals_and_departures_differ_by_shape_and_say_who(tmp_path, monkeypatch):
     run = write_run(tmp_path, **SMALL)
-    marks = progress_over_time(RunView(run)).layout.annotations
+    marks = as_plotly(progress_over_time(RunView(run))).layout.annotations
     up, down = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
     assert [mark.text for mark in marks] == [up, down, down, up]
     assert marks[0].hovertext == "client-11: join at 2\N{NO-BREAK SPACE}min"
     assert "Dotted lines mark arrivals" in words(write_report(run).read_text())
     monkeypatch.setattr(figures, "MOST_MOVE_LINES", 3)
-    assert not progress_over_time(RunView(run)).layout.annotations
+    assert not as_plotly(progress_over_time(RunView(run))).layout.annotations
     assert "Dotted lines" not in words(write_report(run).read_text()), "they are not there"
 
 
@@ -208,7 +211,7 @@ def test_on_a_phone_heat_maps_keep_a_readable_width_and_scroll_by_themselves(tmp
 
 def test_progress_of_distances_is_logarithmic_and_its_worst_are_the_largest(tmp_path):
     view = RunView(write_run(tmp_path, measure="distance", **SMALL))
-    figure = progress_over_time(view)
+    figure = as_plotly(progress_over_time(view))
     traces = {trace.name: trace for trace in figure.data}
     assert figure.layout.yaxis.type == "log"
     assert (np.array(traces["worst 10%"].y) > traces["mean"].y).all()
@@ -228,7 +231,7 @@ def test_what_hardly_falls_is_drawn_on_an_even_axis(tmp_path):
     of_loss = pl.col("name") == "loss"
     near = pl.when(of_loss).then(2 + pl.col("value") / pl.col("value").filter(of_loss).max())
     metrics.with_columns(value=near.otherwise(pl.col("value"))).write_parquet(run.path / "metrics.parquet")
-    assert progress_over_time(RunView(run)).layout.yaxis.type is None
+    assert as_plotly(progress_over_time(RunView(run))).layout.yaxis.type is None
 
 
 @pytest.mark.filterwarnings("error")
@@ -242,7 +245,7 @@ def test_numbers_that_are_too_large_to_draw_are_passed_over(tmp_path, measure):
 
 
 def test_learned_graph_blanks_the_diagonal_and_absent_clients(tmp_path):
-    figure = learned_graph(RunView(write_run(tmp_path, **SMALL)))
+    figure = as_plotly(learned_graph(RunView(write_run(tmp_path, **SMALL))))
     first, last, truth = figure.data[0], figure.data[-2], figure.data[-1]
     absent_at_first = np.eye(12, dtype=bool)
     absent_at_first[11] = absent_at_first[:, 11] = True  # client 11 joins later
@@ -267,7 +270,7 @@ def test_learned_graph_averages_blocks(tmp_path, monkeypatch):
     run = write_run(tmp_path, clients=5, clusters=1, evaluations=1, churn=False, steps=4)
     weights = {(s, t): w for _, s, t, w in run.scan("graph").collect().rows()}
     monkeypatch.setattr(heatmaps, "MOST_GRAPH_ROWS", 3)
-    figure = learned_graph(RunView(run))
+    figure = as_plotly(learned_graph(RunView(run)))
     z = figure.data[0].z
     assert figure.data[0].y == ("client-0 … client-1", "client-2 … client-3", "client-4")
     assert z.shape == (3, 3)
@@ -279,7 +282,7 @@ def test_learned_graph_averages_blocks(tmp_path, monkeypatch):
 def test_clients_are_ordered_by_cluster(tmp_path):
     run = write_run(tmp_path, clients=4, clusters=2, evaluations=1, churn=False, steps=4)
     run.write_summary({**run.summary(), "clusters": [1, 0, 1, 0]})
-    figure = learned_graph(RunView(run))
+    figure = as_plotly(learned_graph(RunView(run)))
     assert figure.data[0].y == ("client-1", "client-3", "client-0", "client-2")
     assert figure.data[1].z[0].tolist()[1:] == [1.0, 0.0, 0.0]
 
@@ -287,7 +290,7 @@ def test_clients_are_ordered_by_cluster(tmp_path):
 def test_mean_weights_inside_and_across(tmp_path):
     run = write_run(tmp_path, clients=4, clusters=2, evaluations=2, churn=False, steps=4)
     weights = {(s, t): w for time, s, t, w in run.scan("graph").collect().rows() if time == 600.0}
-    inside, across = weights_over_time(RunView(run)).data
+    inside, across = as_plotly(weights_over_time(RunView(run))).data
     pairs = [(0, 1), (1, 0), (2, 3), (3, 2)]
     assert inside.y[-1] == pytest.approx(sum(weights[pair] for pair in pairs) / 4)
     others = sum(weight for pair, weight in weights.items() if pair not in pairs)
@@ -295,7 +298,7 @@ def test_mean_weights_inside_and_across(tmp_path):
 
 
 def test_timeline_shows_training_absence_and_moves(tmp_path):
-    figure = timeline(RunView(write_run(tmp_path, **SMALL)))
+    figure = as_plotly(timeline(RunView(write_run(tmp_path, **SMALL))))
     training, states = figure.data[0].z, figure.data[0].customdata
     assert np.isnan(training[11, 0]) and states[11, 0].tolist() == [0, 0, 1], "client 11 is not there yet"
     assert np.isnan(training[0, 200]) and not np.isnan(training[0, -1]), "client 0 crashed and came back"
@@ -309,7 +312,7 @@ def test_timeline_shows_training_absence_and_moves(tmp_path):
 
 def test_what_a_tooltip_in_the_timeline_says_is_what_the_device_did(tmp_path):
     run = write_run(tmp_path, **SMALL)
-    maps = [trace for trace in timeline(RunView(run)).data if trace.type == "heatmap"]
+    maps = [trace for trace in as_plotly(timeline(RunView(run))).data if trace.type == "heatmap"]
     assert len(maps) == 1, "what lies on top gets all tooltips, also where it is empty"
     says = "training <b>%{customdata[0]:.1%}</b>, waiting %{customdata[1]:.1%}, down %{customdata[2]:.1%}"
     assert says in maps[0].hovertemplate
@@ -326,7 +329,7 @@ def test_what_a_tooltip_in_the_timeline_says_is_what_the_device_did(tmp_path):
 
 
 def test_bytes_by_type_puts_the_largest_on_top(tmp_path):
-    bar = bytes_by_type(RunView(write_run(tmp_path, **SMALL))).data[0]
+    bar = as_plotly(bytes_by_type(RunView(write_run(tmp_path, **SMALL)))).data[0]
     assert bar.y == ("Hello", "Gradient", "Model")
     assert bar.x[-1] == 249.0
 
@@ -335,7 +338,9 @@ def test_alone_is_drawn_as_a_level_and_client_by_client(tmp_path):
     run = write_run(tmp_path, **SMALL)
     view = RunView(run)
     recorded = run.scan("metrics").filter(pl.col("name") == "accuracy_alone").collect()
-    level = next(trace for trace in progress_over_time(view).data if trace.name == "alone, at the end")
+    level = next(
+        trace for trace in as_plotly(progress_over_time(view)).data if trace.name == "alone, at the end"
+    )
     assert level.y.tolist() == [pytest.approx(recorded["value"].mean())] * 2
     assert level.x.tolist() == [0, 10]
     alone = dict(zip(recorded["actor"], recorded["value"], strict=True))
@@ -345,7 +350,7 @@ def test_alone_is_drawn_as_a_level_and_client_by_client(tmp_path):
     assert [(gain.difference, view.clients[gain.client]) for gain in view.gains] == expected
     bars = [
         (height / 100, name)
-        for trace in gains(view).data
+        for trace in as_plotly(gains(view)).data
         for height, (name, _, _) in zip(trace.y, trace.customdata, strict=True)
     ]
     assert sorted(bars) == [(pytest.approx(difference), name) for difference, name in expected]
@@ -360,14 +365,14 @@ def test_of_distances_the_smaller_one_is_the_better(tmp_path):
 
 
 def test_slow_devices_stand_out_among_the_iterations(tmp_path):
-    slow, others = work_done(RunView(write_run(tmp_path, **SMALL))).data
+    slow, others = as_plotly(work_done(RunView(write_run(tmp_path, **SMALL)))).data
     assert (slow.name, [name for name, _ in slow.customdata]) == ("slow device", ["client-3"])
     assert sorted([*slow.x, *others.x]) == list(range(12))
     assert list(others.y) == sorted(others.y)
 
 
 def test_clients_up_is_counted_at_every_move(tmp_path):
-    curve = clients_up(RunView(write_run(tmp_path, **SMALL))).data[0]
+    curve = as_plotly(clients_up(RunView(write_run(tmp_path, **SMALL)))).data[0]
     assert (curve.x.tolist(), curve.y.tolist()) == ([0, 2, 5, 7.5, 8, 10], [11, 12, 11, 10, 11, 11])
 
 

@@ -1,7 +1,7 @@
 """The jobs of clients for training, gradients and losses, and how they draw their samples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from sim.learning.engine.vector_pool import index_tensor
 # In one call on a CPU; larger groups are cut.
 _CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters: what stays in the cache (measured)
 _KEPT_BYTES = 128 * 2**20  # for backward passes: more clients are no faster (measured)
+_LOOKED_UP_BYTES = 2**20  # of samples, at once: they wait for their steps, and parameters stay in the cache
 _DEVICE_SHARE = 16  # of a GPU's memory, a call takes one part in so many, with all that is made in it
 
 
@@ -43,7 +44,8 @@ class SampleJob(NamedTuple):
     first_step: int
 
 
-class Batches(NamedTuple):
+@dataclass
+class Batches:
     """Some batches of N jobs: a `BatchSampler` makes them, and looks up what is in them."""
 
     clients: np.ndarray
@@ -57,10 +59,8 @@ class Batches(NamedTuple):
     """The jobs' keys, uint64 [N]."""
     first: np.ndarray | None
     """The number of each job's first batch among these, int64 [N]."""
-    rows: Tensor | None
-    """Rows of their samples in the data, all views, [steps, N, views * batch_size]."""
-    targets: Tensor | None
-    """Targets of these samples."""
+    found: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """Samples and targets that were looked up with those of a step before, by the step."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class BatchSampler:
         """The next `steps` batches of each job, behind its first `skip`."""
         clients = np.array([job.client for job in jobs], dtype=np.int64)
         if self._whole is not None and self.augmentation is None:
-            return Batches(clients, None, None, None, None, None)
+            return Batches(clients, None, None, None)
         keys = np.array([job.key for job in jobs], dtype=np.uint64)
         first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
         counts, size = self.subset.counts[clients], self.batch_size
@@ -105,30 +105,42 @@ class BatchSampler:
         else:
             sampling = self.sampling
             positions = draw_batches(keys, first, counts, steps=steps, batch_size=size, sampling=sampling)
-        if self._whole is not None:
-            return Batches(clients, positions, keys, first, None, None)
-        drawn = positions if self.views == 1 else np.tile(positions, self.views)
-        found = self.subset.look_up(clients, drawn.reshape(len(jobs), -1))  # of all steps at once
-        rows, targets = [_by_step(each, drawn.shape) for each in found]
-        return Batches(clients, positions, keys, first, rows, targets)
+        return Batches(clients, positions, keys, first)
 
     def samples(self, batches: Batches, step: int, active: int) -> tuple[Tensor, Tensor]:
         """Samples [N, views * B, ...] and targets [N, views * B]: all first views, then all second views.
 
-        Of batch number `step` of `batches`, and of its first `active` jobs.
+        Of batch number `step` of `batches`, and of its first `active` jobs, no more than at a step before.
         """
+        clients = batches.clients[:active]
         if self._whole is not None:
-            clients = index_tensor(batches.clients[:active], self.subset.x.device)
-            x, y = [part.index_select(0, clients) for part in self._whole]
+            rows = index_tensor(clients, self.subset.x.device)
+            x, y = [part.index_select(0, rows) for part in self._whole]
         else:
-            assert batches.rows is not None and batches.targets is not None
-            x, y = self.subset.at(batches.rows[step, :active]), batches.targets[step, :active]
+            if step not in batches.found:
+                batches.found = self._look_up(batches, step, active)
+            x, y = batches.found[step]
+            if len(x) > active:
+                x, y = x[:active], y[:active]
         if self.augmentation is None:
             return x, y
         assert batches.keys is not None and batches.first is not None
         keys, steps = batches.keys[:active], batches.first[:active] + step
         images = image_keys(keys, steps, self.batch_size, self.views)
         return self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape), y
+
+    def _look_up(self, batches: Batches, step: int, active: int) -> dict[int, tuple[Tensor, Tensor]]:
+        """The same of this step and those behind it that are small together, by the step."""
+        assert batches.positions is not None
+        step_bytes = active * self.views * self.batch_size * self.subset.sample_bytes
+        positions = batches.positions[:active, step : step + max(1, _LOOKED_UP_BYTES // step_bytes)]
+        drawn = positions if self.views == 1 else np.tile(positions, self.views)
+        clients, steps = batches.clients[:active], drawn.shape[1]
+        if steps == 1:
+            return {step: self.subset.gather(clients, drawn[:, 0])}
+        rows = drawn.swapaxes(0, 1).reshape(steps * active, -1)
+        x, y = self.subset.gather(np.tile(clients, steps), rows)
+        return dict(enumerate(zip(x.chunk(steps), y.chunk(steps), strict=True), start=step))
 
     def weights(self, batches: Batches, step: int, weights: Tensor) -> Tensor:
         """The weights of the samples of batch number `step`, [M, B], for its first M jobs.
@@ -157,11 +169,6 @@ class BatchSampler:
         together = min(samples, kernel.micro_batch or samples)
         kept_bytes = kernel.architecture.training_bytes_per_sample * together
         return min(fitting, max(1, _KEPT_BYTES // max(1, kept_bytes)))
-
-
-def _by_step(values: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """[N, steps * batch_size, ...] as [steps, N, batch_size, ...]; shape: N, steps and batch_size."""
-    return values.view(*shape, *values.shape[2:]).transpose(0, 1).contiguous()
 
 
 def clients_at_once(device: torch.device, bytes_of_each: int) -> int:
