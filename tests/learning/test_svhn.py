@@ -110,6 +110,7 @@ def test_another_content(tmp_path: Path, train: dict[str, Any], problem: str) ->
         mat({"x": X, "y": Y}),
         b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM" + b"\x89HDF\r\n\x1a\n" * 9,
     ],
+    ids=["junk", "cut", "without labels", "without images", "of HDF5"],  # the files say when they were made
 )
 def test_no_such_file_of_matlab(tmp_path: Path, content: bytes) -> None:
     put_svhn(tmp_path / "svhn")

@@ -104,7 +104,7 @@ def sorted_permutations(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
     bits = _mix(keys[:, :, None], items)
     if int(counts.min()) < len(items):
         bits[np.broadcast_to((items >= counts[:, None])[:, None], bits.shape)] = np.iinfo(np.uint64).max
-    return np.argsort(bits, axis=2, kind="stable")
+    return np.argsort(bits, axis=2)
 
 
 def permute(position: np.ndarray, count: np.ndarray, key: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from sim.learning.engine.vector_pool import index_tensor
 # In one call on a CPU; larger groups are cut.
 _CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters: what stays in the cache (measured)
 _KEPT_BYTES = 128 * 2**20  # for backward passes: more clients are no faster (measured)
-_LOOKED_UP_BYTES = 2**20  # of samples, at once: they wait for their steps, and parameters stay in the cache
+_LOOKED_UP_BYTES = 2**20  # of rows and targets, at once: they wait for their steps
 _DEVICE_SHARE = 16  # of a GPU's memory, a call takes one part in so many, with all that is made in it
 
 
@@ -60,7 +60,7 @@ class Batches:
     first: np.ndarray | None
     """The number of each job's first batch among these, int64 [N]."""
     found: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """Samples and targets that were looked up with those of a step before, by the step."""
+    """Rows of samples, and targets, that were looked up with those of a step before, by the step."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,11 @@ class BatchSampler:
         else:
             if step not in batches.found:
                 batches.found = self._look_up(batches, step, active)
-            x, y = batches.found[step]
-            if len(x) > active:
-                x, y = x[:active], y[:active]
+            rows, y = batches.found[step]
+            if len(rows) > active:
+                rows, y = rows[:active], y[:active]
+            # Not gathered with those of other steps: what a product rounds to may depend on where it begins.
+            x = self.subset.at(rows)
         if self.augmentation is None:
             return x, y
         assert batches.keys is not None and batches.first is not None
@@ -130,17 +132,18 @@ class BatchSampler:
         return self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape), y
 
     def _look_up(self, batches: Batches, step: int, active: int) -> dict[int, tuple[Tensor, Tensor]]:
-        """The same of this step and those behind it that are small together, by the step."""
+        """Rows and targets of this step, and of those behind it that are small together, by the step."""
         assert batches.positions is not None
-        step_bytes = active * self.views * self.batch_size * self.subset.sample_bytes
+        y = self.subset.y
+        step_bytes = active * self.views * self.batch_size * (8 + y[:1].numel() * y.element_size())
         positions = batches.positions[:active, step : step + max(1, _LOOKED_UP_BYTES // step_bytes)]
         drawn = positions if self.views == 1 else np.tile(positions, self.views)
         clients, steps = batches.clients[:active], drawn.shape[1]
         if steps == 1:
-            return {step: self.subset.gather(clients, drawn[:, 0])}
-        rows = drawn.swapaxes(0, 1).reshape(steps * active, -1)
-        x, y = self.subset.gather(np.tile(clients, steps), rows)
-        return dict(enumerate(zip(x.chunk(steps), y.chunk(steps), strict=True), start=step))
+            return {step: self.subset.look_up(clients, drawn[:, 0])}
+        one_after_the_other = drawn.swapaxes(0, 1).reshape(steps * active, -1)
+        rows, targets = self.subset.look_up(np.tile(clients, steps), one_after_the_other)
+        return dict(enumerate(zip(rows.chunk(steps), targets.chunk(steps), strict=True), start=step))
 
     def weights(self, batches: Batches, step: int, weights: Tensor) -> Tensor:
         """The weights of the samples of batch number `step`, [M, B], for its first M jobs.

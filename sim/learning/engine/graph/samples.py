@@ -51,10 +51,19 @@ class Subset:
 
     def gather(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
         """Samples x [N, B, ...] and targets y [N, B] at `positions` [N, B] of each client's own data."""
+        rows, y = self.look_up(clients, positions)
+        return self.at(rows), y
+
+    def look_up(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Rows [N, B], for `at`, and targets y [N, B] of the samples that `gather` returns."""
         where = index_tensor((self._offsets[clients][:, None] + positions).ravel(), self.x.device)
         rows = self._rows.index_select(0, where)  # several times as fast as self._rows[where]
         y = self._labels(clients, self.y.index_select(0, rows).view(*positions.shape, *self.y.shape[1:]))
-        return self.x.index_select(0, rows).view(*positions.shape, *self.x.shape[1:]), y
+        return rows.view(positions.shape), y
+
+    def at(self, rows: Tensor) -> Tensor:
+        """The samples in these rows [N, B], [N, B, ...]."""
+        return self.x.index_select(0, rows.view(-1)).view(*rows.shape, *self.x.shape[1:])
 
     def of_each(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
         """Samples and targets y [N, B] at the same `positions` [B] of each client's own data.
