@@ -9,6 +9,7 @@ from sim.learning.engine import Optimizer
 from sim.learning.engine import devices as devices_of
 from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph import sampler
+from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.engine.workers import Workers
 from sim.learning.models import MODELS as MODELS_OF
 from tests.device import DEVICE
@@ -62,6 +63,31 @@ def test_results_and_rows_are_those_of_one(
     one, *others = found
     for other in others:
         one.require_equal(other)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="a CPU has done what it was given when the call returns")
+def test_who_falls_behind_reads_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and memory that a part is done with are taken again, while its device has yet to read them."""
+    real = VectorPool.gather
+
+    def late(pool: VectorPool, rows: Any) -> torch.Tensor:
+        torch.cuda._sleep(2_000_000)  # about a millisecond of the device's time
+        return real(pool, rows)
+
+    monkeypatch.setattr(sampler, "clients_at_once", lambda *arguments: 1)
+    found = []
+    for count in (1, 2, 3):
+        data = client_data(
+            [8] * CLIENTS, shape=SHAPES["mlp"], label_maps=[[0, 2, 1]] * CLIENTS, device=DEVICE
+        )
+        by = DeviceWorkers([data.train.x.device] * count, data) if count > 1 else Workers()
+        engine = new_engine(data, backend="dense", workers=by)
+        with monkeypatch.context() as patched:
+            if count > 1:
+                patched.setattr(VectorPool, "gather", late)
+            found.append(course(data, engine, Jobs(engine, "mlp", Optimizer("adam")), 2, by))
+    for other in found[1:]:
+        found[0].require_equal(other)
 
 
 def test_what_fails_elsewhere_fails_here_and_the_device_goes_on(elsewhere: list[torch.device]) -> None:

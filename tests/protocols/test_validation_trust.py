@@ -72,7 +72,7 @@ def test_models_are_judged_by_what_is_held_back() -> None:
         held = world.engine.data.validation
         kept = [held.gather(np.array([i]), np.arange(3)[None]) for i in range(6)]
         trained_on = [(x.flatten(1).numpy(), y.numpy()) for x, y in owned]
-        judged_by = [(x[0].flatten(1).numpy(), y[0].numpy()) for x, y in kept]
+        judged_by = [(x[0].flatten(1).cpu().numpy(), y[0].cpu().numpy()) for x, y in kept]
         models = [learner(world, i).compute.initial().numpy().astype(float) for i in range(6)]
         for _ in range(2):
             models = [m - 0.1 * softmax_gradient(*own, m) for own, m in zip(trained_on, models, strict=True)]
