@@ -100,11 +100,10 @@ class OpenQuestions:
         if question is None:
             return False
         attempt = answer_to.attempt if repeatable else 0  # type: ignore[union-attr]
-        lasting = isinstance(answer_to, LastingQuestion)
-        given_before = isinstance(answer_to, LastingQuestion) and answer_to.repeat_s == 0
-        lost = (
-            lasting and attempt > 0 and not given_before
-        )  # the attempts before: this one was new to the peer
+        lasting = answer_to if isinstance(answer_to, LastingQuestion) else None
+        given_before = lasting is not None and lasting.repeat_s == 0
+        # A repetition that was new to the peer: the attempts before it were lost.
+        lost = lasting is not None and attempt > 0 and not given_before
         self._learn(question, InProgress if given_before else question.kind, attempt, lost)
         if question.arrival.done():
             return False
