@@ -16,7 +16,8 @@ class Reminders:
     asked whenever the answer to a request is overdue; the limit for this is the same for all kinds. Where
     many messages are lost, doubling the time after each request, as TCP does, would make a wait very long,
     and a few bytes in each round trip burden nobody. So the time doubles only from the eighth request on, or
-    from the first if nothing is known of the peer; and anew after something was heard of it.
+    from the first if nothing is known of the peer; and anew after something was heard of it. Whoever is heard
+    where messages are lost is late after a second, even if a first message may take longer.
 
     A message that was told again does not measure how late the peer is, but the round trip of the request
     that its mark names (Karn's rule). The time for which lost messages delayed its sender is subtracted.
