@@ -9,7 +9,9 @@ A lasting question is asked until there is an answer, or no more time. An actor 
 when it is asked again, and is then not asked for as long as the work usually takes. So silence means that
 something was lost, and the question is sent again after one round trip, which is measured by such answers. If
 these waits doubled where many messages are lost, one unlucky question would hold up all others. They double
-only from the ninth time on, when the peer may be gone.
+only from the ninth time on, when the peer may be gone. Before a round trip was measured, they double at once,
+until a repetition is answered as if it were new: the one before was lost. Then they are as long as the work
+takes. Each time that more is known, what waits already is timed anew.
 """
 
 import asyncio
@@ -98,26 +100,45 @@ class OpenQuestions:
         if question is None:
             return False
         attempt = answer_to.attempt if repeatable else 0  # type: ignore[union-attr]
-        took_s = asyncio.get_running_loop().time() - question.sent_s[attempt]
-        given_before = type(answer_to) is LastingQuestion and answer_to.repeat_s == 0
-        kind = InProgress if given_before else question.kind
-        first = not given_before and not self._round_trips.knows(kind)
-        self._round_trips.of(question.peer, kind).measured(took_s)
-        for other in self._open.values() if first else ():  # their limits were those for unknown peers
-            if other.kind is question.kind and len(other.sent_s) == 1:
-                self._set_timer(other)
+        lasting = answer_to if isinstance(answer_to, LastingQuestion) else None
+        given_before = lasting is not None and lasting.repeat_s == 0
+        # A repetition that was new to the peer: the attempts before it were lost.
+        lost = lasting is not None and attempt > 0 and not given_before
+        self._learn(question, InProgress if given_before else question.kind, attempt, lost)
         if question.arrival.done():
             return False
         question.arrival.set_result(envelope)
         return True
 
+    def _learn(self, question: OpenQuestion, kind: type, attempt: int, lost: bool = False) -> None:
+        """Note how long the answer to an attempt took, and whether it shows that messages are lost.
+
+        Then what waits with a limit for peers or ways of which nothing was known is timed anew.
+        """
+        trips = self._round_trips
+        first = not trips.knows(kind)
+        prompt = (lost and not trips.lossy) or (first and kind is InProgress)
+        trips.lossy |= lost
+        trips.of(question.peer, kind).measured(asyncio.get_running_loop().time() - question.sent_s[attempt])
+        for other in self._open.values() if first or prompt else ():
+            if len(other.sent_s) == 1:
+                stale = first and other.kind is kind
+            else:
+                stale = prompt and other.attempts is None
+            if stale:
+                self._set_timer(other)
+
     def _is_at_it(self, question: OpenQuestion, attempt: int) -> None:
-        """The peer says that it is busy with a question: leave it in peace for as long as the work takes."""
-        now = asyncio.get_running_loop().time()
-        self._round_trips.of(question.peer, InProgress).measured(now - question.sent_s[attempt])
+        """The peer says that it is busy with a question: leave it in peace for as long as the work takes.
+
+        Where messages are lost, that is as long as usual: the answer may be lost, too.
+        """
+        self._learn(question, InProgress, attempt)
         question.unheard = 0
-        limit_s = self._round_trips.limit_s(question.peer, question.kind)
-        self._wake(question, now + doubled_s(limit_s, question.seen_busy))
+        trips = self._round_trips
+        work_s = (trips.typical_s if trips.lossy else trips.limit_s)(question.peer, question.kind)
+        now = asyncio.get_running_loop().time()
+        self._wake(question, now + doubled_s(work_s, question.seen_busy))
         question.seen_busy += 1
 
     def give_up_on(self, peer: str) -> None:
@@ -147,11 +168,14 @@ class OpenQuestions:
         if question.attempts == 1:
             self._wake(question, question.deadline_s)
             return
-        repeated, kind = len(question.sent_s) - 1, question.kind
-        if question.attempts is None and repeated and self._round_trips.knows(InProgress):
-            repeated, kind = max(0, question.unheard - PROMPT), InProgress
-        limit_s = self._round_trips.limit_s(question.peer, kind)
-        self._wake(question, question.sent_s[-1] + doubled_s(limit_s, repeated))
+        trips, peer, doublings = self._round_trips, question.peer, len(question.sent_s) - 1
+        knows_way = trips.knows(InProgress)
+        if question.attempts is None and doublings and (knows_way or trips.lossy):
+            doublings = max(0, question.unheard - PROMPT)
+            wait_s = trips.limit_s(peer, InProgress) if knows_way else trips.typical_s(peer, question.kind)
+        else:
+            wait_s = trips.limit_s(peer, question.kind)
+        self._wake(question, question.sent_s[-1] + doubled_s(wait_s, doublings))
 
     def _wake(self, question: OpenQuestion, due_s: float) -> None:
         """Ask again at `due_s`, or give up at the deadline if that is earlier."""

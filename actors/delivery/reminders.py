@@ -16,7 +16,8 @@ class Reminders:
     asked whenever the answer to a request is overdue; the limit for this is the same for all kinds. Where
     many messages are lost, doubling the time after each request, as TCP does, would make a wait very long,
     and a few bytes in each round trip burden nobody. So the time doubles only from the eighth request on, or
-    from the first if nothing is known of the peer; and anew after something was heard of it.
+    from the first if nothing is known of the peer; and anew after something was heard of it. Whoever is heard
+    where messages are lost is late after a second, even if a first message may take longer.
 
     A message that was told again does not measure how late the peer is, but the round trip of the request
     that its mark names (Karn's rule). The time for which lost messages delayed its sender is subtracted.
@@ -64,10 +65,10 @@ class Reminders:
                 self._set_timer(other)
 
     def heard(self, peer: str) -> None:
-        if peer in self._timers and peer in self._requested_s:
+        if peer in self._timers and (peer in self._requested_s or self._round_trips.lossy):
             self._round_trips.of(peer, Reminders).failures = 0
             self.excused(peer)
-            self._set_timer(peer)
+            self._set_timer(peer, INITIAL_S)
 
     def excused(self, peer: str) -> None:
         timer = self._timers.pop(peer, None)
@@ -78,12 +79,12 @@ class Reminders:
         for timer in self._timers.values():
             timer.cancel()
 
-    def _set_timer(self, peer: str) -> None:
+    def _set_timer(self, peer: str, initial_s: float = math.inf) -> None:
         requested_s = self._requested_s.get(peer)
         if requested_s:
             due_s = requested_s[-1] + self._round_trips.limit_s(peer, Reminders, INITIAL_S)
         else:
-            limit_s = self._round_trips.limit_s(peer, self._kind, self._initial_s)
+            limit_s = self._round_trips.limit_s(peer, self._kind, min(self._initial_s, initial_s))
             due_s = self._began_s + (limit_s if self._round_trips.lossy else max(limit_s, INITIAL_S))
         self._timers[peer] = self._loop.call_at(due_s, self._overdue, peer)
 

@@ -184,6 +184,7 @@ class RoundMessages:
             self.requested(sender, message)
             return
         mark, kind = mark_of(envelope), type(message)
+        self._actor.round_trips.lossy |= mark.delayed_s > 0.0
         self.heard_of_round(sender, kind, mark)
         if kind in self._actor.collected:
             if not self.closed:

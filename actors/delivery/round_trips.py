@@ -104,14 +104,24 @@ class RoundTrips:
         trips = [self.of(peer, kind) for peer in peers]
         return max([trip.smoothed_s for trip in trips if trip.known], default=0.0)
 
+    def typical_s(self, peer: str, kind: type) -> float:
+        """How many seconds `peer` usually takes for a `kind`; a stranger as many as the median of others."""
+        if not self.knows(kind):
+            return self.initial_s
+        return max(self._smoothed_s(self.of(peer, kind), kind), _GRANULARITY_S)
+
     def limit_s(self, peer: str, kind: type, initial_s: float | None = None) -> float:
         """After how many seconds an answer of `peer` to a `kind` is overdue."""
         trip = self.of(peer, kind)
         if trip.known:
             limit_s = trip.limit_s
+        elif self.knows(kind):
+            limit_s = max(_UNKNOWN_PEER_FACTOR * self._smoothed_s(trip, kind), _GRANULARITY_S)
         else:
-            others = [other.smoothed_s for other in self._of[kind].values() if other.known]
-            initial_s = self.initial_s if initial_s is None else initial_s
-            limit_s = _UNKNOWN_PEER_FACTOR * median(others) if others else initial_s
-            limit_s = max(limit_s, _GRANULARITY_S)
+            limit_s = max(self.initial_s if initial_s is None else initial_s, _GRANULARITY_S)
         return doubled_s(limit_s, trip.failures)
+
+    def _smoothed_s(self, trip: RoundTrip, kind: type) -> float:
+        if trip.known:
+            return trip.smoothed_s
+        return median([other.smoothed_s for other in self._of[kind].values() if other.known])

@@ -178,6 +178,49 @@ def test_silence_is_a_loss_once_the_round_trip_is_known(lost: range) -> None:
     assert waits == [9.75, *[1.5] * (PROMPT - 1), 3, 6, 12]
 
 
+def two_at_once(seconds: float) -> Script:
+    async def script(asker: Asker) -> object:
+        both = [asker.ask("worker", Work(seconds), timeout=300, attempts=None) for _ in range(2)]
+        return [answer.number for answer in await asyncio.gather(*both)]
+
+    return script
+
+
+def test_the_first_word_of_a_busy_peer_ends_the_doubling_of_what_waits_already() -> None:
+    transport, asker, _ = play(two_at_once(2.75), lost=frozenset({1, 3}))
+    # It comes at 1.5 s and tells that the way takes 0.5 + 4 * 0.25 s. The second was lost at 0 and 1 s.
+    assert transport.sent[4] == (1.25, "worker", "InProgress")
+    assert [when for when, _, what in transport.sent if what == "Work"][:6] == [0.0, 0.0, 1.0, 1.0, 2.5, 2.5]
+    assert asker.result == [1, 2]
+
+
+def test_the_first_answer_that_shows_a_loss_ends_the_doubling_of_what_waits_already() -> None:
+    transport, asker, worker = play(two_at_once(0.5), lost=frozenset({0, 1, 3, 5}))
+    # Both were lost, and one is answered at 2 s, when asked again. The other is sent once in so long then.
+    asked = [when for when, _, what in transport.sent if what == "Work"]
+    assert asked == [0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 4.0]
+    assert asker.result == [1, 2] and worker.handled == 2
+    assert asker.round_trips.lossy
+
+
+def test_who_is_only_slow_shows_no_loss() -> None:
+    _, asker, _ = play(two_at_once(2.75))
+    assert asker.result == [1, 2] and not asker.round_trips.lossy
+
+
+def test_where_messages_are_lost_the_busy_are_left_in_peace_for_as_long_as_usual() -> None:
+    async def script(asker: Asker) -> object:
+        asker.round_trips.initial_s, asker.round_trips.lossy = 2.0, True
+        await asker.ask("worker", Work(1.0), timeout=60, attempts=None)
+        return (await asker.ask("worker", Work(10.0), timeout=60, attempts=None)).number
+
+    transport, asker, _ = play(script)
+    # The first takes 1.5 s, so that the second is overdue after 1.5 + 4 * 0.75 s. It is in progress, as
+    # the worker says at 6.5 s and 8.5 s, and asked again 1.5 s and 3 s later.
+    assert [when for when, _, what in transport.sent if what == "Work"] == [0.0, 1.5, 6.0, 8.0, 11.5]
+    assert asker.result == 2
+
+
 def test_the_limit_is_learned_of_answers_to_repetitions_as_well() -> None:
     _, asker, _ = play(asks(0.0, timeout=60, attempts=3), lost=frozenset({0}))
     trip = asker.round_trips.of("worker", Work)

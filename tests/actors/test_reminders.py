@@ -31,11 +31,12 @@ def play(
     lossy: bool = True,
     late_s: float | None = 0.25,
     answer_s: float | None = None,
+    initial_s: float = 1.0,
 ) -> tuple[Requests, RoundTrips]:
     """Reminders for the peers a and b, of whom it is known how late they are and how soon they answer."""
     requests: Requests = []
     trips = RoundTrips()
-    trips.lossy = lossy
+    trips.lossy, trips.initial_s = lossy, initial_s
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -110,6 +111,21 @@ def test_to_hear_of_a_peer_ends_the_doubling() -> None:
 
     # The next one would have come at 7.251 s. A second after the last one is at 4.251 s.
     assert times(play(script)[0]) == [0.251, 1.251, 3.251, 4.251]
+
+
+@pytest.mark.parametrize(("lossy", "asked"), [(True, [1.0]), (False, [])])
+def test_who_is_heard_where_messages_are_lost_is_not_waited_for_like_a_first_model(
+    lossy: bool, asked: list[float]
+) -> None:
+    async def script(reminders: Reminders, trips: RoundTrips) -> None:
+        await asyncio.sleep(0.5)
+        trips.lossy = lossy
+        reminders.heard("a")
+        await asyncio.sleep(1.0)
+
+    requests, _ = play(script, lossy=False, late_s=None, initial_s=15.0)
+    assert times(requests) == asked
+    assert [peer for _, peer, _ in requests] == ["a"] * len(asked)
 
 
 @pytest.mark.parametrize(("repeat", "took_s"), [(1, 1.25), (2, 0.25), (0, None), (3, None)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from actors.actor import Actor
 from actors.delivery.reminders import Reminders
 from actors.delivery.round_messages import RoundMessages
-from actors.message import RepeatRequest, RoundMark
+from actors.message import Envelope, RepeatRequest, RoundMark
 from actors.supervisor import Supervisor
 from tests.actors.test_asking import Lossy
 from tests.virtual_time import run_virtual
@@ -141,6 +141,17 @@ def test_an_answer_that_is_asked_for_may_only_have_been_slow(to_all: bool) -> No
         return one.round_trips.lossy
 
     assert run_virtual(main()) == to_all
+
+
+@pytest.mark.parametrize("delayed_s", [0.0, 0.5])
+def test_whom_losses_have_delayed_tells_that_there_are_any(delayed_s: float) -> None:
+    async def main() -> bool:
+        one = Both("one", Lossy())
+        one.begin()
+        one.rounds.arrived(Envelope("two", "one", Model(1), RoundMark(1, delayed_s=delayed_s)))
+        return one.round_trips.lossy
+
+    assert run_virtual(main()) == (delayed_s > 0.0)
 
 
 def test_a_lost_question_is_asked_for_by_whom_it_was_meant_for() -> None:
