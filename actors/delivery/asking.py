@@ -124,7 +124,7 @@ class OpenQuestions:
             if len(other.sent_s) == 1:
                 stale = first and other.kind is kind
             else:
-                stale = prompt and other.attempts is None
+                stale = prompt and other.attempts is None and other.unheard > 0
             if stale:
                 self._set_timer(other)
 

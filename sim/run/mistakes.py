@@ -47,15 +47,20 @@ def _unsettled(simulation: Simulation) -> list[str]:
 
 
 def _standstill(simulation: Simulation) -> list[str]:
-    """A line if most clients that had more to train ended no iteration for half of the run or longer."""
-    metrics = simulation.observer.metrics
+    """A line if most clients that had more to train ended no iteration for half of the run or longer.
+
+    Not where a server has but a `fraction` of them train in a round: it may take long until it is one's turn.
+    """
+    metrics, settings = simulation.observer.metrics, simulation.scenario.protocol.settings
+    if getattr(settings, "fraction", 1.0) < 1.0:
+        return []
     last_s, end_s = metrics.last_growth_s("iterations"), metrics.newest()[0]
     training = [client for client in simulation.clients_up if client.name in last_s and not client.finished]
     still = [last_s[client.name] for client in training if last_s[client.name] <= end_s / 2]
     if 2 * len(still) <= len(training):
         return []
     since, end = DURATION.format(max(still)), DURATION.format(end_s)
-    patience = getattr(simulation.scenario.protocol.settings, "patience", None)
+    patience = getattr(settings, "patience", None)
     most = f', at most protocol.patience = "{DURATION.format(patience)}" at a time' if patience else ""
     return [
         f"{len(still)} of {len(training)} clients ended no iteration from {since} to the end at {end}; "

@@ -98,6 +98,7 @@ def play(script: Script, **options: Any) -> tuple[Lossy, Asker, Worker]:
         transport = Lossy(**options)
         supervisor = Supervisor(transport)
         worker = supervisor.start(lambda: Worker("worker", transport))
+        supervisor.start(lambda: Worker("other", transport))
 
         def asking() -> Asker:
             asker = Asker("asker", transport)
@@ -200,6 +201,20 @@ def test_the_first_answer_that_shows_a_loss_ends_the_doubling_of_what_waits_alre
     asked = [when for when, _, what in transport.sent if what == "Work"]
     assert asked == [0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 4.0]
     assert asker.result == [1, 2] and worker.handled == 2
+    assert asker.round_trips.lossy
+
+
+def test_who_says_that_it_is_busy_is_left_in_peace_though_another_answer_shows_a_loss() -> None:
+    async def script(asker: Asker) -> object:
+        asker.round_trips.initial_s = 2.0
+        slow = asyncio.create_task(asker.ask("worker", Work(20.0), timeout=300, attempts=None))
+        await asker.sleep(3.0)  # it says at 2.5 s that it is busy
+        await asker.ask("other", Work(0.0), timeout=300, attempts=None)
+        return (await slow).number
+
+    transport, asker, _ = play(script, lost=frozenset({3}))
+    # It says so again at 5 s, and has 4 s then. The other is asked at 3 s and 5 s, and answers at 5.5 s.
+    assert [when for when, _, what in transport.sent if what == "Work"][:6] == [0.0, 2.0, 3.0, 4.5, 5.0, 9.0]
     assert asker.round_trips.lossy
 
 

@@ -405,6 +405,12 @@ def test_a_run_says_that_most_clients_stood_still(
     assert capsys.readouterr().err.count("ended no iteration") == len(said)
 
 
+def test_that_a_server_has_asked_others_since_is_no_standstill(here: Path) -> None:
+    """In rounds of one client each, three of five had theirs in the first half alone."""
+    sampled = {"protocol.name": "fedavg", "protocol.fraction": 0.1, "clients.count": 12, "run.seed": 1}
+    assert ran(set={**sampled, "run.duration": "6 s", "run.evaluate_every": "1 s"}).summary["warnings"] == []
+
+
 def test_a_home_is_a_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(here / "home"))
     run = ran(out="~/runs")
