@@ -34,9 +34,7 @@ def main() -> None:
             if sys.stdout is not None:  # as where it is closed
                 sys.stdout.flush()
     except SystemExit as end:
-        plugins = sys.modules.get("sim.plugins.loader")
-        # A user's file may count on what Python does with modules, such as write what is left of open files.
-        if isinstance(end.code, int) and not (plugins and plugins.others_code()):
+        if isinstance(end.code, int):
             ended.append(end.code)
         raise
     except OSError as error:

@@ -84,7 +84,6 @@ def load_plugin(
         refused = "would execute Python that does not come with coterie, which --no-code refuses"
         raise UserError(one_line(f"{stated}: {refused}; allowed: {instead}"))
     path = find_file(place, folder) if place.endswith(".py") else None
-    _named.append(name)
     try:
         if path is None:
             module = importlib.import_module(place)
@@ -111,15 +110,6 @@ def load_plugin(
         if found is None or kind:
             raise UserError(f"{stated}: {place} has no {kind}{label!r}; {has}")
     return Plugin(key, name if path is None else f"{path}:{label}", found, path, sources)
-
-
-_named: list[str] = []
-"""What was loaded, or was to be."""
-
-
-def others_code() -> bool:
-    """Whether this process may have executed Python that does not come with coterie."""
-    return bool(_named)
 
 
 def _lines_of_class(path: Path, name: str) -> list[int]:

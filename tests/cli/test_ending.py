@@ -2,11 +2,8 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-from tests.simulation.worlds import QUADRATIC
 
 _COMMAND = """
 import atexit, os, sys
@@ -56,17 +53,3 @@ def test_what_says_no_exit_code_ends_as_python_has_it(ends: str, code: int, said
     assert ended.returncode == code
     assert ended.stdout == "said\ncalled at the end\ntaken down\n"
     assert ended.stderr.startswith("and why") and ended.stderr.rstrip().endswith(said)
-
-
-def test_what_a_users_file_has_written_is_there_at_the_end(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(
-        "from coterie import Client\n"
-        'log = open("log.txt", "w")\n'
-        'print("loaded", file=log)\n'
-        "class Own(Client):\n"
-        "    async def step(self): await self.sleep(1.0)\n"
-    )
-    (tmp_path / "world.toml").write_text(QUADRATIC, encoding="utf-8")
-    command = [sys.executable, "-m", "sim", "check", "world.toml", "--set", "protocol.name=own.py:Own"]
-    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
-    assert (tmp_path / "log.txt").read_text() == "loaded\n"
