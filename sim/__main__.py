@@ -1,13 +1,11 @@
 """The command `coterie`, also as `python -m sim`. Ctrl-C is handled even before torch is imported."""
 
-import atexit
 import codecs
 import errno
 import gc
 import os
 import sys
 import unicodedata
-from contextlib import suppress
 from io import TextIOWrapper
 
 from sim.run.interrupts import own_process
@@ -18,8 +16,6 @@ _OF_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF)  # where what i
 def main() -> None:
     """Entry point of the installed command."""
     own_process()
-    ended: list[int] = []
-    atexit.register(_leave, ended)  # the first of all that is registered, and so the last that is called
     # Most of what a command makes are modules, which last: to look through them again and again for garbage
     # would take a tenth of a short run's time. A run has its garbage collected as it says itself.
     gc.set_threshold(1_000_000, 10, 20)
@@ -33,25 +29,13 @@ def main() -> None:
         finally:
             if sys.stdout is not None:  # as where it is closed
                 sys.stdout.flush()
-    except SystemExit as end:
-        if isinstance(end.code, int):
-            ended.append(end.code)
-        raise
+            gc.freeze()  # Python would collect all modules, one by one, before the process ends anyway
     except OSError as error:
         if error.filename is not None or error.errno not in _OF_OUTPUT:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"cannot write the output: {error.strerror}", file=sys.stderr)
         sys.exit(1)
-
-
-def _leave(ended: list[int]) -> None:
-    """End at once: Python would first take down all modules, one by one, for a tenth of a second."""
-    if ended:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # closed, or nobody reads
-                stream.flush()
-        os._exit(ended[0])
 
 
 def _require_locks() -> None:
