@@ -10,7 +10,7 @@ from actors.settings.units import DURATION
 from protocols.framework.client import Client, form_of
 from protocols.framework.requirements import ProtocolSettings
 from protocols.shared.server_rounds import RoundClient
-from sim.learning.data import IMAGE_DATASETS
+from sim.learning.data import DATASETS, IMAGE_DATASETS
 from sim.learning.models import model_misfits
 from sim.members import client_numbers
 from sim.results.measures import MEASURES
@@ -49,13 +49,27 @@ def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) 
     yield from _rounds(method, sections)
     yield from _form(method, settings)
     for need in requirements_of(method, settings):
+        if need.key in settings.unusual:
+            continue
+        name = sections.protocol.name
+        if _only_of_others(need.key, sections.data):
+            problem = f'has no {need.key}, but protocol.name = "{name}" {need.problem}'
+            yield SettingError("data.name", sections.data.name, problem)
+            continue
         with blaming(method, "requirements", f' (of "{need.key}")'):
             value = attrgetter(need.key)(sections)
-            suits = need.key in settings.unusual or need.suits(value)
+            suits = need.suits(value)
         if not suits:
-            name, on_purpose = sections.protocol.name, f'protocol.unusual = ["{need.key}"]'
+            on_purpose = f'protocol.unusual = ["{need.key}"]'
             problem = f'protocol.name = "{name}" {need.problem} ({on_purpose} takes it all the same)'
             yield SettingError(need.key, value, problem)
+
+
+def _only_of_others(key: str, data: Any) -> bool:
+    """Whether a key is one of data, but not of these."""
+    section, _, name = key.partition(".")
+    known = [kind for kind in DATASETS.values() if name in kind.model_fields]
+    return section == "data" and bool(known) and not hasattr(data, name)
 
 
 def _form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingError]:

@@ -154,6 +154,13 @@ BAD = {
         'clients, which means little if these start apart; must be "shared" (protocol.unusual = '
         '["model.initialisation"] takes it all the same)',
     ),
+    "what a protocol needs of other data": (
+        edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2')
+        .replace('name = "mlp"\nhidden = [8]', 'name = "point"')
+        .replace(GOSSIP, 'name = "fedfomo"'),
+        'data.name = "quadratic": has no data.validation_share, but protocol.name = "fedfomo" compares '
+        "models on samples that are held back; must be more than 0",
+    ),
     "missing protocol file": (
         edited(GOSSIP, 'name = "/none/mine.py:Mine"'),
         'protocol.name = "/none/mine.py:Mine": there is no file /none/mine.py',
