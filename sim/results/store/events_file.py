@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +21,9 @@ TABLE_SCHEMA = pa.schema(
         ("message", pa.int64()),
     ]
 )
+
+_TEXTS = [field.name for field in TABLE_SCHEMA if field.type == pa.string()]
+"""Few different ones; a dictionary of numbers would be larger than they are, and take longer."""
 
 
 class EventsFile:
@@ -75,6 +78,7 @@ class EventsFile:
         if self._writer is None:
             self._file = self.path.open("wb")
             # Without arrow's own schema, whose metadata would hide what is added at the end.
-            options = {"compression": "zstd", "write_page_checksum": True, "store_schema": False}
+            options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+            options |= {"store_schema": False, "use_dictionary": _TEXTS}
             self._writer = pq.ParquetWriter(self._file, TABLE_SCHEMA, **options)
         return self._writer
