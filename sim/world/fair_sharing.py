@@ -36,10 +36,7 @@ def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -
     for flow, links in enumerate(flows):
         for link in links:
             if capacities[link] < math.inf:
-                if link in users:
-                    users[link].append(flow)
-                else:
-                    users[link] = [flow]
+                users.setdefault(link, []).append(flow)
     left = {link: capacities[link] for link in users}
     waiting = {link: len(flow_ids) for link, flow_ids in users.items()}
     # The position breaks ties: links need no order, and the result is reproducible.
@@ -82,7 +79,10 @@ class Link:
         return f"<Link {self.name} {self.capacity_bps:g} bit/s, {len(self.transfers)} transfers>"
 
     def can_bind(self) -> bool:
-        """Whether its transfers could use more than its capacity, as far as their other links allow."""
+        """Whether its transfers could use more than its capacity, as far as their other links allow.
+
+        One alone cannot.
+        """
         if self.capacity_bps == math.inf or len(self.transfers) < 2:
             return False
         asked_bps = 0.0
@@ -93,50 +93,29 @@ class Link:
         return False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Transfer:
     """Bits that pass through links, and the timer of their end. `SharedLinks` starts it and sets its rate.
 
     number: in order of starting. bits_left: as of since_s. ceiling_bps: the least capacity of its links.
     """
 
-    __slots__ = (
-        "bits_left",
-        "ceiling_bps",
-        "done",
-        "due",
-        "links",
-        "number",
-        "rate_bps",
-        "shared",
-        "since_s",
-    )
+    number: int
+    bits_left: float
+    links: tuple[Link, ...]
+    done: Callable[[Transfer], None]
+    since_s: float
+    shared: SharedLinks
+    rate_bps: float = 0.0
+    due: int = NEVER
+    ceiling_bps: float = field(init=False)
 
-    def __init__(
-        self,
-        number: int,
-        bits: float,
-        links: tuple[Link, ...],
-        done: Callable[[Transfer], None],
-        now_s: float,
-        shared: SharedLinks,
-    ) -> None:
-        self.number = number
-        self.bits_left = bits
-        self.links = links
-        self.done = done
-        self.since_s = now_s
-        self.shared = shared
-        self.rate_bps = 0.0
-        self.due = NEVER
+    def __post_init__(self) -> None:
         self.find_ceiling()
 
     def find_ceiling(self) -> None:
         """Set its ceiling by the present capacities."""
-        ceiling_bps = math.inf
-        for link in self.links:
-            if link.capacity_bps < ceiling_bps:
-                ceiling_bps = link.capacity_bps
-        self.ceiling_bps = ceiling_bps
+        self.ceiling_bps = min([link.capacity_bps for link in self.links])
 
     def __repr__(self) -> str:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"

@@ -214,12 +214,11 @@ class DeviceCompute(Compute):
             else:
                 assert isinstance(on, Batch)
                 made = self._train_on(on, operation, own, state, job, anchors, of_samples)
-        _, _, first, _, rate, done, _ = job  # its fields by name would take six times as long
-        self._draws.train = first + steps
+        self._draws.train = job.first_step + steps
         engine.statistics.updates += steps
-        self._taken.add(steps, rate, not done)
+        self._taken.add(steps, job.learning_rate, not job.steps_done)
         trained, self._optimizer_state = made
-        self._steps_done = done + steps
+        self._steps_done = job.steps_done + steps
         self._changes += 1
         return trained
 

@@ -99,6 +99,7 @@ def sorted_permutations(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Keyed random permutations of range(counts[n]) for keys [n, m]: [n, m, max(counts)].
 
     Items in the order of a random number each; behind a shorter range comes the rest, which nobody asks for.
+    Two equal numbers, whose order may hang on the processor, are too rare to be met: one pair in 2^64.
     """
     items = np.arange(int(counts.max()))
     bits = _mix(keys[:, :, None], items)
