@@ -150,8 +150,10 @@ class Execution:
             rows = pool.store(values.index_select(0, index_tensor(held, self._device)))
         else:
             rows = pool.store(values)
-        for slot, row in zip(alive, rows, strict=True):
-            slot.row, slot.node = row, None  # as `fulfil`, of which there are very many
+        owners = pool.owners
+        for slot, row in zip(alive, rows, strict=True):  # as `fulfil`, without a call for each of very many
+            slot.row, slot.node = row, None
+            owners[row] = slot.serial
 
 
 def _wave(parts: deque[list[GraphNode]]) -> list[list[GraphNode]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import mmap
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -30,6 +31,9 @@ class VectorPool:
         self._pages: mmap.mmap | None = None  # of main memory, which can be made longer without a copy
         self.data = self._allocate(capacity, needed=1)
         self._free = list(range(self.data.shape[0] - 1, -1, -1))
+        self.owners = array("q", bytes(8 * self.data.shape[0]))
+        """For each held row, the serial of the `Slot` that holds it; of a free row, that of an earlier one."""
+        self.next_serial = itertools.count().__next__
         self.give_back: Callable[[int], None] = self._free.append
         """Free one row; whoever gives it back must not read it again. Without a frame, for each row's end."""
 
@@ -112,6 +116,7 @@ class VectorPool:
             data = self._allocate(wanted, needed)
             data[:rows] = old
             self.data = data
+        self.owners.extend(itertools.repeat(0, self.data.shape[0] - rows))
         # New rows go below the free ones on the stack, so that low rows are reused first.
         self._free[:0] = range(self.data.shape[0] - 1, rows - 1, -1)
 

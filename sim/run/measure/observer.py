@@ -206,6 +206,8 @@ class Observer:
                 self.converged_s = now
                 if not at_end:  # a loop at rest would keep it for its next run
                     self._loop.stop()
+        if not at_end:  # the evaluation of an interrupted run's end is no part of the run that goes on
+            self._engine.read_log.evaluated(now, self._trace.hash)
         if self.on_evaluated is not None:
             self.on_evaluated()
 

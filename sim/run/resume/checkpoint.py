@@ -23,7 +23,7 @@ from sim.run.save.provenance import made_by
 from sim.scenario.shared_prefix import prefix_digest
 
 ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
-_FORM = 2
+_FORM = 3
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,14 +20,20 @@ from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.files.journal import Journal, frames
-from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog, ReplayError
-from sim.learning.engine.replay.snapshot import compute_from, start_replay
+from sim.learning.engine.replay.replay_log import (
+    RecordedReadLog,
+    ReplayedReadLog,
+    ReplayError,
+    evaluations_after,
+)
+from sim.learning.engine.replay.snapshot import compute_from, require_same_owners, start_replay
 from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
 from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
 from sim.results.store.run_directory import RunDirectory
 from sim.run.live.simulation import Simulation
 from sim.run.resume.checkpoint import Checkpoint
+from sim.run.resume.held_vectors import name_of_owner
 from sim.run.save.provenance import made_by
 from sim.scenario.overrides import add
 from sim.scenario.reading import contents_of
@@ -196,6 +203,16 @@ class ResumableRun:
     def provenance(self) -> Provenance:
         return Provenance.of(self.path)
 
+    def _evaluations(self, simulation: Simulation) -> dict[float, str]:
+        """The trace hashes of evaluations that the run made after its checkpoint, by virtual time.
+
+        A run that goes on exactly has the same ones. Empty for a run that need not: a fork, or other code.
+        """
+        assert self.checkpoint is not None
+        if self.fork_s is not None or self.differences(simulation):
+            return {}
+        return evaluations_after(self.checkpoint.reads, frames(self.path / READS))
+
     def replay(self, simulation: Simulation, log: Path) -> None:
         """Take a simulation at virtual time 0 to the checkpoint, and have it write `log` on from there.
 
@@ -207,13 +224,16 @@ class ResumableRun:
             raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: its scenario is another one now")
 
         def arrive(replayed: ReplayedReadLog) -> None:
-            if simulation.trace.hash() != at.trace_hash or not replayed.ended:
-                replayed.failure = ReplayError("other things happened than in the run")
-                raise replayed.failure
+            try:
+                if simulation.trace.hash() != at.trace_hash or not replayed.ended:
+                    raise ReplayError("other things happened than in the run")
+                require_same_owners(simulation.engine, at.rows, partial(name_of_owner, simulation))
+            except ReplayError as error:  # noted, too: an actor that reads may catch it
+                replayed.failure = error
+                raise
             journal = Journal.continued(log, self.path / READS, at.log_bytes)
-            compute_from(
-                simulation.engine, at.rows, RecordedReadLog(journal, replayed.recent, replayed.count)
-            )
+            record = RecordedReadLog(journal, replayed.recent, replayed.count, self._evaluations(simulation))
+            compute_from(simulation.engine, at.rows, record)
 
         before = frames(self.path / READS, at.log_bytes)
         read_log = ReplayedReadLog(before, flushes=at.flushes, arrive=arrive)

@@ -41,19 +41,26 @@ class GraphNode:
 
 
 class Slot:
-    """One row of a pool, or (while `node` is set) the promise of one."""
+    """One row of a pool, or (while `node` is set) the promise of one.
 
-    __slots__ = ("__weakref__", "node", "pool", "row")
+    serial: how many slots the pool had before this one. A replay makes the same slots, with the same serials.
+    """
+
+    __slots__ = ("__weakref__", "node", "pool", "row", "serial")
 
     def __init__(self, pool: VectorPool, row: int = -1, node: GraphNode | None = None) -> None:
         self.pool = pool
         self.row = row
         self.node = node
+        self.serial = serial = pool.next_serial()
+        if row >= 0:
+            pool.owners[row] = serial
 
     def fulfil(self, row: int) -> None:
         """The node has been computed: from now on the slot is this row."""
         self.row = row
         self.node = None
+        self.pool.owners[row] = self.serial
 
     def __del__(self) -> None:
         if self.row >= 0:

@@ -199,38 +199,43 @@ class Train(Operation):
     def _begin_alone(self, node: GraphNode) -> Callable[[], tuple[Tensor | Rows, ...]]:
         """Begin one node, whose parameters are trained in their row: a large model is not copied."""
         jobs, starts = _payloads([node])
-        others = [GraphNode(self, node.inputs[len(starts[0]) :], None)]  # of what is not the start
-        if starts[0] == (1.0,):
-            source = node.inputs[0].row
-            node.inputs = ()  # if nobody else holds the start, its row is the one that is taken now
-            row = self.pool.take(1)[0]
-            if row != source:
-                self.pool.data[row].copy_(self.pool.data[source])
-        else:
-            start = self._start([node], starts)
-            node.inputs = ()
-            row = self.pool.store(start)[0]
-
-        return partial(self._train_alone, Rows(self.pool, [row]), others, jobs)
+        source = node.inputs[0].row if starts[0] == (1.0,) else None
+        start = self._start([node], starts) if source is None else None
+        taken = self._take_row(node)  # may be the source's: its numbers are there then
+        [row] = taken.rows
+        if start is not None:
+            self.pool.write([row], start)
+        elif source != row:
+            self.pool.data[row].copy_(self.pool.data[source])
+        return partial(self._train_alone, taken, [node], jobs)
 
     def _train_alone(
-        self, started: Rows, others: list[GraphNode], jobs: list[TrainJob]
+        self, started: Rows, nodes: list[GraphNode], jobs: list[TrainJob]
     ) -> tuple[Tensor | Rows, ...]:
-        """Do one job in the row that holds what it starts from."""
+        """Do one job in the row that holds what it starts from, which is no input of the node any more."""
         [row] = started.rows
         # `data`: rows of one tensor would share its count of versions, which threads must not.
         params = self.pool.data.data[row : row + 1]
-        pull, weights = self._pull(others, jobs, [()]), self._weights(others, [()])
-        state = self._state(others, [()]) if self.optimizer.slots else None
+        pull, weights = self._pull(nodes, jobs, [()]), self._weights(nodes, [()])
+        state = self._state(nodes, [()]) if self.optimizer.slots else None
         self._train(jobs, [jobs[0].steps], params, state, pull, weights)
         return (started,) if state is None else (started, state)
 
     def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
         if len(nodes) > 1:
             return super().take_rows(nodes)
-        nodes[0].inputs = ()
-        taken = Rows(self.pool, self.pool.take(1))
+        taken = self._take_row(nodes[0])
         return (taken, None) if self.optimizer.slots else (taken,)
+
+    def _take_row(self, node: GraphNode) -> Rows:
+        """Let go of what a node starts from, then take the row that it is trained in.
+
+        The run and its replay both come here: which row is taken depends on what is held at this moment. The
+        other inputs stay held, since the job reads them later.
+        """
+        _, starts = _payloads([node])
+        node.inputs = node.inputs[len(starts[0]) :]
+        return Rows(self.pool, self.pool.take(1))
 
     def _train(
         self,

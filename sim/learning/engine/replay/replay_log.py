@@ -6,9 +6,11 @@ be replayed: the same code runs, takes and gives back the same rows, and compute
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any
 
 import msgpack
@@ -16,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sim.errors import UserError
 from sim.files.journal import Journal
 
 Arrays = dict[str, np.ndarray]
@@ -23,7 +26,7 @@ Arrays = dict[str, np.ndarray]
 _INLINE_BYTES = 16  # of one read; what is longer stands once in the log, and then by its digest
 _RECENT_BYTES = 64 << 20  # of longer ones that may be referred to
 _FRAME_BYTES = 1 << 16
-_DIGEST, _SPLIT = 1, 2  # codes of records
+_DIGEST, _SPLIT, _EVALUATED = 1, 2, 3  # codes of records
 META = torch.device("meta")  # of tensors that have a shape and no numbers
 
 
@@ -51,6 +54,13 @@ class ReadLog:
     def note_split(self, batches: int) -> None:
         """After so many calls, one ran out of memory and was split."""
 
+    def evaluated(self, time_s: float, trace_hash: Callable[[], str]) -> None:
+        """All models were evaluated at a virtual time; the hash is of all events until then.
+
+        Raises ReplayError in a replay, and UserError in a run that goes on after one, if the log says that the
+        hash was another one.
+        """
+
     def flush(self) -> None:
         """Have all that was read so far outlive the process."""
 
@@ -64,8 +74,16 @@ class ReadLog:
 class RecordedReadLog(ReadLog):
     """Writes down what is computed. When that fails, the run goes on without a log: `failure` says why."""
 
-    def __init__(self, journal: Journal, recent: _Recent | None = None, count: int = 0) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        recent: _Recent | None = None,
+        count: int = 0,
+        evaluations: Mapping[float, str] = MappingProxyType({}),
+    ) -> None:
+        """recent, count: of the log that it goes on from. evaluations: the hashes that are to come, by time."""
         self.count = count  # of records
+        self._evaluations = evaluations
         self.failure: OSError | None = None
         self._journal = journal
         self._recent = _Recent() if recent is None else recent
@@ -101,6 +119,15 @@ class RecordedReadLog(ReadLog):
 
     def note_split(self, batches: int) -> None:
         self._write(msgpack.ExtType(_SPLIT, batches.to_bytes(8, "little")))
+
+    def evaluated(self, time_s: float, trace_hash: Callable[[], str]) -> None:
+        found = trace_hash()
+        if self._evaluations.get(time_s, found) != found:
+            raise UserError(
+                f"the evaluation at {time_s:g} s finds other models or messages than before the run was cut "
+                "short: the run does not go on exactly; --anyway goes on all the same"
+            )
+        self._write(_evaluation(time_s, found))
 
     def _write(self, record: Any) -> None:
         self.count += 1
@@ -184,6 +211,10 @@ class ReplayedReadLog(ReadLog):
             raise ValueError(found)
         return found
 
+    def evaluated(self, time_s: float, trace_hash: Callable[[], str]) -> None:
+        if _is_evaluation(self._next) and self._take() != _evaluation(time_s, trace_hash()):
+            raise self._failed(f"the evaluation at {time_s:g} s differs from that of the run")
+
     def was_split(self, batches: int) -> bool:
         """Whether the call after so many ran out of memory and was split."""
         if self._next != msgpack.ExtType(_SPLIT, batches.to_bytes(8, "little")):
@@ -226,6 +257,20 @@ class _Recent:
         self._bytes += len(raw)
         while self._bytes > _RECENT_BYTES:
             self._bytes -= len(self._rows.popitem(last=False)[1])
+
+
+def evaluations_after(reads: int, frames: Iterable[bytes]) -> dict[float, str]:
+    """The hashes that a log states for the evaluations after its first `reads` records, by virtual time."""
+    later = itertools.islice(_records(frames), reads, None)
+    return dict(msgpack.unpackb(record.data) for record in later if _is_evaluation(record))
+
+
+def _evaluation(time_s: float, trace_hash: str) -> msgpack.ExtType:
+    return msgpack.ExtType(_EVALUATED, msgpack.packb([time_s, trace_hash]))
+
+
+def _is_evaluation(record: Any) -> bool:
+    return isinstance(record, msgpack.ExtType) and record.code == _EVALUATED
 
 
 def _digest(raw: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The rows that an engine holds: saved, dropped for a replay, and put back to compute again."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -10,14 +10,26 @@ from torch import Tensor
 
 from sim.learning.engine.engine import Engine
 from sim.learning.engine.replay.replay_log import META, ReadLog, ReplayedReadLog, ReplayError
-from sim.learning.engine.vector_pool import index_tensor
+from sim.learning.engine.vector_pool import VectorPool, index_tensor
+
+
+class Owner(NamedTuple):
+    """Which vector it is: its width, and the serial of its `Slot` among those of this width."""
+
+    width: int
+    serial: int
 
 
 class Stored(NamedTuple):
-    """The content of a pool: which rows are free, in order, and the numbers of the others, [rows, width]."""
+    """The content of a pool.
+
+    free: the free rows, the next one to be taken last. rows: the numbers of the held rows, in ascending order
+    of the rows, [held, width]. owners: for each held row, the serial of the `Slot` that holds it.
+    """
 
     free: Tensor
     rows: Tensor
+    owners: Tensor
 
 
 def collect(engine: Engine) -> None:
@@ -41,19 +53,47 @@ def start_replay(engine: Engine, read_log: ReplayedReadLog) -> None:
 def stored(engine: Engine) -> dict[int, Stored]:
     """The content of all pools, by their width: the rows that somebody holds."""
     return {
-        width: Stored(torch.from_numpy(pool.free), pool.gather(pool.held).cpu())
+        width: Stored(
+            torch.from_numpy(pool.free), pool.gather(pool.held).cpu(), torch.from_numpy(_owners(pool))
+        )
         for width, pool in engine.pools.items()
     }
 
 
-def compute_from(engine: Engine, rows: Mapping[int, Stored], read_log: ReadLog) -> None:
-    """After a replay: compute from now on, from these rows. ReplayError where the run held other ones."""
+def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callable[[Owner], str]) -> None:
+    """ReplayError unless the same vector holds each row as in the run, so that its numbers are its own.
+
+    name: says which vector an owner is, for the message.
+    """
     if engine.pools.keys() != rows.keys():
-        raise ReplayError("other vectors are held than in the run")
+        ours, theirs = sorted(engine.pools), sorted(rows)
+        raise ReplayError(f"the replay holds vectors of {ours} numbers, the run held vectors of {theirs}")
     for width, pool in engine.pools.items():
-        if not np.array_equal(pool.free, rows[width].free.numpy()):
-            raise ReplayError(f"other vectors of {width:,} numbers are held than in the run")
+        there = rows[width]
+        owners = dict(zip(pool.held.tolist(), _owners(pool).tolist(), strict=True))
+        free = set(there.free.tolist())
+        held = [row for row in range(len(free) + len(there.owners)) if row not in free]
+        expected = dict(zip(held, there.owners.tolist(), strict=True))
+        for row in sorted(owners.keys() | expected.keys()):
+            ours, theirs = owners.get(row), expected.get(row)
+            if ours != theirs:
+                found, wanted = [
+                    "nothing" if serial is None else name(Owner(width, serial)) for serial in (ours, theirs)
+                ]
+                raise ReplayError(
+                    f"row {row} of the vectors of {width:,} numbers holds {found}; in the run it held {wanted}"
+                )
+        if not np.array_equal(pool.free, there.free.numpy()):
+            raise ReplayError(f"free rows of the vectors of {width:,} numbers are in another order")
+
+
+def compute_from(engine: Engine, rows: Mapping[int, Stored], read_log: ReadLog) -> None:
+    """After a replay that holds what the run held: compute from now on, from these rows."""
     for width, pool in engine.pools.items():
         pool.move_to(engine.device)
         pool.data[index_tensor(pool.held, engine.device)] = rows[width].rows.to(engine.device)
     engine.read_log = read_log
+
+
+def _owners(pool: VectorPool) -> np.ndarray:
+    return np.frombuffer(pool.owners, np.int64)[pool.held]
