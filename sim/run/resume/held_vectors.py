@@ -1,0 +1,50 @@
+"""Names for the vectors that the clients and servers of a simulation hold, for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sim.learning.engine import Vector
+from sim.learning.engine.replay.snapshot import Owner
+from sim.run.live.simulation import Simulation
+
+_DEPTH_MAX = 4  # of attributes, keys, and items of lists, one within the other
+
+
+def name_of_owner(simulation: Simulation, owner: Owner) -> str:
+    """The place of a vector, such as `params of client-3`, and its number among the vectors of its width.
+
+    A vector without a place, such as one in a message or in a local variable of a method, has only the number.
+    """
+    number = f"vector {owner.serial:,}"
+    for life in simulation.lives:
+        if life.actor is not None:
+            for place, vector in _vectors(vars(life.actor), _DEPTH_MAX):
+                if _is_made_of(vector, owner):
+                    return f"{number} ({place} of {life.name})"
+    return number
+
+
+def _is_made_of(vector: Vector, owner: Owner) -> bool:
+    return any(Owner(slot.pool.width, slot.serial) == owner for slot in vector.terms)
+
+
+def _vectors(fields: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Vector]]:
+    """The vectors in the values of a mapping, with the path to each."""
+    for name, value in fields.items():
+        if isinstance(value, Vector):
+            yield name, value
+        elif depth:
+            inner = _inside(value)
+            yield from ((f"{name}.{place}", vector) for place, vector in _vectors(inner, depth - 1))
+
+
+def _inside(value: Any) -> Mapping[str, Any]:
+    """What a value consists of, by name."""
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return {str(place): item for place, item in enumerate(value)}
+    belongs_to_a_method = type(value).__module__.partition(".")[0] not in ("sim", "asyncio", "torch", "numpy")
+    return vars(value) if belongs_to_a_method and hasattr(value, "__dict__") else {}
