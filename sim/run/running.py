@@ -34,6 +34,7 @@ from sim.run.resume.checkpoint import Checkpointer
 from sim.run.resume.resuming import ResumableRun, fork_of, other_future
 from sim.run.save.progress import ALONE, WRITING, Show, Watcher
 from sim.run.save.progress_file import saving_progress
+from sim.run.save.provenance import made_by
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.save.telling import Telling, Told
 from sim.run.setup.builder import SIMULATED, built
@@ -89,7 +90,9 @@ def run_scenario(
         assert scenario.engine.threads != "fastest", "measured by now"
         torch.set_num_threads(scenario.engine.threads)
         fork, on = fork_of(earlier), str(simulation.engine.device)
-        directory = create_directory(scenario, out, on, overwrite, fork=fork, parent=other_future(earlier))
+        made = made_by(scenario, simulation.engine.device, simulation.engine.data)
+        parent = other_future(earlier)
+        directory = create_directory(scenario, out, on, overwrite, made=made, fork=fork, parent=parent)
         if earlier is not None and earlier.is_cut_short_of(directory.target):
             assert earlier.cut_short is not None
             directory.target = earlier.cut_short
@@ -102,6 +105,7 @@ def run_scenario(
             checkpoints = Checkpointer(
                 simulation,
                 directory.path,
+                made,
                 started,
                 checkpoint_every_s,
                 checkpoints_s,

@@ -42,14 +42,29 @@ def digest(scenario: Scenario) -> str:
     contents = resolved(scenario)
     for plugin in scenario.plugins:
         put(contents, plugin.key, plugin.within(""))
-    for table in _tables(contents):
-        for key in _FILES & table.keys():
-            if isinstance(file := table[key], str) and os.path.isabs(file):
-                table[key] = _content(Path(file))
+    for table, key, file in _files(contents):
+        table[key] = _content(file)
     code = [digest_of_coterie("actors", "protocols")]
     code += [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
     text = "\0".join([tomli_w.dumps(contents), *code])
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def digests_of_files(scenario: Scenario) -> dict[str, str]:
+    """Sixteen hexadecimal digits that change with the content of each file that a scenario names, by name."""
+    found: dict[str, str] = {}
+    for _, _, file in _files(resolved(scenario)):
+        both = f"{found.get(file.name, '')}{_content(file)}"  # in two folders there may be two of a name
+        found[file.name] = hashlib.blake2b(both.encode(), digest_size=8).hexdigest()
+    return found
+
+
+def _files(contents: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Path]]:
+    """The files and folders that a scenario names, each with its table and its key there."""
+    for table in _tables(contents):
+        for key in sorted(_FILES & table.keys()):
+            if isinstance(file := table[key], str) and os.path.isabs(file):
+                yield table, key, Path(file)
 
 
 def _tables(value: Any) -> Iterator[dict[str, Any]]:

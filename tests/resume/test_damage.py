@@ -73,12 +73,13 @@ def test_another_one_that_is_intact_is_used(results: Path, how: str) -> None:
 
 
 def test_one_of_another_version_is_not_called_damaged(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_FORM", 3)
+    monkeypatch.setattr(checkpoint, "_FORM", 1 + checkpoint._FORM)
     (results / "checkpoint-2.pt").unlink()
     with pytest.raises(UserError, match=f"{CHECKPOINT} was written by another version of coterie; delete it"):
         ResumableRun.find(results)
 
 
+FORM = {"form": checkpoint._FORM}
 FORK = ("fork", "--at", "3 s", "--set", "network.loss=0.5", *QUIET)
 RESUME = ("resume", "--until", "6 s", *QUIET)
 EXPLAIN = ("explain", "--at", "3 s", "--client", "0")
@@ -103,7 +104,9 @@ def test_what_results_say_is_theirs_or_refused(
     assert f"{file} is damaged, was changed, or is of another run" in result.stderr
 
 
-@pytest.mark.parametrize("content", [{"form": 2}, {"form": 2, "rows": {1: 2}}, [1], "text"])
+@pytest.mark.parametrize(
+    "content", [{"form": checkpoint._FORM}, {"form": checkpoint._FORM, "rows": {1: 2}}, [1], "text"]
+)
 def test_what_is_no_checkpoint_is_not_taken_for_one(results: Path, content: object) -> None:
     torch.save(content, results / CHECKPOINT)
     (results / "checkpoint-2.pt").unlink()

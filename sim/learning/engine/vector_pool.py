@@ -32,7 +32,7 @@ class VectorPool:
         self.data = self._allocate(capacity, needed=1)
         self._free = list(range(self.data.shape[0] - 1, -1, -1))
         self.owners = array("q", bytes(8 * self.data.shape[0]))
-        """For each held row, the serial of the `Slot` that holds it; of a free row, that of an earlier one."""
+        """For each held row, the serial of the `Slot` that holds it; for a free row, any number."""
         self.next_serial = itertools.count().__next__
         self.give_back: Callable[[int], None] = self._free.append
         """Free one row; whoever gives it back must not read it again. Without a frame, for each row's end."""

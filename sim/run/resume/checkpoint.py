@@ -19,7 +19,6 @@ from sim.learning.engine.replay.replay_log import RecordedReadLog
 from sim.learning.engine.replay.snapshot import Stored, stored
 from sim.results.store.output_dir import CHECKPOINT, checkpoints, sync
 from sim.run.live.simulation import Simulation
-from sim.run.save.provenance import made_by
 from sim.scenario.shared_prefix import prefix_digest
 
 ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
@@ -45,7 +44,7 @@ class Checkpoint:
     rows: dict[int, Stored]
 
     @classmethod
-    def of(cls, simulation: Simulation, wall_s: float) -> Checkpoint:
+    def of(cls, simulation: Simulation, wall_s: float, made_by: dict[str, str]) -> Checkpoint:
         """Where a simulation is now. Raises OSError where its log cannot be written."""
         read_log = simulation.engine.read_log
         assert isinstance(read_log, RecordedReadLog)
@@ -57,7 +56,7 @@ class Checkpoint:
             simulation.trace.hash(),
             wall_s,
             prefix_digest(simulation.scenario, simulation.loop.time()),
-            made_by(simulation.scenario, simulation.engine.device),
+            made_by,
             stored(simulation.engine),
         )
 
@@ -146,15 +145,16 @@ def _damage(file: Path, why: str) -> str:
 class Checkpointer:
     """Writes checkpoints of a simulation into `folder` every so many seconds of real time, and at its end.
 
-    started_s: as of a `Watcher`. at_s: virtual times of others, which stay. at_end: whether one of the end is
-    wanted, if it is small. interrupted: whether a signal has come. `failure` says why the last one could not
-    be written.
+    made_by: what the numbers depend on, found before the run. started_s: as of a `Watcher`. at_s: virtual
+    times of others, which stay. at_end: whether one of the end is wanted, if it is small. interrupted:
+    whether a signal has come. `failure` says why the last one could not be written.
     """
 
     def __init__(
         self,
         simulation: Simulation,
         folder: Path,
+        made_by: dict[str, str],
         started_s: float,
         every_s: float | None,
         at_s: Iterable[float],
@@ -164,6 +164,7 @@ class Checkpointer:
         self.failure: OSError | None = None
         self._simulation = simulation
         self._folder = folder
+        self._made_by = made_by
         self.every_s = every_s
         self._at_end = at_end
         self._is_described = False  # whether what describes the run outlives a power cut
@@ -196,6 +197,7 @@ class Checkpointer:
             if not self._is_described:  # without it nobody could go on from here
                 sync(self._folder)
                 self._is_described = True
-            Checkpoint.of(self._simulation, self._written_s - self._started_s).write(self._folder / name)
+            wall_s = self._written_s - self._started_s
+            Checkpoint.of(self._simulation, wall_s, self._made_by).write(self._folder / name)
         except OSError as error:  # the run is worth more
             self.failure = error

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from actors.status import ActorStatus
 from protocols.framework.client import Client
 from sim.errors import UserError
@@ -28,6 +26,7 @@ from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.devices.device import BUSY
 
 _OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe")
+_OF_NUMBERS_ALONE = ("the device", "torch", "numpy", "python")  # a replay takes all numbers from the log
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # of a process that is gone
 _SHOWN_MAX = 200  # characters of a value
 
@@ -55,14 +54,14 @@ def explained_client(
     if directory.is_whole and (end_s := directory.summary()["virtual_seconds"]) < time_s:
         raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
     said = Provenance.of(folder)
-    # A replay depends on no library, and on no device.
-    now = made_by(scenario, torch.device("cpu"))
-    other = changed(said.made_by, {name: what for name, what in now.items() if "code" in name})
-    if notice is not None and other:
-        notice(f"this may not be what {path} did: {'; '.join(other)}")
     device = said.machine.device.partition(":")[0]  # the first of several is enough
     scenario = with_engine(scenario, devices=None)
     with replaying(scenario, directory, device=device, data_dir=data_dir) as simulation:
+        now = made_by(scenario, simulation.engine.device, simulation.engine.data)
+        matters = {name: what for name, what in now.items() if name not in _OF_NUMBERS_ALONE}
+        other = changed(said.made_by, matters)
+        if notice is not None and other:
+            notice(f"this may not be what {path} did: {'; '.join(other)}")
         simulation.begin()
         ended = f"{path}: the run ended"
         try:

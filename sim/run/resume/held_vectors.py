@@ -13,9 +13,9 @@ _DEPTH_MAX = 4  # of attributes, keys, and items of lists, one within the other
 
 
 def name_of_owner(simulation: Simulation, owner: Owner) -> str:
-    """The place of a vector, such as `params of client-3`, and its number among the vectors of its width.
+    """The number of a vector among those of its width, and its place, such as `params of client-3`.
 
-    A vector without a place, such as one in a message or in a local variable of a method, has only the number.
+    A vector in a message or in a local variable of a method has no place.
     """
     number = f"vector {owner.serial:,}"
     for life in simulation.lives:

@@ -191,7 +191,8 @@ class ResumableRun:
     def differences(self, simulation: Simulation) -> list[str]:
         """What has changed since it was run and would change its numbers, a line each."""
         before = self.provenance.made_by if self.checkpoint is None else self.checkpoint.made_by
-        return changed(before, made_by(simulation.scenario, simulation.engine.device))
+        engine = simulation.engine
+        return changed(before, made_by(simulation.scenario, engine.device, engine.data))
 
     @property
     def name(self) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
+from sim.learning.engine.graph.samples import ClientData
 from sim.plugins.source_files import OURS, PRODUCT, digest_of_coterie
+from sim.scenario.resolved import digests_of_files
 from sim.scenario.scenario import Scenario
 
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "polars")
@@ -42,11 +44,18 @@ def provenance(device: str) -> dict[str, Any]:
     }
 
 
-def made_by(scenario: Scenario, device: torch.device) -> dict[str, str]:
-    """What the numbers of a run depend on besides its scenario, by name."""
+def made_by(scenario: Scenario, device: torch.device, data: ClientData | None = None) -> dict[str, str]:
+    """What the numbers of a run depend on besides its scenario, by name. data: of its clients, if known."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     own = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
-    return {"the user's code": " ".join(own) or "none", "the device": name, **computed_by()}
+    of_data = {} if data is None else {"the clients' data": data.digest()}
+    return {
+        "the user's code": " ".join(own) or "none",
+        **{f"the content of {name}": each for name, each in digests_of_files(scenario).items()},
+        **of_data,
+        "the device": name,
+        **computed_by(),
+    }
 
 
 def computed_by() -> dict[str, str]:

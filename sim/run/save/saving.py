@@ -46,19 +46,22 @@ def create_directory(
     device: str,
     overwrite: bool = False,
     *,
+    made: Mapping[str, str] | None = None,
     fork: Mapping[str, Any] | None = None,
     parent: pa.Table | None = None,
 ) -> RunDirectory:
     """The directory of a run that is about to start, with all that is known before.
 
-    fork, parent: of a fork, what its summary says of it, and measurements of its parent. Raises UserError
-    where results can't be written.
+    made: what the numbers depend on besides the scenario, by default without the data. fork, parent: of a
+    fork, what its summary says of it, and measurements of its parent. Raises UserError where results can't be
+    written.
     """
     directory = RunDirectory.create(
         out, scenario.name, scenario.run.seed, digest(scenario), overwrite=overwrite
     )
     try:
-        _describe(directory, scenario, device, fork)
+        made = made or made_by(scenario, torch.device(device))
+        _describe(directory, scenario, device, made, fork)
         if parent is not None:
             directory.write_parent(parent)  # who goes on with it, if it is killed, need not know its parent
     except OSError as error:
@@ -96,7 +99,11 @@ def _save_elsewhere(first: RunDirectory, simulation: Simulation, summary: dict[s
         return RunResult(None, summary)
     try:
         directory = create_directory(
-            simulation.scenario, folder, str(simulation.engine.device), fork=summary.get("fork")
+            simulation.scenario,
+            folder,
+            str(simulation.engine.device),
+            made=made_by(simulation.scenario, simulation.engine.device, simulation.engine.data),
+            fork=summary.get("fork"),
         )
         saved = _save(directory, simulation, summary, False, first)
         if saved.directory is None:
@@ -110,10 +117,13 @@ def _save_elsewhere(first: RunDirectory, simulation: Simulation, summary: dict[s
 
 
 def _describe(
-    directory: RunDirectory, scenario: Scenario, device: str, fork: Mapping[str, Any] | None
+    directory: RunDirectory,
+    scenario: Scenario,
+    device: str,
+    made: Mapping[str, str],
+    fork: Mapping[str, Any] | None,
 ) -> None:
     """The scenario, where it comes from, and copies of the user's code, which the scenario then names."""
-    made = made_by(scenario, torch.device(device))  # now: what is to be stated is not there yet
     copies = {plugin.key: _copy(directory, plugin) for plugin in scenario.plugins}
     directory.write_scenario(to_toml(scenario, copies))
     given = {"overrides": list(scenario.overrides), "notices": list(scenario.notices)}

@@ -1,7 +1,8 @@
 """The clients' data on the device: stored once, addressed by index."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -13,7 +14,11 @@ _STACKED_BYTES = 64 * 2**20  # of a second copy of the samples
 
 
 class Subset:
-    """Which rows of the common tensors each client owns in one role (training, validation, test)."""
+    """Which rows of the common tensors each client owns in one role (training, validation, test).
+
+    rows: of one client after the other, or of the first one if all own the same. label_maps: of each client,
+    [clients, classes], or None.
+    """
 
     def __init__(
         self,
@@ -32,8 +37,8 @@ class Subset:
         self._all_equal = all(owned is first or np.array_equal(owned, first) for owned in rows)
         kept = rows[:1] if self._all_equal else rows  # equal ones, such as common test samples, once
         self._offsets = np.cumsum(self.counts) - self.counts if len(kept) > 1 else np.zeros_like(self.counts)
-        self._rows = index_tensor(np.concatenate([np.asarray(owned, np.int64) for owned in kept]), x.device)
-        self._label_maps = label_maps
+        self.rows = index_tensor(np.concatenate([np.asarray(owned, np.int64) for owned in kept]), x.device)
+        self.label_maps = label_maps
 
     @cached_property
     def stacked(self) -> tuple[Tensor, Tensor] | None:
@@ -57,7 +62,7 @@ class Subset:
     def look_up(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
         """Rows [N, B], for `at`, and targets y [N, B] of the samples that `gather` returns."""
         where = index_tensor((self._offsets[clients][:, None] + positions).ravel(), self.x.device)
-        rows = self._rows.index_select(0, where)  # several times as fast as self._rows[where]
+        rows = self.rows.index_select(0, where)  # several times as fast as self.rows[where]
         y = self._labels(clients, self.y.index_select(0, rows).view(*positions.shape, *self.y.shape[1:]))
         return rows.view(positions.shape), y
 
@@ -72,26 +77,26 @@ class Subset:
         """
         if not self._all_equal:
             return self.gather(clients, np.broadcast_to(positions, (len(clients), len(positions))))
-        rows = self._rows.index_select(0, index_tensor(positions, self.x.device))
+        rows = self.rows.index_select(0, index_tensor(positions, self.x.device))
         y = self._labels(clients, self.y.index_select(0, rows).expand(len(clients), -1, *self.y.shape[1:]))
         return self.x.index_select(0, rows).unsqueeze(0), y
 
     def class_counts(self, classes: int) -> np.ndarray:
         """How many samples of each class each client has, int64 [clients, classes]."""
         owner = np.repeat(np.arange(len(self.counts)), self.counts)
-        y = self.y.index_select(0, self._rows)
+        y = self.y.index_select(0, self.rows)
         if self._all_equal:
             y = y.repeat(len(self.counts))
-        if self._label_maps is not None:
-            y = self._label_maps[index_tensor(owner, y.device), y]
+        if self.label_maps is not None:
+            y = self.label_maps[index_tensor(owner, y.device), y]
         found = np.bincount(owner * classes + y.cpu().numpy(), minlength=len(self.counts) * classes)
         return found.reshape(len(self.counts), classes)
 
     def _labels(self, clients: np.ndarray, y: Tensor) -> Tensor:
         """Targets [N, B, ...] as the clients see them."""
-        if self._label_maps is None:
+        if self.label_maps is None:
             return y
-        return self._label_maps[index_tensor(clients, y.device)].gather(1, y)
+        return self.label_maps[index_tensor(clients, y.device)].gather(1, y)
 
 
 class ClientData:
@@ -121,6 +126,26 @@ class ClientData:
         self.train = Subset(*train, train_rows, maps, output_numbers)
         self.validation = Subset(*train, validation_rows, maps, output_numbers)
         self.test = Subset(*test, test_rows, maps, output_numbers)
+
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that change with any sample, any target, and who owns which sample."""
+        found = blake2b(digest_size=8)
+        for tensor in self._tensors():
+            found.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+            if tensor.numel():
+                # Sums of bits, of each row and of each column: ten times as fast as a hash of all numbers.
+                bits = tensor.reshape(len(tensor), -1).contiguous().view(torch.int32)
+                for sums in (bits.sum(dim=1), bits.sum(dim=0)):
+                    found.update(sums.cpu().numpy().tobytes())
+        return found.hexdigest()
+
+    def _tensors(self) -> Iterator[Tensor]:
+        for subset in (self.train, self.test):
+            yield from (subset.x, subset.y)
+        for subset in (self.train, self.validation, self.test):
+            yield from (subset.rows, torch.from_numpy(subset.counts))
+        if self.train.label_maps is not None:
+            yield self.train.label_maps
 
     @property
     def others(self) -> dict[str, Subset]:

@@ -57,8 +57,8 @@ class ReadLog:
     def evaluated(self, time_s: float, trace_hash: Callable[[], str]) -> None:
         """All models were evaluated at a virtual time; the hash is of all events until then.
 
-        Raises ReplayError in a replay, and UserError in a run that goes on after one, if the log says that the
-        hash was another one.
+        If the log of the run states another hash, a replay raises ReplayError, and a run that goes on after a
+        replay raises UserError.
         """
 
     def flush(self) -> None:
@@ -81,7 +81,7 @@ class RecordedReadLog(ReadLog):
         count: int = 0,
         evaluations: Mapping[float, str] = MappingProxyType({}),
     ) -> None:
-        """recent, count: of the log that it goes on from. evaluations: the hashes that are to come, by time."""
+        """recent, count: of the log that it goes on from. evaluations: the hashes to expect, by time."""
         self.count = count  # of records
         self._evaluations = evaluations
         self.failure: OSError | None = None

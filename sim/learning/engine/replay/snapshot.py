@@ -80,9 +80,8 @@ def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callab
                 found, wanted = [
                     "nothing" if serial is None else name(Owner(width, serial)) for serial in (ours, theirs)
                 ]
-                raise ReplayError(
-                    f"row {row} of the vectors of {width:,} numbers holds {found}; in the run it held {wanted}"
-                )
+                where = f"row {row} of the vectors of {width:,} numbers"
+                raise ReplayError(f"{where} holds {found}; in the run it held {wanted}")
         if not np.array_equal(pool.free, there.free.numpy()):
             raise ReplayError(f"free rows of the vectors of {width:,} numbers are in another order")
 
