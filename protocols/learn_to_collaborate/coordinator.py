@@ -70,9 +70,11 @@ class Coordinator(Component):
         self.stages, self.assignments, self.told = [], {}, {}
         self.search.begin()
         await self.search.learn_front(self.settings.rounds)
-        everybody = [client for client in self.election.up() if client in self.search.front.clients]
-        for late in await self.form_coalitions(everybody, self.settings.search_limit):
-            self.changes.put_nowait(late)
+        up = [client for client in self.election.up() if client in self.search.front.clients]
+        ready = [client for client in up if not self.search.missing_rounds(client)] or up
+        left_out = await self.form_coalitions(ready, self.settings.search_limit)
+        for client in [*[client for client in up if client not in ready], *left_out]:
+            self.changes.put_nowait(client)
         while True:
             client = await self.changes.get()
             is_up = client in self.election.up()
@@ -179,8 +181,7 @@ class Coordinator(Component):
 
     async def handle_arrival(self, client: str) -> None:
         """Find out who would choose a newcomer as collaborator, and form their coalitions anew."""
-        if client not in self.search.front.clients:
-            await self.search.learn_front(self.settings.newcomer_rounds)
+        await self.search.learn_front(self.search.missing_rounds(client))
         rest = sorted([client, *[other for stage in self.stages for one in stage for other in one]])
         pool: list[str] = []
         for stage in self.stages:

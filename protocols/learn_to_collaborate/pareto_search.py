@@ -1,6 +1,7 @@
 """Specific Pareto optimization (SPO): the coordinator learns the Pareto front, and searches it for each."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 NEGLIGIBLE = 1e-3
 """A client of less weight in a round is not asked: its gradient would hardly count."""
+_MISSED_MAX = 0.1
+"""The share of its rounds that a client may miss, down or cut off, without needing more of them."""
 Shares = Mapping[str, float]
 """Weights d by client; whoever is not named has none."""
 
@@ -51,12 +54,28 @@ class ParetoSearch(Component):
         self.gradients = gradients
         self.arrived: list[tuple[str, Shares, Vector]] = []  # gradients that have yet to count
         self.at_work: dict[str, asyncio.Task[None]] = {}  # who computes one, or did last
+        self.rounds: Counter[str] = Counter()  # of training in which each client took part
+        self.first: frozenset[str] = frozenset()  # the clients with which the front began
 
     def begin(self) -> None:
         """Begin a front of its own, with those that are up."""
         self.arrived.clear()  # of an earlier front of its own
+        self.rounds.clear()
+        up = self.election.up()
+        self.first = frozenset(up)
         start = self.gradients.common(self.client.compute.initial())
-        self.front = ParetoFront(self.client, self.settings, self.election.up(), start)
+        self.front = ParetoFront(self.client, self.settings, up, start)
+
+    def missing_rounds(self, client: str) -> int:
+        """The rounds of training that a client still needs; 0 if it took part in nearly all of them.
+
+        A client that comes while the front is learned needs as many as one that comes later: what is left of
+        the phase may be too short for the front to hold anything of its loss.
+        """
+        settings = self.settings
+        needed = settings.rounds if client in self.first else settings.newcomer_rounds
+        missing = needed - self.rounds[client]
+        return missing if missing > _MISSED_MAX * needed else 0
 
     # --- gradients ------------------------------------------------------------------------------------------
 
@@ -81,7 +100,7 @@ class ParetoSearch(Component):
     # --- learning the front ---------------------------------------------------------------------------------
 
     async def learn_front(self, rounds: int) -> None:
-        """Train the hypernetwork with everybody who is up; who comes meanwhile takes part."""
+        """Train the hypernetwork with all clients that are up, also with those that come meanwhile."""
         for _ in range(rounds):
             for client in self.election.up():
                 if client not in self.front.clients:
@@ -92,6 +111,7 @@ class ParetoSearch(Component):
         """Send HN(d) for random d, and learn from what comes back."""
         up = self.election.up()
         there = [client for client in self.front.clients if client in up]
+        self.rounds.update(there)
         concentration = self.settings.concentration or 1 / len(there)
         drawn = self.client.rng.dirichlet(np.full(len(there), concentration)).tolist()
         shares = {client: share for client, share in zip(there, drawn, strict=True) if share >= NEGLIGIBLE}

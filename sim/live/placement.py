@@ -82,7 +82,11 @@ def require_live(scenario: Scenario) -> None:
             run.evaluate_every.count is not None,
             'must be a time, such as "5 s": clients of different processes do not finish together',
         ),
-        ("run.shuffle_ties", run.shuffle_ties, "must be false: nothing real happens at the same time"),
+        (
+            "run.shuffle_ties",
+            run.shuffle_ties is not False,
+            "must be false: nothing real happens at the same time",
+        ),
         (
             'network.membership.kind = "all-knowing"',
             isinstance(membership, AllKnowing),

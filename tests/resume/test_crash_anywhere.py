@@ -45,7 +45,7 @@ def crash(
     if len(chosen) < len(MODELS[model]):  # the method says which model it is for
         chosen = [f"engine.way={'auto' if model == 'dense' else model}"]
     overrides = [*protocol, *chosen, f"engine.workers={workers}"]
-    trained = [each for each in OPTIMIZERS[optimizer] if each.partition("=")[0] not in known]
+    trained = OPTIMIZERS[optimizer] if "training.momentum" not in known else ()
     overrides += [*trained, f"protocol.unusual={[each.partition('=')[0] for each in trained]}"]
     scenario = load_scenario(write(folder, LOSSY), overrides)
     assert require_goes_on_anywhere(folder / "run", scenario, events=40, crashes=crashes) >= 1

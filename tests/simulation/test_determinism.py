@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
+from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, simulation, write
 
@@ -92,6 +93,20 @@ def test_a_second_run_is_the_first(tmp_path: Path, protocol: str, shuffle: str) 
 
     assert trace_hash() == trace_hash()
     assert trace_hash() != trace_hash("run.seed=2")
+
+
+def test_ties_are_shuffled_by_a_number_of_their_own(tmp_path: Path) -> None:
+    def trace_hash(*overrides: str) -> str:
+        with simulation(tmp_path, QUADRATIC, "protocol.name=gossip", "run.duration=2 s", *overrides) as built:
+            built.run()
+            return built.trace.hash()
+
+    hashes = [trace_hash(f"run.shuffle_ties={ties}") for ties in ("false", "true", "0", "1", "2")]
+    assert len(set(hashes)) == len(hashes)
+    assert trace_hash("run.shuffle_ties=2") == hashes[-1]
+    for wrong in ("-1", "1.0", '"yes"', "1000001"):
+        with pytest.raises(UserError, match="shuffle_ties.*must be true, false, or a whole number from 0"):
+            trace_hash(f"run.shuffle_ties={wrong}")
 
 
 def test_verify_finds_no_difference_and_runs_the_code_that_ran_first(

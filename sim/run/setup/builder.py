@@ -117,6 +117,14 @@ def built(
         yield simulation
 
 
+def _key_of_ties(scenario: Scenario) -> int | None:
+    """The key by which events of the same time are shuffled; None where they are not."""
+    ties = scenario.run.shuffle_ties
+    if ties is False:
+        return None
+    return key(scenario.run.seed, "ties") if ties is True else key(ties, "order of ties")
+
+
 def newcomers_start(scenario: Scenario) -> NewcomersStart:
     """What newcomers start from."""
     match scenario.clients.newcomers:
@@ -145,7 +153,7 @@ class _Builder:
         self.rejoins = rejoins(plan.churn.events)
         self.absent = dict.fromkeys([self.names[index] for index in plan.churn.absent])
         up = [name for name in self.names if name not in self.absent] + [server.name for server in servers]
-        self.loop = world.loop(key(self.seed, "ties") if scenario.run.shuffle_ties else None)
+        self.loop = world.loop(_key_of_ties(scenario))
         self.view_of = self._views(up)
         self.network = world.network(self.loop, self.seed, plan.network)
         if scenario.network.finite:

@@ -1,9 +1,9 @@
 """What is run, how long, and how much each client may train."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, PositiveInt, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, WithJsonSchema, model_validator
 
 from actors.settings.base import SettingError, Settings, at_most_one, exactly_one
 from actors.settings.quantities import (
@@ -20,6 +20,22 @@ from actors.settings.units import DURATION, SIZE
 from sim.results.measures import MEASURES
 
 Kind = Literal["steps", "samples", "time", "bytes"]
+
+_TIES = "true, false, or a whole number from 0 to 1,000,000"
+
+
+def _ties(value: Any) -> bool | int:
+    if isinstance(value, bool) or (type(value) is int and 0 <= value <= 1_000_000):
+        return value
+    raise ValueError(f"must be {_TIES}")
+
+
+_whole = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
+_Ties = Annotated[
+    bool | int,
+    BeforeValidator(_ties),
+    WithJsonSchema({"x-allowed": _TIES, "anyOf": [{"type": "boolean"}, _whole]}),
+]
 
 
 class ClientBudget(Settings):
@@ -125,8 +141,9 @@ class Run(Settings):
     compare_alone: bool = False
     """Also train each client alone, for as many steps as it took, to know who is better off than alone; see
     `protocol.alone` for what a run of its own tells."""
-    shuffle_ties: bool = False
-    """Order events of the same time at random, not first come, first served: exposes hidden dependence."""
+    shuffle_ties: _Ties = False
+    """Order events of the same time at random, not first come, first served: exposes hidden dependence. true
+    draws the order by `run.seed`; a number draws it by that number, so that all other draws stay."""
     keep_messages: bool = True
     """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
