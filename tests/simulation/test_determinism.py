@@ -97,7 +97,8 @@ def test_a_second_run_is_the_first(tmp_path: Path, protocol: str, shuffle: str) 
 
 def test_ties_are_shuffled_by_a_number_of_their_own(tmp_path: Path) -> None:
     def trace_hash(*overrides: str) -> str:
-        with simulation(tmp_path, QUADRATIC, "protocol.name=gossip", "run.duration=2 s", *overrides) as built:
+        short = ("protocol.name=dpsgd", "run.duration=2 s", "run.evaluate_every=1 s")
+        with simulation(tmp_path, QUADRATIC, *short, *overrides) as built:
             built.run()
             return built.trace.hash()
 
@@ -105,7 +106,7 @@ def test_ties_are_shuffled_by_a_number_of_their_own(tmp_path: Path) -> None:
     assert len(set(hashes)) == len(hashes)
     assert trace_hash("run.shuffle_ties=2") == hashes[-1]
     for wrong in ("-1", "1.0", '"yes"', "1000001"):
-        with pytest.raises(UserError, match="shuffle_ties.*must be true, false, or a whole number from 0"):
+        with pytest.raises(UserError, match=r"shuffle_ties .*must be true, false"):
             trace_hash(f"run.shuffle_ties={wrong}")
 
 
