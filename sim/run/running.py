@@ -60,6 +60,7 @@ def run_scenario(
     earlier: ResumableRun | None = None,
     anyway: bool = False,
     workers: MakeWorkers = threads_here,
+    report: bool = True,
 ) -> RunResult:
     """Run a scenario and write its result directory under `out`.
 
@@ -76,7 +77,8 @@ def run_scenario(
     comes, too. checkpoint_at_end: one of the end, too, if it is small. checkpoints_s: virtual times of
     others. earlier: a run of this scenario, or one with the same past, that goes on from its checkpoint.
     UserError where it would not be the same any more, but with `anyway` only where it cannot go on at all.
-    workers: makes those who compute parts of batches; the results are the same with any.
+    workers: makes those who compute parts of batches; the results are the same with any. report: whether the
+    results get a report.
     """
     world = replace(SIMULATED, workers=workers)
     started = time.perf_counter()
@@ -119,7 +121,7 @@ def run_scenario(
             _begin(simulation, directory, earlier)
             explains = explained("an evaluation of all models", simulation.engine.device)
             with Watchdog(simulation, notice or _on_stderr), explains:
-                result = _run(simulation, directory, overwrite, interrupts, watcher, fork, telling)
+                result = _run(simulation, directory, overwrite, interrupts, watcher, fork, telling, report)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             kept = overwrite and not result.summary["finished"] and result.directory not in (None, place)
             if notice is not None and kept:
@@ -193,6 +195,7 @@ def _run(
     watcher: Watcher,
     fork: Mapping[str, Any] | None,
     telling: Telling,
+    report: bool,
 ) -> RunResult:
     """Run to the end, and write the results; raises what ended the run before its time after that.
 
@@ -224,7 +227,7 @@ def _run(
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.target))
     simulation.engine.read_log.flush()
-    result = save(directory, simulation, summary, overwrite=replaces)
+    result = save(directory, simulation, summary, overwrite=replaces, report=report)
     failure = telling.ended()
     error = error or failure
     if error is not None:

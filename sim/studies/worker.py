@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from sim.errors import UserError
 from sim.results.outcome import headlines
-from sim.results.store.output_dir import REPORT
 from sim.run.save.progress import Progress
 from sim.run.save.provenance import version_of
 from sim.studies.cells import SweepCell
@@ -93,6 +92,7 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
             "data_dir": how.data_dir,
             "progress": show,
             "checkpoint_at_end": how.checkpoints,
+            "report": how.reports,
             "checkpoints_s": task.checkpoints_s,
         }
         with shared_cores(how.at_once or cores()):
@@ -104,8 +104,6 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
     if result.directory is None or result.unwritten:
         return Ran(None, "; ".join(["not all results could be written", *result.unwritten]))
     try:
-        if not how.reports:
-            (result.directory / REPORT).unlink(missing_ok=True)
         finished = result.summary["finished"]
         CellMark(cell=cell.key, coterie=version_of("coterie"), finished=finished).write(result.directory)
     except OSError as error:
@@ -133,16 +131,19 @@ def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: in
 
     The parent process handles the terminal's signals.
     """
+    from sim.learning.data.kept import kept_data
+
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    while True:
-        try:
-            task = tasks.recv()
-        except EOFError:
-            return
-        tasks.send(run_cell(task, shares, slot))
+    with kept_data():
+        while True:
+            try:
+                task = tasks.recv()
+            except EOFError:
+                return
+            tasks.send(run_cell(task, shares, slot))
 
 
 def _end_with_parent() -> None:

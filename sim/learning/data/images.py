@@ -15,6 +15,7 @@ from sim.errors import UserError
 from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
 from sim.files.input_file import InputFile
 from sim.learning.data.dataset import Dataset, LabelledData
+from sim.learning.data.kept import read_once
 from sim.learning.data.raw_arrays import Refuse
 from sim.learning.data.user_arrays import ArraysPart, UserSamples, parted
 
@@ -69,7 +70,9 @@ class ImageData(LabelledData):
     """The class of torchvision.datasets that downloads it; None if none does."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        return normalised(self.read(folder), self.classes)
+        return read_once(
+            type(self), self._files(folder.path), lambda: normalised(self.read(folder), self.classes)
+        )
 
     def read(self, folder: DataFolder) -> ImageArrays:
         """The files of the data folder.
@@ -134,6 +137,14 @@ class ImageData(LabelledData):
             problem = f"number {bad[0]} is {labels[bad[0]]}; must be from 0 to {self.classes - 1}"
             raise label_file.refusal(problem, name)
         return np.ascontiguousarray(images), labels.astype(np.int64)
+
+    def _files(self, folder: Path) -> list[Path]:
+        """The files of the data set, or none where one is missing."""
+        layout = self._find(folder)
+        if layout is None:
+            return []
+        place = ImageFolder("", folder / layout.folder)
+        return [path for name in layout.files if (path := place.variant(name)) is not None]
 
     def _find(self, folder: Path) -> Layout | None:
         for layout in self.layouts:

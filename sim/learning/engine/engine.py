@@ -86,6 +86,7 @@ class Engine:
         self.statistics = EngineStatistics()
         self.read_log = ReadLog()
         self.flushes = 0
+        self.collections = 0  # of cyclic garbage
         self.pools: dict[int, VectorPool] = {}
         self._pending = PendingNodes()
         self._failure: BaseException | None = None

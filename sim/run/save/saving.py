@@ -79,20 +79,23 @@ def save(
     summary: dict[str, Any],
     *,
     overwrite: bool = False,
+    report: bool = True,
 ) -> RunResult:
     """Write the results and put them to their place, instead of those that are there with `overwrite`.
 
     If there is no room even for the summary, they go to a folder for temporary files.
     """
-    saved = _save(directory, simulation, summary, overwrite)
+    saved = _save(directory, simulation, summary, overwrite, report)
     if saved.directory is not None:
         return saved
-    again = _save_elsewhere(directory, simulation, summary)
+    again = _save_elsewhere(directory, simulation, summary, report)
     directory.discard()
     return replace(again, unwritten=saved.unwritten + again.unwritten)
 
 
-def _save_elsewhere(first: RunDirectory, simulation: Simulation, summary: dict[str, Any]) -> RunResult:
+def _save_elsewhere(
+    first: RunDirectory, simulation: Simulation, summary: dict[str, Any], report: bool
+) -> RunResult:
     try:
         folder = Path(tempfile.mkdtemp(prefix="coterie-"))
     except OSError:
@@ -105,7 +108,7 @@ def _save_elsewhere(first: RunDirectory, simulation: Simulation, summary: dict[s
             made=made_by(simulation.scenario, simulation.engine.device, simulation.engine.data),
             fork=summary.get("fork"),
         )
-        saved = _save(directory, simulation, summary, False, first)
+        saved = _save(directory, simulation, summary, False, report, first)
         if saved.directory is None:
             directory.discard()
     except UserError:
@@ -148,6 +151,7 @@ def _save(
     simulation: Simulation,
     summary: dict[str, Any],
     overwrite: bool,
+    report: bool,
     first: RunDirectory | None = None,
 ) -> RunResult:
     """first: where the results should have gone, which has what was written before the run."""
@@ -160,7 +164,8 @@ def _save(
     }
     if first is not None and first.wrote_parent:
         parts["parent.parquet"] = lambda: directory.copy(first.path / "parent.parquet")
-    parts["report.html"] = lambda: write_report(directory)
+    if report:
+        parts["report.html"] = lambda: write_report(directory)
     unwritten = []
     for name, write in parts.items():
         try:

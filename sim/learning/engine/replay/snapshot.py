@@ -12,6 +12,10 @@ from sim.learning.engine.engine import Engine
 from sim.learning.engine.replay.replay_log import META, ReadLog, ReplayedReadLog, ReplayError
 from sim.learning.engine.vector_pool import VectorPool, index_tensor
 
+_YOUNG, _OLD = 0, 2  # generations: what was made since the last collection, and all that there is
+_ALL_EVERY = 8
+"""Every how many collections all objects are looked at: that takes long, and most cycles are short-lived."""
+
 
 class Owner(NamedTuple):
     """Which vector it is: its width, and the serial of its `Slot` among those of this width."""
@@ -38,7 +42,9 @@ def collect(engine: Engine) -> None:
     In which order objects of a cycle end depends on what the process has done before.
     """
     before = {width: len(pool.free) for width, pool in engine.pools.items()}
-    gc.collect()
+    engine.collections += 1
+    # By the number of the collection alone: what Python counts depends on all other code of the process.
+    gc.collect(_YOUNG if engine.collections % _ALL_EVERY else _OLD)
     for width, count in before.items():
         engine.pools[width].order_free(count)
 
