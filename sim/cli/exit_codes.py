@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FAILED, REFUSED = 1, 2
 _FAILURES_SHOWN = 10
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of which Python does not say what file it is
 _LINE_MAX = 2_000  # characters
 
 
@@ -42,9 +43,13 @@ def exit_on_errors(file: Path | None = None) -> Iterator[None]:
         stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
     except OSError as error:
         if error.filename is None:
-            raise
+            if error.errno not in _FULL:
+                raise
+            stop(f"cannot write: {error.strerror}", FAILED)
         is_no_name = error.errno == errno.ENAMETOOLONG  # which each place that takes a path would have to ask
         stop(f"{error.filename}: {error.strerror}", REFUSED if is_no_name else FAILED)
+    except MemoryError:
+        stop("there is not enough memory: use fewer clients, smaller data or a smaller model", FAILED)
     except KeyboardInterrupt as error:
         stop(BEFORE_RESULTS, code_of(error))
 

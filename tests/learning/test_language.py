@@ -391,7 +391,10 @@ SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
         checkpoint({"model_type": "llama"}),
         "config.json: is not a configuration of GPT-2",
     ),
-    "another activation": (checkpoint({"activation_function": "relu"}), "is not a configuration of GPT-2"),
+    "another activation": (
+        checkpoint({"activation_function": "relu"}),
+        "activation_function = .relu.: coterie does not support this setting of GPT-2; must be .gelu_new.",
+    ),
     "other sizes": (checkpoint({"n_layer": 3}), "model.safetensors: holds .*depth=2.*depth=3"),
     "no weights": (checkpoint({}, "model.safetensors"), "has no model.safetensors: save_pretrained"),
     "no configuration": (checkpoint({}, "config.json"), "config.json: no such file"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _OTHERS = "*"
 _CATEGORIES_MAX = 10_000
 _NUMBERS_MAX = 3 * 10**8  # of all features of a table
+_NUMBER_BYTES = 32  # that each of them takes until it is scaled
 _NUMBER = re.compile(  # with a decimal comma, separators of thousands, a currency, a unit: "-1.234,5 kg"
     r"[-+\u2212]?\s?[$\u20ac\xa3\xa5]?\s?(\d{1,3}(,\d{2,3})+|\d{1,3}([.'\u2019_\s]\d{3})+|\d*)([.,]?\d+)?(e[-+]?\d+)?"
     r"(?P<gap>\s?)(?P<unit>[^\W\d_]{1,9}(/[^\W\d_]{1,9})?[\xb2\xb3]?|[^\w\s.,:/-][^\W\d_]?)?",
@@ -305,6 +306,7 @@ def encoded(part: TablePart, columns: Sequence[Column], *, wide: bool) -> tuple[
             f"comes to {rows:,} rows of {width:,} numbers; must be {_NUMBERS_MAX:,} at most "
             f"({shown(widest.name)} alone has {widest.width:,} categories)"
         )
+    part.file.require_room(rows * width * _NUMBER_BYTES)
     found = np.zeros((rows, width), dtype=np.float64 if wide else np.float32)
     missing = np.zeros((rows, width), dtype=bool)
     place = 0

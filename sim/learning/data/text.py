@@ -14,6 +14,7 @@ from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import Count, ShareBelowOne, Within
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
+from sim.files.input_file import no_room
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions import Partition
@@ -24,6 +25,8 @@ from sim.learning.partitions.dealing import (
     membership,
     rows_by_class,
 )
+
+_CHARACTER_BYTES = 48  # that a character takes until windows of tokens are made
 
 
 class TextData(DataSection):
@@ -73,6 +76,9 @@ class TextData(DataSection):
         from sim.learning.language.tokenizers import tokenizer_called
 
         texts = self.read(folder)
+        characters = sum(len(each) for pair in texts for each in pair)
+        if problem := no_room(characters * _CHARACTER_BYTES):
+            raise UserError(f'data.name = "{self.name}": {problem}')
         trained = [training for training, _ in texts]
         tokenizer = tokenizer_called(self.tokenizer, trained, "data.tokenizer", folder)
         parts = []

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.errors import require_packages
-from sim.files.input_file import InputFile
+from sim.files.input_file import SETTINGS_BYTES, InputFile
 
 if TYPE_CHECKING:
     from sim.files.data_folder import DataFolder
 
 BYTES, CHARACTERS = "bytes", "characters"
+_LARGEST = 10_000_000  # vocabulary
+_LINES = 4096  # at a time: what the package says of each token takes more than a hundred bytes
+_CHARACTER_BYTES = 300  # of a line
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -69,17 +72,27 @@ class TokenizerFile(Tokenizer):
 
             return Loaded.from_buffer(content)
 
-        content = file.content()
-        self._loaded = file.parsed(parse, "a tokenizer.json")
+        content = file.content(SETTINGS_BYTES)
+        self._file = file
+        self._loaded = file.parsed(parse, "a tokenizer.json", SETTINGS_BYTES)
         self._loaded.no_truncation()
         self._loaded.no_padding()
-        self.vocabulary = self._loaded.get_vocab_size()
+        # Numbers may have holes, as where tokens were taken out: what counts is the largest one.
+        self.vocabulary = 1 + max(self._loaded.get_vocab().values(), default=-1)
+        if not 0 < self.vocabulary <= _LARGEST:
+            numbers = f"{self.vocabulary:,} numbers of tokens, holes counted"
+            raise file.refusal(f"has {numbers}; must have from 1 to {_LARGEST:,}")
         self.identity = identity_of_file(content)
 
     def numbers(self, text: str) -> np.ndarray:
         # Line by line: nothing is gained from words across lines, and the package is quadratic in some texts.
-        encoded = self._loaded.encode_batch(text.splitlines(keepends=True), add_special_tokens=False)
-        return np.array([number for line in encoded for number in line.ids], np.int64)
+        lines = text.splitlines(keepends=True)
+        self._file.require_room(_CHARACTER_BYTES * max(map(len, lines), default=0))
+        found = [np.empty(0, np.int64)]
+        for place in range(0, len(lines), _LINES):
+            encoded = self._loaded.encode_batch(lines[place : place + _LINES], add_special_tokens=False)
+            found.append(np.array([number for line in encoded for number in line.ids], np.int64))
+        return np.concatenate(found)
 
 
 def identity_of_file(content: bytes) -> str:

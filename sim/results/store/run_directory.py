@@ -263,7 +263,7 @@ class RunDirectory:
 
     def _read_json(self, name: str) -> dict[str, Any]:
         file = InputFile("", self.file(name))
-        content = file.parsed(json.loads, "JSON")
+        content = file.json()
         if not isinstance(content, dict):
             raise file.refusal("must be a table of keys and values")
         return content
