@@ -49,15 +49,20 @@ def read_regular(path: Path, limit: int) -> bytes:
     """
     opener = _OPENERS.get(path.suffix)
     size = require_regular(path)
-    if opener is None and size > limit:
+    if size > limit:
         raise UserError(too_large(limit))
     if not size:
         return b""
+    with open(path, "rb") as file:
+        content: bytes = file.read(size)  # not up to the limit: so much memory would be asked for
     if opener is None:
-        with open(path, "rb") as file:
-            return file.read(size)  # not up to the limit: so much memory would be asked for
+        return content
+    if (
+        path.suffix == ".gz"
+    ):  # zeros may follow, which gzip reads one by one; its own last 8 bytes may be some
+        content = content.rstrip(b"\0") + bytes(8)
     unpacked = io.BytesIO()
-    with opener(path, "rb") as packed:
+    with opener(io.BytesIO(content), "rb") as packed:
         while piece := packed.read(_PIECE_BYTES):
             unpacked.write(piece)
             if unpacked.tell() > limit:

@@ -76,6 +76,7 @@ def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float 
         from sim.__main__ import main
 
         os.environ.pop("COTERIE_DATA", None)
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
         sys.argv = ["coterie", *arguments]
         if arguments[0] == "watch":

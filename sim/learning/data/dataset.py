@@ -19,6 +19,7 @@ from sim.learning.partitions.dealing import Labels, Owners
 NUMBERS_MAX = 3 * 10**8
 """Data that are made have no more: 8 GB while they are made."""
 
+_LISTS = 5  # of numbers of samples, each as long as the labels, that a partition makes
 _NAMED = 20  # columns in a line
 
 Rows = tuple[np.ndarray, ...]
@@ -55,6 +56,12 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
         return self.train_x.shape[1:]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that all samples take, with the lists of who owns which."""
+        y_bytes = self.train_y.nbytes + self.test_y.nbytes
+        return self.train_x.nbytes + self.test_x.nbytes + _LISTS * y_bytes
 
     @property
     def labels(self) -> Labels:
