@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from sim.cli.console import ProgressLine, Terminal, results_table
-from sim.errors import UserError, errors_about
+from sim.errors import UserError, errors_about, require_current_folder
 from sim.results.frames import where_from
 from sim.results.outcome import why_failed
 from sim.run.interrupts import BEFORE_RESULTS, exit_code
@@ -36,6 +36,7 @@ def exit_on_errors(file: Path | None = None) -> Iterator[None]:
 
     try:
         with errors_about(file):
+            require_current_folder()
             yield
     except UserError as error:
         stop("\n".join([str(error), *getattr(error, "__notes__", ())]), REFUSED)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CELLS_MAX = 3 * 10**8
 """Values of a table; more features than that are refused anyway."""
-_CELL_BYTES = 64  # that a value of a text table takes while it is read
+_CELL_BYTES = 80  # that a text in a table takes while it is read
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,7 @@ def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table
         schema, there = opened.schema_arrow, opened.metadata
     require_bearable(file, there.num_rows, there.num_columns)
     names = list(wanted) if wanted and {*wanted} <= {*schema.names} else schema.names
-    for field in schema:
-        if field.name in names:
-            require_plain(file, field.name, field.type)
+    kinds = [require_plain(file, field.name, field.type) for field in schema if field.name in names]
     stored = sum(there.row_group(group).total_byte_size for group in range(there.num_row_groups))
     if stored > input_file.LIMIT_BYTES:
         raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
@@ -108,7 +106,7 @@ def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table
             if taken > input_file.LIMIT_BYTES:
                 raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
             pieces.append(batch)
-        file.require_room(4 * taken)
+        file.require_room(4 * taken + _CELL_BYTES * there.num_rows * sum(map(is_text, kinds)))
         table = pa.Table.from_batches(pieces, opened.schema_arrow if not pieces else None)
     return pa.table({name: plain(file, name, table[name]) for name in names})
 
@@ -140,8 +138,10 @@ def plain_bytes(column: pa.Array | pa.ChunkedArray) -> int:
 
     if isinstance(column, pa.ChunkedArray):
         return sum(map(plain_bytes, column.chunks))
+    if pa.types.is_null(column.type):  # which becomes texts without characters
+        return 16 * len(column)
     if not pa.types.is_dictionary(column.type):
-        return int(column.nbytes)
+        return max(int(column.nbytes), 8 * len(column))
     if not is_text(column.type.value_type):
         return 8 * len(column)
     lengths = pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)

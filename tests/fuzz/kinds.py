@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from tests.fuzz import grammar, spoil, worlds
+from tests.fuzz.calls import calls
 from tests.fuzz.case import Commands, Kind
 from tests.fuzz.files import image_folders, images, own_data, saved_folders, traces
 from tests.fuzz.hosts import hosts
@@ -185,4 +186,5 @@ KINDS: Mapping[str, Kind] = {
     "request": requests,
     "hosts": hosts,
     "packed": packed,
+    "call": calls,
 }

@@ -1,5 +1,6 @@
 """The result directory of a run: its files, written and read. docs/results.md describes each."""
 
+import io
 import json
 import os
 import shutil
@@ -230,8 +231,13 @@ class RunDirectory:
 
     def scan(self, table: str) -> pl.LazyFrame:
         """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""
+        file = self.table_path(table).absolute()
+        try:
+            os.fspath(file).encode()
+        except UnicodeEncodeError:  # a name that is no UTF-8, which polars cannot open
+            return pl.scan_parquet(io.BytesIO(file.read_bytes()))
         # Of a bare path polars would take brackets for a pattern, and ~ for somebody's home.
-        return pl.scan_parquet(self.table_path(table).absolute(), glob=False)
+        return pl.scan_parquet(file, glob=False)
 
     def has(self, table: str) -> bool:
         """Whether there is one of `SPECIAL_TABLES`."""
