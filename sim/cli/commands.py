@@ -153,7 +153,13 @@ def check(
         from sim.cli.outline import outline
         from sim.run.setup.checking import check as check_parts
 
-        rows = outline(scenario, check_parts(scenario, data_dir))
+        plan_of_run = check_parts(scenario, data_dir)
+        rows, notices = outline(scenario, plan_of_run), list(plan_of_run.notices)
+        if scenario.plugins:
+            from sim.run.mistakes import users_files
+            from sim.run.wall_clock import wall_clock
+
+            notices += wall_clock(users_files(scenario))
         if alone is not None or scenario.sweep is not None:
             from sim.studies.cells import plan
 
@@ -162,6 +168,8 @@ def check(
                 len(plan(file, overrides or (), full=full, **given).cells) for full in (False, True)
             ]
             rows.append(("sweep", f"{short:,} runs" + (f", {whole:,} with --full" if whole != short else "")))
+    for said in notices:
+        say(f"{file}: {said}", err=True)
     typer.echo(f"{file}: ok")
     for name, what in rows:
         typer.echo(f"  {name:<10}{what}")

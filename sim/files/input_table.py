@@ -5,6 +5,7 @@ Only who has such a table imports pyarrow and polars: every scenario imports thi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+_OTHER_LENGTH = re.compile(r"(Row #(?P<line>\d+): )?Expected (?P<wanted>\d+) columns, got (?P<there>\d+)")
 CELLS_MAX = 3 * 10**8
 """Values of a table; more features than that are refused anyway."""
 _CELL_BYTES = 80  # that a text in a table takes while it is read
@@ -75,10 +77,22 @@ def _csv(file: InputFile, content: bytes, text: TextFormat) -> pa.Table:
     block = max(2**20, len(content) // 16 if content.find(b"\n") > 2**14 else 0)
     reading = csv.ReadOptions(column_names=list(text.columns) or None, use_threads=False, block_size=block)
     parsing = csv.ParseOptions(delimiter=text.separator, newlines_in_values=True)
-    with csv.open_csv(pa.BufferReader(content), reading, parsing) as head:
-        kinds: dict[str, Any] = dict.fromkeys(head.schema.names, pa.string())
-    converting = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
-    return csv.read_csv(pa.BufferReader(content), reading, parsing, converting)
+    try:
+        with csv.open_csv(pa.BufferReader(content), reading, parsing) as head:
+            kinds: dict[str, Any] = dict.fromkeys(head.schema.names, pa.string())
+        converting = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
+        return csv.read_csv(pa.BufferReader(content), reading, parsing, converting)
+    except pa.ArrowInvalid as error:
+        if (found := _OTHER_LENGTH.search(str(error))) is None:
+            raise
+        wanted, there = int(found["wanted"]), int(found["there"])
+        problem = f"has {there:,} values; must have {wanted:,}, one for each column"
+        if there > wanted and text.separator == ",":
+            problem += (
+                " (a number with a decimal comma? Write a point, or separate values by another character, "
+                'such as data.separator = ";")'
+            )
+        raise file.refusal(problem, f"line {found['line']}" if found["line"] else "a line") from None
 
 
 def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table:

@@ -37,7 +37,7 @@ class Dataset:
     validation part of the data's own. owners: whose the samples are, where the data say so. inputs: the
     shapes of several inputs, whose numbers lie side by side in a sample; None for one. features: what the
     user's own samples were read as, in words. tokenizer: the identity of what made the tokens of texts, whose
-    samples x and targets y are int64 [n, T].
+    samples x and targets y are int64 [n, T]. notices: what is surely not meant so, a line for each thing.
     """
 
     train_x: np.ndarray
@@ -51,6 +51,7 @@ class Dataset:
     inputs: tuple[tuple[int, ...], ...] | None = None
     features: str = ""
     tokenizer: str = ""
+    notices: tuple[str, ...] = ()
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 BYTES, CHARACTERS = "bytes", "characters"
 _LARGEST = 10_000_000  # vocabulary
+_LOOKED_AT = 20_000  # characters, of which unknown ones are counted
 _LINES = 4096  # at a time: what the package says of each token takes more than a hundred bytes
 _CHARACTER_BYTES = 300  # of a line
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
@@ -34,6 +36,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def numbers(self, text: str) -> np.ndarray:
         """The numbers of a text, int64 [tokens]."""
+
+    def known_share(self, text: str) -> float:
+        """The share of a text's characters, without white space, that become tokens of their own."""
+        return 1.0
 
 
 class Bytes(Tokenizer):
@@ -75,6 +81,9 @@ class TokenizerFile(Tokenizer):
         content = file.content(SETTINGS_BYTES)
         self._file = file
         self._loaded = file.parsed(parse, "a tokenizer.json", SETTINGS_BYTES)
+        model = json.loads(content).get("model") or {}
+        number = self._loaded.token_to_id(str(model.get("unk_token")))
+        self._unknown = model.get("unk_id") if number is None else number
         self._loaded.no_truncation()
         self._loaded.no_padding()
         # Numbers may have holes, as where tokens were taken out: what counts is the largest one.
@@ -93,6 +102,17 @@ class TokenizerFile(Tokenizer):
             encoded = self._loaded.encode_batch(lines[place : place + _LINES], add_special_tokens=False)
             found.append(np.array([number for line in encoded for number in line.ids], np.int64))
         return np.concatenate(found)
+
+    def known_share(self, text: str) -> float:
+        lines = text[:_LOOKED_AT].splitlines()
+        known = 0
+        for line, encoded in zip(
+            lines, self._loaded.encode_batch(lines, add_special_tokens=False), strict=True
+        ):
+            pairs = zip(encoded.ids, encoded.offsets, strict=True)
+            covered = {place for number, span in pairs if number != self._unknown for place in range(*span)}
+            known += sum(not line[place].isspace() for place in covered)
+        return known / max(1, sum(not character.isspace() for line in lines for character in line))
 
 
 def identity_of_file(content: bytes) -> str:

@@ -111,6 +111,11 @@ class RunPlan:
     network: NetworkModel
     networks: list[tuple[float, NetworkModel]]
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What has less effect than stated, or is surely not meant so, a line for each thing."""
+        return (*self.churn.notices, *self.learning.dataset.notices)
+
 
 @contextmanager
 def users_faults(scenario: Scenario) -> Iterator[None]:
