@@ -25,9 +25,6 @@ def _is_members(value: Any) -> bool:
 def _members(value: Any) -> Any:
     if not _is_members(value):
         raise ValueError(f"must be {_MEMBERS}")
-    if len(set(value)) < len(value):
-        twice = next(each for each in value if value.count(each) > 1)
-        raise ValueError(f"has {twice!r} twice; must have each member once")
     return tuple(value)
 
 

@@ -150,16 +150,11 @@ def check(
     of_all = [*(alone.set if alone else ()), *of_runs.overrides]
     scenario = _load(of_runs.file, of_all, seed, of_runs.unset, no_code)
     with exit_on_errors(file):
-        from sim.cli.outline import outline
+        from sim.cli.outline import notices_of, outline
         from sim.run.setup.checking import check as check_parts
 
         plan_of_run = check_parts(scenario, data_dir)
-        rows, notices = outline(scenario, plan_of_run), list(plan_of_run.notices)
-        if scenario.plugins:
-            from sim.run.mistakes import users_files
-            from sim.run.wall_clock import wall_clock
-
-            notices += wall_clock(users_files(scenario))
+        rows, notices = outline(scenario, plan_of_run), notices_of(scenario, plan_of_run)
         if alone is not None or scenario.sweep is not None:
             from sim.studies.cells import plan
 

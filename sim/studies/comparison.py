@@ -313,7 +313,7 @@ class Comparison:
     @cached_property
     def warnings(self) -> list[str]:
         """What must be known before the numbers are read: missing runs, different seeds, unequal budgets."""
-        found = [*_without_results(self.study.missing), *self._notices]
+        found = [*without_results(self.study.missing), *self._notices]
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
             found.append("not all groups have the same seeds; differences are paired by those that both have")
@@ -344,7 +344,7 @@ class Comparison:
         return stated or list(_BUDGET_METRICS)
 
 
-def _without_results(missing: Mapping[str, str]) -> list[str]:
+def without_results(missing: Mapping[str, str]) -> list[str]:
     """A line for each run without results; one for all that have the same reason, where these are many."""
     by_reason: dict[str, list[str]] = {}
     for cell, reason in missing.items():

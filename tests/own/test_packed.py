@@ -200,6 +200,22 @@ def test_arrays_that_do_not_fit_once_they_are_numbers(tmp_path: Path) -> None:
         ArrayData.model_validate(keys).load(3, 1, DataFolder(tmp_path))
 
 
+@pytest.mark.parametrize("colours", [2, 4, 6])
+def test_pictures_of_16_bits_in_each_of_several_channels(colours: int) -> None:
+    """Pillow calls them RGB or RGBA, and cuts each number to 8 bits."""
+    channels = {2: 3, 4: 2, 6: 4}[colours]
+    rows = b"".join(b"\0" + np.arange(4 * channels, dtype=">u2").tobytes() for _ in range(4))
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        end = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + end
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 16, colours, 0, 0, 0))
+    png = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    with pytest.raises(UserError, match="holds an image with 16 bits in each channel; must have 8"):
+        pixels([png], 1, None, lambda place, problem: UserError(problem), remedy="")
+
+
 # --- how files are read ---------------------------------------------------------------------------------
 
 

@@ -101,7 +101,6 @@ def test_a_process_that_does_nothing(tmp_path: Path) -> None:
         ("churn=[{at='1 s', event='crash', clients=[1, 1]}]", "churn.0.clients"),
         ("devices.override=[{clients=[1, 0, 1], slowdown=2}]", "devices.override.0.clients"),
         ("devices.class=[{name='slow', clients=[1, 1], slowdown=2}]", "devices.class.0.clients"),
-        ("network.partition=[{start='1 s', end='2 s', from=[1, 1], to=[0]}]", "network.partition.0.from"),
     ],
 )
 def test_a_client_that_is_there_twice(option: str, key: str, tmp_path: Path) -> None:

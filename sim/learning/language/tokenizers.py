@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.errors import require_packages
+from sim.errors import one_line, require_packages
 from sim.files.input_file import SETTINGS_BYTES, InputFile
 
 if TYPE_CHECKING:
@@ -99,16 +99,22 @@ class TokenizerFile(Tokenizer):
         self._file.require_room(_CHARACTER_BYTES * max(map(len, lines), default=0))
         found = [np.empty(0, np.int64)]
         for place in range(0, len(lines), _LINES):
-            encoded = self._loaded.encode_batch(lines[place : place + _LINES], add_special_tokens=False)
+            encoded = self._encoded(lines[place : place + _LINES])
             found.append(np.array([number for line in encoded for number in line.ids], np.int64))
         return np.concatenate(found)
+
+    def _encoded(self, lines: list[str]) -> list[Any]:
+        """What the package says of each line. UserError where it can say nothing."""
+        try:
+            found: list[Any] = self._loaded.encode_batch(lines, add_special_tokens=False)
+        except Exception as error:  # as for a word that it does not know, without a token for these
+            raise self._file.refusal(f"cannot be applied to the text: {one_line(error, 200)}") from None
+        return found
 
     def known_share(self, text: str) -> float:
         lines = text[:_LOOKED_AT].splitlines()
         known = 0
-        for line, encoded in zip(
-            lines, self._loaded.encode_batch(lines, add_special_tokens=False), strict=True
-        ):
+        for line, encoded in zip(lines, self._encoded(lines), strict=True):
             pairs = zip(encoded.ids, encoded.offsets, strict=True)
             covered = {place for number, span in pairs if number != self._unknown for place in range(*span)}
             known += sum(not line[place].isspace() for place in covered)
