@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.errors import UserError, one_line
-from sim.files.input_file import InputFile
+from sim.files.input_file import InputFile, no_room
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store import output_dir
 from sim.results.store.events_file import TABLE_SCHEMA, EventsFile
@@ -28,6 +28,7 @@ INTERVALS_SCHEMA = pa.schema(
 )
 TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
 TEXTS = ("summary.json", "scenario.toml", "provenance.json")
+_PACKED = 1000  # times the bytes of a file that no table of a run takes in memory
 _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
 TABLES = {
     "metrics": METRICS_SCHEMA,
@@ -249,12 +250,16 @@ class RunDirectory:
         file = self.file(f"{table}.parquet")
         if self._manifest is not None and table not in self._checked:
             try:
-                with file.open("rb") as opened:
-                    schema = pq.read_schema(opened)
+                with file.open("rb") as opened, pq.ParquetFile(opened) as parquet:
+                    schema, there = parquet.schema_arrow, parquet.metadata
             except (OSError, pa.ArrowException) as error:
                 raise UserError(f"{file} is not a table, or damaged: {one_line(str(error))}") from error
             if not schema.equals((TABLES | SPECIAL_TABLES)[table]):
                 raise UserError(f"{file} has other columns than the {table} of a run")
+            taken = 8 * there.num_rows * there.num_columns
+            # Of a run, too, few bytes may be many rows, but not so few: these are equal ones.
+            if taken > _PACKED * file.stat().st_size and (problem := no_room(taken)):
+                raise UserError(f"{file}: {problem}")
             self._checked.add(table)
         return file
 
