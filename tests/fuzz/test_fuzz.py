@@ -125,7 +125,8 @@ for seed in range(int(sys.argv[2])):
 
 
 def test_packed_files_take_no_more_memory_than_there_is(tmp_path: Path) -> None:
-    """In a process of its own, whose forks have 2 GB each."""
+    """In a process of its own, whose forks have 2 GB each, and a limit of time each."""
+    signal.alarm(0)  # which is for one case; these are several
     arguments = [sys.executable, "-c", _CHECK_PACKED, str(tmp_path), str(PACKED)]
     done = subprocess.run(arguments, cwd=worlds.SCENARIOS.parent, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr[-3000:]
