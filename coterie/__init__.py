@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import protocols
+from sim.errors import require_current_folder
 
 if TYPE_CHECKING:  # the same names for editors and type checkers
     from coterie.runs import Run as Run
@@ -44,6 +45,7 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used: torch, polars and plotly take seconds."""
     if name in _MODULES:
+        require_current_folder()  # without one, libraries end the process while they are imported
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -14,10 +15,21 @@ from typing import Any
 import polars as pl
 
 from coterie import preview
-from coterie.arguments import contents_of, folder_of, options, seconds
+from coterie.arguments import (
+    contents_of,
+    device_of,
+    flag_of,
+    folder_of,
+    method_of,
+    options,
+    path_of,
+    refusal,
+    seconds,
+    seed_of,
+)
 from protocols.framework.client import Client
 from sim.cli.console import ProgressLine, Terminal
-from sim.errors import UserError, one_line
+from sim.errors import UserError, require_current_folder
 from sim.plugins.loader import require_not_loading
 from sim.results.evaluations import Evaluation, evaluations
 from sim.results.frames import where_from
@@ -135,14 +147,16 @@ def run(
     are.
     """
     require_not_loading()
+    require_current_folder()
     overrides, unset = options(set)
-    method = None
+    seed, device, method = seed_of(seed), device_of(device), None
+    quiet, overwrite = flag_of(quiet, "quiet"), flag_of(overwrite, "overwrite")
     if isinstance(protocol, str):
         overrides.append(f"protocol.name={as_toml(protocol)}")
     elif isinstance(protocol, type):
         method = protocol
     elif protocol is not None:
-        raise UserError(one_line(f"protocol = {protocol!r}: must be a method's name, or its class"))
+        raise refusal("protocol", protocol, "must be a method's name, or its class")
     if isinstance(scenario, Scenario):
         if overrides or unset or seed is not None or method is not None:
             raise UserError("a Scenario is run as it is; to change it, give its name, file or contents")
@@ -152,9 +166,9 @@ def run(
         method = method or (named if protocol is None else None)
         loaded = load_contents(contents, overrides, seed, unset=unset, method=method)
     elif isinstance(scenario, str | Path):
-        loaded = load_scenario(scenario, overrides, seed, unset=unset, method=method)
+        loaded = load_scenario(path_of(scenario, "scenario"), overrides, seed, unset=unset, method=method)
     else:
-        raise UserError(one_line(f"scenario = {scenario!r}: must be a name, a path, or contents as a dict"))
+        raise refusal("scenario", scenario, "must be a name, a path, or contents as a dict")
     if loaded.sweep is not None:
         raise UserError(f"{scenario}: holds a sweep, which `coterie sweep` runs")
     place, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
@@ -163,7 +177,7 @@ def run(
 
 def load(directory: str | Path) -> Run:
     """The results of an earlier run; `Sweep(directory).load()` has those of a sweep. Raises UserError."""
-    if (folder_of(directory, "directory") / INDEX).is_file():
+    if os.path.isfile(folder_of(directory, "directory") / INDEX):
         raise UserError(f"{directory}: is a sweep; coterie.Sweep(directory).load() has its runs")
     return Run(directory)
 
@@ -185,6 +199,7 @@ def resume(
     is executed. Raises as `run` does.
     """
     require_not_loading()
+    device, quiet = device_of(device), flag_of(quiet, "quiet")
     earlier = ResumableRun.find(folder_of(directory, "directory"))
     changes = []
     if until is not None:
@@ -192,7 +207,7 @@ def resume(
         earlier.require_prolongable()
         earlier.require_later(end_s)
         changes = [f"run.duration={end_s!r} s"]
-    scenario = earlier.scenario(changes, method=protocol)
+    scenario = earlier.scenario(changes, method=method_of(protocol))
     earlier.require_some_left(scenario)
     data = _optional(data_dir, "data_dir")
     return _ran(
@@ -216,8 +231,9 @@ def fork(
     at: virtual time, in seconds or such as "20 s". protocol: as for `resume`. Raises as `run` does.
     """
     require_not_loading()
+    device, quiet = device_of(device), flag_of(quiet, "quiet")
     earlier = ResumableRun.find(folder_of(directory, "directory"), seconds(at, "at"))
-    scenario = earlier.scenario(*options(set), method=protocol)
+    scenario = earlier.scenario(*options(set), method=method_of(protocol))
     data = _optional(data_dir, "data_dir")
     return _ran(
         scenario, quiet, on_evaluation, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data
@@ -261,9 +277,7 @@ def _outside(on_evaluation: Callable[[Evaluation], object]) -> Callable[[Evaluat
     UserError for what cannot be called, or only by await.
     """
     if not callable(on_evaluation) or inspect.iscoroutinefunction(on_evaluation):
-        raise UserError(
-            one_line(f"on_evaluation = {on_evaluation!r}: must be a function of an Evaluation, without async")
-        )
+        raise refusal("on_evaluation", on_evaluation, "must be a function of an Evaluation, without async")
 
     def told(evaluation: Evaluation) -> None:
         with _beside_a_running_loop():

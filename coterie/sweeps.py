@@ -11,11 +11,23 @@ from typing import Any
 
 import polars as pl
 
-from coterie.arguments import clients_of, folder_of, jobs_of, options, seeds_of, text_of, texts_of
+from coterie.arguments import (
+    clients_of,
+    device_of,
+    flag_of,
+    folder_of,
+    jobs_of,
+    number_of,
+    options,
+    path_of,
+    seeds_of,
+    text_of,
+    texts_of,
+)
 from coterie.runs import Run
 from sim.cli.console import Terminal
 from sim.cli.studies import SweepLine
-from sim.errors import UserError, one_line, require_packages
+from sim.errors import UserError, require_packages
 from sim.plugins.loader import require_not_loading
 from sim.run.process import without_main_module
 from sim.studies import tables
@@ -163,6 +175,8 @@ def sweep(
         )
     overrides, unset = options(set, several=True)
     narrowed = texts_of(only, "only") or ()
+    device, scenario = device_of(device), path_of(scenario, "scenario")
+    quiet, full = flag_of(quiet, "quiet"), flag_of(full, "full")
     planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=narrowed, full=full)
     at_once = jobs_of(jobs) or default_jobs(planned, device)
     how = How(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
@@ -202,8 +216,7 @@ def compare(
     each = list(runs[0]) if len(runs) == 1 and isinstance(runs[0], list | tuple) else list(runs)
     if not each:
         raise UserError("nothing to compare: give a sweep, or some runs")
-    if target is not None and not isinstance(target, int | float):
-        raise UserError(one_line(f"target = {target!r}: must be a number, such as 0.8"))
+    target = number_of(target, "target")
     named, axis, beside = texts_of(metrics, "metrics"), text_of(by, "by"), text_of(baseline, "baseline")
     study = load_study([folder_of(what, "runs") for what in each], clients_of(clients))
     return Compared(Comparison(study, metrics=named, by=axis, baseline=beside, target=target))

@@ -1,5 +1,6 @@
 """Errors that are meant for the person at the command line."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,14 @@ def errors_about(file: Path | None) -> Iterator[None]:
     except UserError as error:
         error.file = error.file or file
         raise
+
+
+def require_current_folder() -> None:
+    """UserError where the current folder was removed: no path leads anywhere from there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current folder does not exist any more: change to one that does") from None
 
 
 def require_packages(extra: str, what: str, *packages: str) -> None:

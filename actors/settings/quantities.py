@@ -63,8 +63,16 @@ Weight = Annotated[NonNegativeFloat, Within(0, 1_000_000)]
 PositiveWeight = Annotated[PositiveFloat, Within(1e-30, 1_000_000)]
 """A factor, more than 0 also when it is rounded to float32."""
 
-ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
-"""Numbers of clients, one at least."""
+
+def _each_once(clients: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(clients)) < len(clients):
+        twice = next(each for each in clients if clients.count(each) > 1)
+        raise ValueError(f"has the client {twice} twice; must have each once")
+    return clients
+
+
+ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_each_once)]
+"""Numbers of clients, one at least, each once."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 """A number from 0 to 1."""

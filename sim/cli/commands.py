@@ -150,10 +150,11 @@ def check(
     of_all = [*(alone.set if alone else ()), *of_runs.overrides]
     scenario = _load(of_runs.file, of_all, seed, of_runs.unset, no_code)
     with exit_on_errors(file):
-        from sim.cli.outline import outline
+        from sim.cli.outline import notices_of, outline
         from sim.run.setup.checking import check as check_parts
 
-        rows = outline(scenario, check_parts(scenario, data_dir))
+        plan_of_run = check_parts(scenario, data_dir)
+        rows, notices = outline(scenario, plan_of_run), notices_of(scenario, plan_of_run)
         if alone is not None or scenario.sweep is not None:
             from sim.studies.cells import plan
 
@@ -162,6 +163,8 @@ def check(
                 len(plan(file, overrides or (), full=full, **given).cells) for full in (False, True)
             ]
             rows.append(("sweep", f"{short:,} runs" + (f", {whole:,} with --full" if whole != short else "")))
+    for said in notices:
+        say(f"{file}: {said}", err=True)
     typer.echo(f"{file}: ok")
     for name, what in rows:
         typer.echo(f"  {name:<10}{what}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from sim.cli.console import ProgressLine, Terminal, results_table
-from sim.errors import UserError, errors_about
+from sim.errors import UserError, errors_about, require_current_folder
 from sim.results.frames import where_from
 from sim.results.outcome import why_failed
 from sim.run.interrupts import BEFORE_RESULTS, exit_code
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FAILED, REFUSED = 1, 2
 _FAILURES_SHOWN = 10
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of which Python does not say what file it is
 _LINE_MAX = 2_000  # characters
 
 
@@ -35,6 +36,7 @@ def exit_on_errors(file: Path | None = None) -> Iterator[None]:
 
     try:
         with errors_about(file):
+            require_current_folder()
             yield
     except UserError as error:
         stop("\n".join([str(error), *getattr(error, "__notes__", ())]), REFUSED)
@@ -42,9 +44,13 @@ def exit_on_errors(file: Path | None = None) -> Iterator[None]:
         stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
     except OSError as error:
         if error.filename is None:
-            raise
+            if error.errno not in _FULL:
+                raise
+            stop(f"cannot write: {error.strerror}", FAILED)
         is_no_name = error.errno == errno.ENAMETOOLONG  # which each place that takes a path would have to ask
         stop(f"{error.filename}: {error.strerror}", REFUSED if is_no_name else FAILED)
+    except MemoryError:
+        stop("there is not enough memory: use fewer clients, smaller data or a smaller model", FAILED)
     except KeyboardInterrupt as error:
         stop(BEFORE_RESULTS, code_of(error))
 

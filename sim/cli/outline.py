@@ -36,6 +36,16 @@ def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
     ]
 
 
+def notices_of(scenario: Scenario, plan: RunPlan) -> list[str]:
+    """What does less than the scenario says, or is surely not meant so, a line for each thing."""
+    if not scenario.plugins:
+        return list(plan.notices)
+    from sim.run.mistakes import users_files
+    from sim.run.wall_clock import wall_clock
+
+    return [*plan.notices, *wall_clock(users_files(scenario))]
+
+
 def _clients(plan: RunPlan) -> str:
     total, at_first = len(plan.clients), sum(client.up_at_start for client in plan.clients)
     moves = Counter(event.kind for event in plan.churn.events for _ in event.clients)

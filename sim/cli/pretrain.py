@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from typer import Argument, Option
 
 from sim.cli import options
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import code_of, exit_on_errors, stop
+from sim.cli.exit_codes import FAILED, code_of, exit_on_errors, stop
 from sim.errors import UserError
 from sim.results import text
 
@@ -43,7 +44,7 @@ def pretrain(
             found = problems(pretraining.Pretraining, refused(error), contents, ())
             raise UserError("\n".join(map(line_of, found))) from None
         out = Path(settings.out)
-        if out.exists() and not overwrite:
+        if os.path.exists(out) and not overwrite:
             raise UserError(f'out = "{settings.out}": is there already; --overwrite replaces it')
         began = time.perf_counter()
         with answering(raise_interrupted), StatusLine(Terminal(stderr=True), quiet) as line:
@@ -58,3 +59,5 @@ def pretrain(
             except KeyboardInterrupt as error:
                 stop("interrupted; nothing was written", code_of(error))
     typer.echo(f"{path}: loss {loss:.3f}, after {text.duration(round(time.perf_counter() - began))}")
+    if path != out:
+        stop(f"{out} could not be written: move {path} there", FAILED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import lzma
 import math
 import os
@@ -21,13 +22,20 @@ import numpy as np
 from pydantic import ValidationError
 
 from sim.errors import UserError, one_line
+from sim.files import machine
 
 LIMIT_BYTES = 512 * 2**20
 """No file may have more, or hold more if it ends in .gz or .xz; CIFAR's images have 150 MiB."""
 
+SETTINGS_BYTES = 64 * 2**20
+"""No file of settings in JSON may have more: objects take up to twenty times as much as their text."""
+
 _ARCHIVE = "a .npz file of arrays of numbers"
 _SHOWN = 60  # characters of what is wrong
+_PIECE_BYTES = 1 << 20  # unpacked at a time
 _OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+
+_NO_ROOM = "does not fit in memory; must be smaller"
 
 Result = TypeVar("Result")
 
@@ -35,23 +43,55 @@ Result = TypeVar("Result")
 def read_regular(path: Path, limit: int) -> bytes:
     """The bytes of a file, at most `limit`; unpacked where its name ends in .gz or .xz.
 
-    To open a pipe waits for who writes to it, and a device may never end: neither is opened. Raises OSError,
+    To open a pipe waits for who writes to it, and a device may never end: neither is opened. Nor is a file
+    without bytes by its status: those of /proc are, and to read one may wait for ever. Raises OSError,
     whatever an unpacker raises, and UserError for what is no regular file or too large.
     """
-    opener = _OPENERS.get(path.suffix, open)
+    opener = _OPENERS.get(path.suffix)
+    size = require_regular(path)
+    if size > limit:
+        raise UserError(too_large(limit))
+    if not size:
+        return b""
+    with open(path, "rb") as file:
+        content: bytes = file.read(size)  # not up to the limit: so much memory would be asked for
+    if opener is None:
+        return content
+    if (
+        path.suffix == ".gz"
+    ):  # zeros may follow, which gzip reads one by one; its own last 8 bytes may be some
+        content = content.rstrip(b"\0") + bytes(8)
+    unpacked = io.BytesIO()
+    with opener(io.BytesIO(content), "rb") as packed:
+        while piece := packed.read(_PIECE_BYTES):
+            unpacked.write(piece)
+            if unpacked.tell() > limit:
+                raise UserError(too_large(limit, unpacked=True))
+    return unpacked.getvalue()
+
+
+def require_regular(path: Path) -> int:
+    """The bytes of a regular file, by its status. Raises OSError, and UserError for anything else."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise UserError("must be a regular file, and is a folder, a pipe or a device")
-    is_larger = opener is open and status.st_size > limit  # then none of it is read
-    with opener(path, "rb") as file:
-        content: bytes = b"" if is_larger else file.read(limit + 1)
-    if is_larger or len(content) > limit:
-        raise UserError(_too_large(limit, unpacked=opener is not open))
-    return content
+    return status.st_size
 
 
-def _too_large(limit: int, *, unpacked: bool) -> str:
+def too_large(limit: int, *, unpacked: bool = False) -> str:
+    """What is wrong with a file that has more bytes than `limit`, in words."""
     return f"has more than {limit // 2**20} MiB{', unpacked' * unpacked}; must have less"
+
+
+def no_room(size_bytes: float) -> str:
+    """What is wrong with contents that take so many bytes in memory, in words; empty where they fit."""
+    if size_bytes <= machine.room_bytes():
+        return ""
+    there = f"{machine.memory_bytes() / 1e9:,.1f} GB"
+    return (
+        f"takes {size_bytes / 1e9:,.1f} GB of memory once it is read, and this process can have {there}; "
+        "must be smaller"
+    )
 
 
 @dataclass(frozen=True)
@@ -68,32 +108,57 @@ class InputFile:
         """The error that says what is wrong with the file, or with a place in it ("line 3")."""
         return UserError(f"{self.key and f'{self.key}: '}{self.path}{place and f', {place}'}: {problem}")
 
-    def content(self) -> bytes:
-        """The bytes of the file, unpacked where its name ends in .gz or .xz."""
+    def require_room(self, size_bytes: float) -> None:
+        """Refuse a file whose contents take more memory once they are read than this process can have.
+
+        To be asked before they are read: a file of a kB may hold equal values for as many GB.
+        """
+        if problem := no_room(size_bytes):
+            raise self.refusal(problem)
+
+    def content(self, limit: int | None = None) -> bytes:
+        """The bytes of the file, unpacked where its name ends in .gz or .xz. Too large ones are refused."""
         try:
-            content = read_regular(self.path, LIMIT_BYTES)
+            content = read_regular(self.path, LIMIT_BYTES if limit is None else limit)
         except UserError as error:
             raise self.refusal(error.problem) from None
         except FileNotFoundError:
             raise self.refusal("no such file") from None
+        except MemoryError:
+            raise self.refusal(_NO_ROOM) from None
         except Exception as error:  # damaged bytes can make the unpackers fail in any way
             raise self.refusal(f"cannot be read: {_words(error)}") from None
         if not content:
             raise self.refusal("is empty")
         return content
 
-    def parsed(self, parse: Callable[[bytes], Result], what: str) -> Result:
+    def parsed(self, parse: Callable[[bytes], Result], what: str, limit: int | None = None) -> Result:
         """The content, parsed. Whatever `parse` raises is refused: the file is not `what`, or damaged."""
-        content = self.content()
+        content = self.content(limit)
         try:
             return parse(content)
         except UserError:
             raise
+        except MemoryError:
+            raise self.refusal(_NO_ROOM) from None
         except Exception as error:  # damaged bytes can make any reader fail in any way
             raise self.refusal(f"is not {what}, or damaged: {_words(error)}") from None
 
     def text(self) -> str:
         return self.parsed(lambda content: content.decode("utf-8-sig"), "text in UTF-8")
+
+    def json(self) -> Any:
+        """What a file of JSON holds."""
+
+        def parse(content: bytes) -> Any:
+            # "[]," takes eight bytes in a list, and itself 56; a number up to 32.
+            objects = 64 * (content.count(b"[") + content.count(b"{")) + 40 * content.count(b",")
+            if objects > 4 * LIMIT_BYTES:
+                raise self.refusal(too_large(4 * LIMIT_BYTES, unpacked=True))
+            self.require_room(objects)
+            return json.loads(content)
+
+        return self.parsed(parse, "JSON")
 
     def require_columns(self, there: Sequence[str], columns: Sequence[str], place: str = "") -> None:
         """Refuse a table that has not all of these columns."""
@@ -121,7 +186,7 @@ class InputFile:
                     there = f"{shown(loaded.files)}; must have {', '.join(names)}"
                     raise self.refusal(f"has no array {missing[0]}, but {there}")
                 if sum(member.file_size for member in loaded.zip.infolist()) > LIMIT_BYTES:
-                    raise self.refusal(_too_large(LIMIT_BYTES, unpacked=True))
+                    raise self.refusal(too_large(LIMIT_BYTES, unpacked=True))
                 return [loaded[name] for name in names]
 
         return self.parsed(parse, _ARCHIVE)
@@ -138,8 +203,8 @@ class InputFile:
             raise self.refusal(f"has values of the type {array.dtype}; must be real numbers", name)
         if array.size == 0:
             raise self.refusal(f"has the shape {array.shape}, so no values; must have some", name)
-        values = array.astype(np.float64)  # the limits need not fit into a smaller type
-        bad = ~((values >= least) & (values <= most) & np.isfinite(values))
+        # Limits need not fit into the array's type: float64 is compared, which numpy makes piece by piece.
+        bad = ~((array >= np.float64(least)) & (array <= np.float64(most)) & np.isfinite(array))
         if bad.any():
             place = tuple(int(index) for index in np.argwhere(bad)[0])
             value = array[place].item()

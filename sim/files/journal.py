@@ -62,7 +62,8 @@ def frames(path: Path, size: int | None = None) -> Iterator[bytes]:
             length, stated = _HEADER.unpack(header)
             if length == 0:  # none is empty: here is what a file has that was only made longer
                 return
-            frame = file.read(min(length, FRAME_BYTES_MAX))
+            left = os.fstat(file.fileno()).st_size - file.tell()  # a damaged length asks for any memory
+            frame = file.read(min(length, FRAME_BYTES_MAX, left))
             checksum = zlib.crc32(frame, checksum)
             if len(frame) < length or checksum != stated:
                 return

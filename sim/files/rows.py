@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from sim.errors import UserError
 from sim.files.input_file import InputFile, between, shown
 
+DECIMAL_POINT = "numbers have a decimal point, and commas stand between values"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -31,7 +33,8 @@ class Row:
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and least <= value <= most):
-            raise self.refusal(f"{column} = {shown(text)}: must be {between(least, most)}")
+            hint = f" ({DECIMAL_POINT})" if "," in text else ""
+            raise self.refusal(f"{column} = {shown(text)}: must be {between(least, most)}{hint}")
         return value
 
     def word(self, column: str, *allowed: str) -> str:
@@ -49,19 +52,20 @@ def read_rows(file: InputFile, *columns: str, head: bool = True) -> list[Row]:
     """
     if file.path.suffix == ".parquet":
         return _parquet_rows(file, columns)
-    reader = csv.reader(io.StringIO(file.text(), newline=""))
+    reader = csv.reader(io.StringIO(file.text(), newline=""), skipinitialspace=True)
     names: Sequence[str] = () if head else columns
     rows = []
     try:
         for values in filter(None, reader):
             if not names:
-                names = values
+                names = [name.strip() for name in values]
                 file.require_columns(names, columns, "line 1")
                 continue
             row = Row(file, f"line {reader.line_num}", dict(zip(names, values, strict=False)))
             if len(values) != len(names):
                 expected = f"{len(names)}: {', '.join(names)}"
-                raise row.refusal(f"has {len(values)} values; must have {expected}")
+                hint = f" ({DECIMAL_POINT})" if len(values) > len(names) else ""
+                raise row.refusal(f"has {len(values)} values; must have {expected}{hint}")
             rows.append(row)
     except csv.Error as error:
         raise file.refusal(f"is not CSV: {error}", f"line {reader.line_num}") from None

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
 from sim.files import input_file
-from sim.files.input_file import InputFile, shown
+from sim.files.arrow_sizes import unpacked_bytes
+from sim.files.input_file import SETTINGS_BYTES, InputFile, shown, too_large
 from sim.files.input_table import require_bearable
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def split_folders(folder: InputFile) -> dict[str, InputFile]:
     if not (folder.path / _SPLITS).is_file():
         return {"train": folder}
     listed = InputFile(folder.key, folder.path / _SPLITS)
-    names = listed.parsed(_Splits.model_validate_json, "a list of splits").splits
+    names = listed.parsed(_Splits.model_validate_json, "a list of splits", SETTINGS_BYTES).splits
     return {name: InputFile(folder.key, folder.path / name) for name in names}
 
 
@@ -88,12 +90,12 @@ def read_split(folder: InputFile) -> Split:
     import pyarrow as pa
 
     state, info = [InputFile(folder.key, folder.path / name) for name in (_STATE, _INFO)]
-    files = state.parsed(_State.model_validate_json, "the list of a split's files").files
-    meanings = info.parsed(_Info.model_validate_json, "what a split's columns mean").features
+    files = state.parsed(_State.model_validate_json, "the list of a split's files", SETTINGS_BYTES).files
+    meanings = info.parsed(_Info.model_validate_json, "what a split's columns mean", SETTINGS_BYTES).features
     tables: list[pa.Table] = []
     for each in files:
         file = InputFile(folder.key, folder.path / each.filename)
-        table = file.parsed(_arrow, "an Arrow file as save_to_disk writes it")
+        table = file.parsed(partial(_arrow, file), "an Arrow file as save_to_disk writes it")
         require_bearable(file, table.num_rows, table.num_columns)
         if tables and table.schema != tables[0].schema:
             raise file.refusal(f"has other columns than {files[0].filename}; must have the same")
@@ -111,9 +113,11 @@ def read_split(folder: InputFile) -> Split:
     return Split(folder, table, meanings)
 
 
-def _arrow(content: bytes) -> pa.Table:
+def _arrow(file: InputFile, content: bytes) -> pa.Table:
     import pyarrow as pa
 
+    if unpacked_bytes(content) > input_file.LIMIT_BYTES:
+        raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
     with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
         table = stream.read_all()
     table.validate(full=True)  # damaged offsets would be followed to anywhere

@@ -20,7 +20,7 @@ class Host(Settings):
 
     name: Annotated[str, Field(pattern=r"^[\w.-]{1,60}$")]
     """What `--host` calls it."""
-    address: str
+    address: Annotated[str, Field(pattern=r"^\S{1,253}$")]
     """Its address or name, by which the others reach it."""
     port: Annotated[int, Field(ge=1, le=65_000)] = 7600
     """The first of its ports."""

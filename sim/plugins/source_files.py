@@ -6,7 +6,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,6 +54,25 @@ def syntax_of(file: str) -> ast.Module:
         return ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):  # a cell with commands of its own
         return ast.Module([], [])
+
+
+def imported_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that are imported, and what they stand for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                top = each.name.partition(".")[0]
+                yield (top, top) if each.asname is None else (each.asname, each.name)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for each in node.names:
+                yield each.asname or each.name, f"{node.module}.{each.name}"
+
+
+def full_name(node: ast.expr, names: dict[str, str]) -> str:
+    """What a function is called where it comes from, such as "numpy.random.rand"; "?.rand" of an object."""
+    if isinstance(node, ast.Attribute):
+        return f"{full_name(node.value, names)}.{node.attr}"
+    return names.get(node.id, "?") if isinstance(node, ast.Name) else "?"
 
 
 def beside(file: Path) -> SourceFiles:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from actors.source_location import written
-from sim.plugins.source_files import syntax_of
+from sim.plugins.source_files import full_name, imported_names, syntax_of
 
 _TORCH = (
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
@@ -66,31 +66,12 @@ def states() -> dict[str, object]:
 def _calls(file: str) -> list[tuple[str, str]]:
     """Where a file draws, and from which shared generator; or what it makes without a seed."""
     tree = syntax_of(file)
-    names = dict(_imported(tree))
+    names = dict(imported_names(tree))
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (of := _drawn_from(node, _full_name(node.func, names))):
+        if isinstance(node, ast.Call) and (of := _drawn_from(node, full_name(node.func, names))):
             found.append((node.lineno, of))
     return [(written(file, line), of) for line, of in sorted(found)]
-
-
-def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """The names that are imported, and what they stand for."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for each in node.names:
-                top = each.name.partition(".")[0]
-                yield (top, top) if each.asname is None else (each.asname, each.name)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            for each in node.names:
-                yield each.asname or each.name, f"{node.module}.{each.name}"
-
-
-def _full_name(node: ast.expr, names: dict[str, str]) -> str:
-    """What a function is called where it comes from, such as "numpy.random.rand"; "?.rand" of an object."""
-    if isinstance(node, ast.Attribute):
-        return f"{_full_name(node.value, names)}.{node.attr}"
-    return names.get(node.id, "?") if isinstance(node, ast.Name) else "?"
 
 
 def _drawn_from(call: ast.Call, name: str) -> str | None:

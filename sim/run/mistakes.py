@@ -12,6 +12,7 @@ from sim.run.live.simulation import Simulation
 from sim.run.measure.summary import undefined
 from sim.run.swallowed import swallowed_errors
 from sim.run.unawaited import unawaited_coroutines
+from sim.run.wall_clock import wall_clock
 from sim.scenario.scenario import Scenario
 
 _NOTHING_LEARNED = (
@@ -26,13 +27,16 @@ def mistakes_in_code(scenario: Scenario) -> Iterator[list[str]]:
     own = users_files(scenario)
     with unawaited_coroutines() as unawaited, foreign_draws(own) as draws, swallowed_errors(own) as errors:
         yield found
-    found += [*unawaited, *draws, *errors]
+    found += [*unawaited, *draws, *errors, *wall_clock(own)]
 
 
 def mistakes_in_results(simulation: Simulation) -> list[str]:
     """A line for each thing in the results of a run that is over which nobody can have meant."""
     trained = any(client.work.steps for client in simulation.clients_up)  # others' models may have changed
-    nothing = [_NOTHING_LEARNED] if trained and simulation.observer.models_changed is False else []
+    waits, in_vain = map(sum, zip((0, 0), *[life.waits for life in simulation.lives], strict=True))
+    # Whose rounds were in vain need not have learned anything: a line of its own says so.
+    to_blame = trained and (2 * in_vain < waits or not waits)
+    nothing = [_NOTHING_LEARNED] if to_blame and simulation.observer.models_changed is False else []
     return nothing + _unsettled(simulation) + _standstill(simulation) + undefined(simulation)
 
 

@@ -88,6 +88,10 @@ def run_scenario(
     with interrupts.answered(), built(scenario, data_dir, device, world) as simulation:
         if earlier is not None and (changed := earlier.differences(simulation)):
             _refuse_or_say(earlier, changed, anyway, notice)
+        if notice is not None:
+            for said in simulation.scenario.notices:
+                if said not in scenario.notices:  # which were told before
+                    notice(said)
         scenario = simulation.scenario  # with what was decided: running it again gives the same directory
         assert scenario.engine.threads != "fastest", "measured by now"
         torch.set_num_threads(scenario.engine.threads)

@@ -16,6 +16,9 @@ from sim.scenario.schema import allowed_values, resolve
 
 Path = tuple[str | int, ...]
 _KEY_SHOWN = 200  # characters
+_DEVICE = "the option --device of a command says where it computes, as does device= of coterie.run"
+_OPTIONS = {f"{place}device": _DEVICE for place in ("", "engine.", "run.", "training.")}
+"""What is no key, as other machines have other ones, but an option of a command."""
 
 
 def refused(error: ValidationError) -> list[ErrorDetails]:
@@ -168,7 +171,9 @@ def _explain(details: ErrorDetails, place: _Place, prefix: Sequence[str]) -> Set
             beside = [key for model in place.around for key in getattr(model, "beside", ())]  # read before
             known = [*keys_of(place.around), *beside]
             allowed = f"unknown key; allowed: {', '.join(known) or 'none'}"
-            return SettingError(key, value, allowed + did_you_mean(place.path[-1], known))
+            option = _OPTIONS.get(".".join((*prefix, key)))
+            hint = f"; {option}" if option else did_you_mean(place.path[-1], known)
+            return SettingError(key, value, allowed + hint)
         case "missing":
             if isinstance(place.path[-1], int):  # of a list, in which each place has its meaning
                 return SettingError(key, None, f"is missing; {key.rpartition('.')[0]} has a value too few")

@@ -30,6 +30,7 @@ from sim.studies.study import (
 
 TIMES = 101
 """Points of the common grid of times."""
+_LINES_MAX = 3  # of runs that have no results for the same reason
 _UNEQUAL = 0.05  # share by which budgets may differ before it is said
 BUDGETS = {"steps": "training steps", "samples": "samples", "bytes": "bytes sent", "time": "seconds up"}
 _BUDGET_METRICS = {"steps": "training_steps", "samples": "samples_seen"}  # recorded of each client
@@ -312,8 +313,7 @@ class Comparison:
     @cached_property
     def warnings(self) -> list[str]:
         """What must be known before the numbers are read: missing runs, different seeds, unequal budgets."""
-        found = [f"no results: {cell}: {reason}" for cell, reason in self.study.missing.items()]
-        found += self._notices
+        found = [*without_results(self.study.missing), *self._notices]
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
             found.append("not all groups have the same seeds; differences are paired by those that both have")
@@ -342,6 +342,19 @@ class Comparison:
         budgets = [run.view.get("budget") or {} for group in self.groups for run in group.runs]
         stated = [kind for kind in _BUDGET_METRICS if all(kind in budget for budget in budgets)]
         return stated or list(_BUDGET_METRICS)
+
+
+def without_results(missing: Mapping[str, str]) -> list[str]:
+    """A line for each run without results; one for all that have the same reason, where these are many."""
+    by_reason: dict[str, list[str]] = {}
+    for cell, reason in missing.items():
+        by_reason.setdefault(reason, []).append(cell)
+    found = []
+    for reason, cells in by_reason.items():
+        if len(cells) > _LINES_MAX:
+            cells = [f"{len(cells):,} runs, from {cells[0]} to {cells[-1]}"]
+        found += [f"no results: {cell}: {reason}" for cell in cells]
+    return found
 
 
 def _groups(study: Study) -> list[SeedGroup]:

@@ -1,5 +1,7 @@
 """`coterie pretrain`: what it writes and says, and what it refuses."""
 
+import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +111,69 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+# --- where it cannot be written -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("out", ["nowhere/mine.safetensors", "folder.safetensors", "base.toml/x.safetensors"])
+def test_where_it_cannot_be_written_nothing_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    (tmp_path / "folder.safetensors").mkdir()
+    monkeypatch.setattr(pretraining, "_train", lambda *_: pytest.fail("it is trained"))
+    result = pretrain(tmp_path, monkeypatch, SMALL + f'out = "{out}"\n', "--overwrite", "--quiet")
+    assert result.exit_code == 2, result.output
+    assert f'out = "{out}": ' in result.output
+
+
+@pytest.mark.parametrize("where", ["read-only", "too small"])
+def test_a_folder_or_disk_that_takes_no_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Root may write anywhere, so the system's answers are made up."""
+    monkeypatch.setattr(pretraining, "_train", lambda *_: pytest.fail("it is trained"))
+    if where == "read-only":
+
+        def refuse(*_: object, **__: object) -> str:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr("tempfile.mkdtemp", refuse)
+        problem = "cannot be written: Permission denied"
+    else:
+        monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 7))
+        problem = "bytes, and its disk has 7"
+    result = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n', "--quiet")
+    assert result.exit_code == 2, result.output
+    assert 'out = "mine.safetensors": ' in result.output and problem in result.output
+
+
+def test_a_disk_that_became_full_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was computed is kept elsewhere."""
+    save, elsewhere = pretraining.save_base, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+
+    def full(path: Path, *others: Any) -> None:
+        if path.is_relative_to(elsewhere):
+            save(path, *others)
+        else:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pretraining, "save_base", full)
+    result = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n', "--quiet")
+    [kept] = elsewhere.glob("*/mine.safetensors")
+    assert result.exit_code == 1
+    assert f"mine.safetensors could not be written: move {kept} there" in result.output
+    assert load_base(InputFile("model.base", kept)).shape.width == 8
+
+
+def test_a_disk_that_is_full_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pretraining, "save_base", full)
+    result = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n', "--quiet")
+    assert result.exit_code == 2
+    assert "cannot be written: No space left on device; nor can" in result.output
+    assert not isinstance(result.exception, OSError)

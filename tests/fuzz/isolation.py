@@ -76,7 +76,13 @@ def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float 
         from sim.__main__ import main
 
         os.environ.pop("COTERIE_DATA", None)
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
+        if arguments[0] == "call":
+            from tests.fuzz.calls import make_calls
+
+            make_calls()
+            return
         sys.argv = ["coterie", *arguments]
         if arguments[0] == "watch":
             from tests.fuzz.requests import ask_soon

@@ -8,10 +8,12 @@ from typing import Any
 import tomli_w
 
 from tests.fuzz import grammar, spoil, worlds
+from tests.fuzz.calls import calls
 from tests.fuzz.case import Commands, Kind
 from tests.fuzz.files import image_folders, images, own_data, saved_folders, traces
 from tests.fuzz.hosts import hosts
 from tests.fuzz.language import language_models
+from tests.fuzz.packed import packed
 from tests.fuzz.requests import requests
 from tests.fuzz.results import checkpoints, results, sweeps
 from tests.fuzz.values import TEXTS, near, odd_key, odd_value
@@ -183,4 +185,6 @@ KINDS: Mapping[str, Kind] = {
     "checkpoint": checkpoints,
     "request": requests,
     "hosts": hosts,
+    "packed": packed,
+    "call": calls,
 }

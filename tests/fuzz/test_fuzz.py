@@ -4,6 +4,8 @@
 """
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,9 @@ from tests.studies.conftest import here
 
 SEEDS = range(12)
 COMPUTING = ("run", "sweep")  # whole runs are left to `make fuzz`
+APART = ("packed", "call")  # which have tests of their own: below, and in tests/front
+ALIKE = [kind for kind in KINDS if kind not in APART]
+PACKED = 6  # cases: each is a fork that imports and unpacks
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +77,7 @@ def in_this_process(arguments: list[str]) -> Outcome:
     return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALIKE)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_spoiled_input_is_refused_in_words(
     kind: str, seed: int, valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -87,7 +92,7 @@ def test_spoiled_input_is_refused_in_words(
         assert found is None, (changed, first, found)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALIKE)
 def test_unspoiled_input_is_accepted(
     kind: str, valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +102,34 @@ def test_unspoiled_input_is_accepted(
     changed, commands = Case(kind, 1, unspoiled=True).prepare(KINDS[kind])
     outcome = met(commands[0], tmp_path)
     assert changed == [] and outcome.code in (0, 130), outcome.errors
+
+
+_CHECK_PACKED = """
+import sys
+from pathlib import Path
+import PIL.Image, polars, pyarrow.parquet, scipy.io, torch
+import sim.cli.live, sim.learning.data.columns, sim.learning.data.saved, sim.run.setup.builder
+from tests.fuzz import isolation
+from tests.fuzz.case import Case
+from tests.fuzz.judge import fault
+from tests.fuzz.kinds import KINDS
+
+for seed in range(int(sys.argv[2])):
+    folder = Path(sys.argv[1], str(seed))
+    folder.mkdir()
+    isolation.watched(lambda: Case("packed", seed).prepare(KINDS["packed"]), folder)
+    outcome = isolation.command(["check", "scenario.toml"], folder)
+    if (found := fault(["check"], outcome)) is not None:
+        print(seed, found)
+"""
+
+
+def test_packed_files_take_no_more_memory_than_there_is(tmp_path: Path) -> None:
+    """In a process of its own, whose forks have 2 GB each, and a limit of time each."""
+    signal.alarm(0)  # which is for one case; these are several
+    arguments = [sys.executable, "-c", _CHECK_PACKED, str(tmp_path), str(PACKED)]
+    done = subprocess.run(arguments, cwd=worlds.SCENARIOS.parent, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr[-3000:]
 
 
 def test_every_shipped_scenario_has_a_short_form() -> None:

@@ -226,6 +226,54 @@ def test_a_tokenizer_of_a_file(tmp_path: Path) -> None:
         TokenizerFile(InputFile("data.tokenizer", tmp_path / "other.json"))
 
 
+def word_level(folder: Path, vocabulary: dict[str, int], kind: str = "words") -> Path:
+    """A tokenizer.json that knows these words, or pieces of words."""
+    tokenizers = pytest.importorskip("tokenizers")
+    models = tokenizers.models
+    made = tokenizers.Tokenizer(
+        models.WordLevel(vocabulary, unk_token="[UNK]") if kind == "words" else models.BPE(vocabulary, [])
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+@pytest.mark.parametrize("holes", [(), (1,), (1, 2, 3, 700)])
+def test_numbers_of_a_tokenizer_may_have_holes(tmp_path: Path, holes: tuple[int, ...]) -> None:
+    """As camembert-base's have: there is room for the largest number, and not for so many tokens."""
+    numbers = [number for number in range(800) if number not in holes][:700]
+    words = {"[UNK]": numbers[0]} | {f"w{place}": number for place, number in enumerate(numbers[1:])}
+    file = word_level(tmp_path, words)
+    (tmp_path / "text.txt").write_text(" ".join(words) * 2)
+    files = [{"language": "ab", "file": str(tmp_path / "text.txt")}]
+    keys = {"name": "text", "texts": files, "context": 9, "tokenizer": str(file)}
+    section = DATASETS["text"].model_validate(keys)
+    dataset = section.load(1, 1, DataFolder())
+    assert dataset.outputs == numbers[-1] + 1 > max(dataset.train_x.max(), dataset.test_x.max())
+
+
+@pytest.mark.parametrize(("kind", "known"), [("words", "aaaa"), ("pieces", "a")])
+def test_a_tokenizer_that_hardly_knows_the_texts(tmp_path: Path, kind: str, known: str) -> None:
+    """What is unknown is one token, or none."""
+    file = word_level(tmp_path, {"[UNK]": 0, known: 1}, kind)
+    (tmp_path / "text.txt").write_text("aaaa bbbb cccc dddd eeee\n" * 99)
+    files = [{"language": "ab", "file": str(tmp_path / "text.txt")}]
+    keys = {"name": "text", "texts": files, "context": 9, "tokenizer": str(file)}
+    [said] = DATASETS["text"].model_validate(keys).load(1, 1, DataFolder()).notices
+    assert "knows 20% of the characters of the text of ab; to predict the token of all others" in said
+    for other in ("bytes", "characters"):
+        keys["tokenizer"] = other
+        assert DATASETS["text"].model_validate(keys).load(1, 1, DataFolder()).notices == ()
+
+
+def test_a_tokenizer_without_a_token_for_unknown_words(tmp_path: Path) -> None:
+    file = word_level(tmp_path, {"aaaa": 0, "dddd": 1})
+    tokenizer = TokenizerFile(InputFile("data.tokenizer", file))
+    assert tokenizer.numbers("aaaa dddd").tolist() == [0, 1]
+    with pytest.raises(UserError, match=r"tokenizer\.json: cannot be applied to the text: .*\[UNK\]"):
+        tokenizer.numbers("aaaa bbbb")
+
+
 # --- texts --------------------------------------------------------------------------------------------------
 
 
@@ -391,7 +439,10 @@ SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
         checkpoint({"model_type": "llama"}),
         "config.json: is not a configuration of GPT-2",
     ),
-    "another activation": (checkpoint({"activation_function": "relu"}), "is not a configuration of GPT-2"),
+    "another activation": (
+        checkpoint({"activation_function": "relu"}),
+        "activation_function = .relu.: coterie does not support this setting of GPT-2; must be .gelu_new.",
+    ),
     "other sizes": (checkpoint({"n_layer": 3}), "model.safetensors: holds .*depth=2.*depth=3"),
     "no weights": (checkpoint({}, "model.safetensors"), "has no model.safetensors: save_pretrained"),
     "no configuration": (checkpoint({}, "config.json"), "config.json: no such file"),

@@ -1,5 +1,6 @@
 """Who is where in a live run, and which scenarios cannot be one."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from sim.errors import UserError
 from sim.live.hosts import addresses_on, host_of, read_hosts
 from sim.live.placement import COORDINATOR, place_actors, require_live
+from sim.live.tokens import read_token, tls_of
 from sim.scenario.scenario import load_scenario
 from sim.world.churn.schedule import ChurnEvent
 
@@ -122,3 +124,22 @@ def test_a_file_of_hosts_that_is_none_is_refused(tmp_path: Path, text: str, refu
     with pytest.raises(UserError) as error:
         read_hosts(file)
     assert refused in str(error.value)
+
+
+@pytest.mark.parametrize("address", ["", " ", "a b", "x" * 254, "y" * 5000])
+def test_what_is_no_address(tmp_path: Path, address: str) -> None:
+    """An empty one would be each of the machine's, to which all strangers may connect."""
+    (tmp_path / "hosts.toml").write_text(f'[[host]]\nname = "one"\naddress = "{address}"\n')
+    with pytest.raises(UserError, match=r"hosts\.toml: host\.0\.address: "):
+        read_hosts(tmp_path / "hosts.toml")
+
+
+@pytest.mark.parametrize("name", ["token", "ca.pem", "process-0.pem", "process-0.key"])
+def test_a_pipe_among_the_certificates_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    for other in ("token", "ca.pem", "process-0.pem", "process-0.key"):
+        (tmp_path / other).write_text("00" * 32)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=r"has no token|nothing there for process-0"):
+        read_token(tmp_path)
+        tls_of(tmp_path, "process-0")

@@ -163,7 +163,11 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         "row 4: column 'age' is 'old'; must be a finite number of float32, as other rows are",
     ),
-    "too few values": (PEOPLE.replace("60,Zug,", "60,"), {}, "is not a table of text.*Expected 5 columns"),
+    "too few values": (
+        PEOPLE.replace("60,Zug,", "60,"),
+        {},
+        "has 4 values; must have 5, one for each",
+    ),
     "a class that training has not": (
         PEOPLE.replace("yes", "perhaps"),
         {},

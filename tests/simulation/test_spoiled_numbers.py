@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from sim.cli.commands import app
 from sim.errors import UserError
+from sim.files import machine
 from sim.learning import vision
-from sim.run.setup import machine
 from sim.run.setup.checking import check
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL

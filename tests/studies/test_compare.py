@@ -19,7 +19,7 @@ from sim.results.kaplan_meier import Reached
 from sim.results.store.run_directory import RunDirectory
 from sim.results.text import inert
 from sim.studies.cells import Plan, plan
-from sim.studies.comparison import TIMES, Comparison
+from sim.studies.comparison import TIMES, Comparison, without_results
 from sim.studies.index import INDEX
 from sim.studies.pages import write_comparison
 from sim.studies.pictures import write_pictures
@@ -247,6 +247,17 @@ def test_missing_cells_and_unequal_budgets_are_pointed_out(small: Small, tmp_pat
     assert "no results: method = alone, network.loss = 0, seed 3: RuntimeError: no more" in warnings
     assert any("not all groups have the same seeds" in warning for warning in warnings)
     assert any(warning.startswith("unequal budgets: training steps per client from") for warning in warnings)
+
+
+@pytest.mark.parametrize("count", [3, 4, 312])
+def test_runs_without_results_for_one_reason_take_few_lines(count: int) -> None:
+    missing = {f"seed {seed}": "not run yet" for seed in range(count)} | {"seed 999": "RuntimeError: no"}
+    said = without_results(missing)
+    assert said[-1] == "no results: seed 999: RuntimeError: no"
+    if count == 3:
+        assert said[:-1] == [f"no results: seed {seed}: not run yet" for seed in range(3)]
+    else:
+        assert said[:-1] == [f"no results: {count} runs, from seed 0 to seed {count - 1}: not run yet"]
 
 
 def test_csv_holds_what_is_shown(comparison: Comparison, tmp_path: Path) -> None:

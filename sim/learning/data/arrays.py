@@ -7,6 +7,8 @@ from sim.files.input_file import InputFile, shown
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
 
+_NUMBER_BYTES, _WIDE_BYTES = 16, 48  # that a number takes until it is float32; until it is scaled
+
 
 class ArrayData(UserArrays):
     """Arrays from an .npz file: x [samples, ...] and y [samples], and perhaps client [samples], who has it.
@@ -22,10 +24,10 @@ class ArrayData(UserArrays):
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         file = folder.file("data.file", self.file)
-        return self.made(_parts(file), file.refusal)
+        return self.made(_parts(file, standardise=self.standardise), file.refusal)
 
 
-def _parts(file: InputFile) -> dict[str, ArraysPart]:
+def _parts(file: InputFile, *, standardise: bool) -> dict[str, ArraysPart]:
     """The arrays of each part that the file has."""
     there = file.names()
     names = {part: (f"x_{part}", f"y_{part}", f"client_{part}") for part in PARTS if f"x_{part}" in there}
@@ -36,5 +38,6 @@ def _parts(file: InputFile) -> dict[str, ArraysPart]:
     parts = {}
     for part, (x, y, client) in names.items():
         found = file.arrays(x, y, *([client] if client in there else []))
+        file.require_room(found[0].size * (_WIDE_BYTES if standardise else _NUMBER_BYTES))
         parts[part] = ArraysPart((x, y, client), *found)
     return parts

@@ -45,11 +45,16 @@ class _ArrayUnpickler(pickle.Unpickler):
 def _read_cifar_batch(
     folder: ImageFolder, name: str, label_key: bytes, data: ImageData
 ) -> tuple[np.ndarray, np.ndarray]:
+    file = folder.file(name)
+
     def parse(content: bytes) -> tuple[np.ndarray, np.ndarray]:
         batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
-        return np.asarray(batch[b"data"]).reshape(-1, *data.input_shape), np.asarray(batch[label_key])
+        images, labels = batch[b"data"], batch[label_key]
+        # A list may hold one list many times, and that another one: to numpy these are any number.
+        if not isinstance(images, np.ndarray) or any(isinstance(each, list) for each in labels):
+            raise ValueError("must hold an array of images, and a number for each")
+        return images.reshape(-1, *data.input_shape), np.asarray(labels)
 
-    file = folder.file(name)
     images, labels = file.parsed(parse, f"a batch of CIFAR, with data and {label_key.decode()}")
     return data.checked(file, images, file, labels, label_key.decode())
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 _OTHERS = "*"
 _CATEGORIES_MAX = 10_000
+_FEW_CATEGORIES, _ROWS_EACH = 20, 4  # fewer categories are surely some; of others so many rows each
 _NUMBERS_MAX = 3 * 10**8  # of all features of a table
+_TEXT_BYTES = 300  # that a text takes until it is the number of a category
+_NUMBER_BYTES = 32  # that each of them takes until it is scaled
 _NUMBER = re.compile(  # with a decimal comma, separators of thousands, a currency, a unit: "-1.234,5 kg"
     r"[-+\u2212]?\s?[$\u20ac\xa3\xa5]?\s?(\d{1,3}(,\d{2,3})+|\d{1,3}([.'\u2019_\s]\d{3})+|\d*)([.,]?\d+)?(e[-+]?\d+)?"
     r"(?P<gap>\s?)(?P<unit>[^\W\d_]{1,9}(/[^\W\d_]{1,9})?[\xb2\xb3]?|[^\w\s.,:/-][^\W\d_]?)?",
@@ -94,7 +97,22 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
     dataset = dataset_of(
         parts, section, train.file.refusal, classes=classes, standardise=np.concatenate(scaled)
     )
-    return replace(dataset, features=_described(columns))
+    notices = [said for each in columns if (said := _own_categories(section, train, each))]
+    return replace(dataset, features=_described(columns), notices=tuple(notices))
+
+
+def _own_categories(section: TabularData, part: TablePart, column: Column) -> str:
+    """What is to be said of a column of texts most of which are there once; empty for others."""
+    rows, width = len(part.frame), column.width
+    if column.categories is None or column.name in section.categorical:
+        return ""
+    if width < _FEW_CATEGORIES or width * _ROWS_EACH < rows:
+        return ""
+    return (
+        f"{part.file.key}: column {shown(column.name)} has {width:,} different texts in {rows:,} rows, and "
+        "each becomes a category. Of free texts, dates or identifiers a model learns nothing for other rows: "
+        "name the column in data.leave_out, or make numbers of it (data.categorical says that it is meant)"
+    )
 
 
 def parts_of(
@@ -135,6 +153,8 @@ def usable(section: TabularData, part: TablePart) -> TablePart:
         raise file.refusal(f"has no column {shown(absent[0])}, but {shown(frame.columns)}")
     if unknown := [name for name in section.categorical if name not in used]:
         raise file.refusal(f"has no column {shown(unknown[0])}, which data.categorical names")
+    of_text = {name for name in used if name in needed or not frame[name].dtype.is_numeric()}
+    file.require_room(len(frame) * (_TEXT_BYTES * len(of_text) + 24 * (len(used) - len(of_text))))
     is_missing = pl.col(pl.String).is_in(list(section.missing_values))
     frame = frame.select(used).with_columns(
         pl.col(pl.Float64).fill_nan(None),
@@ -305,6 +325,7 @@ def encoded(part: TablePart, columns: Sequence[Column], *, wide: bool) -> tuple[
             f"comes to {rows:,} rows of {width:,} numbers; must be {_NUMBERS_MAX:,} at most "
             f"({shown(widest.name)} alone has {widest.width:,} categories)"
         )
+    part.file.require_room(rows * width * _NUMBER_BYTES)
     found = np.zeros((rows, width), dtype=np.float64 if wide else np.float32)
     missing = np.zeros((rows, width), dtype=bool)
     place = 0

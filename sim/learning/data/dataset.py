@@ -19,6 +19,7 @@ from sim.learning.partitions.dealing import Labels, Owners
 NUMBERS_MAX = 3 * 10**8
 """Data that are made have no more: 8 GB while they are made."""
 
+_LISTS = 5  # of numbers of samples, each as long as the labels, that a partition makes
 _NAMED = 20  # columns in a line
 
 Rows = tuple[np.ndarray, ...]
@@ -36,7 +37,7 @@ class Dataset:
     validation part of the data's own. owners: whose the samples are, where the data say so. inputs: the
     shapes of several inputs, whose numbers lie side by side in a sample; None for one. features: what the
     user's own samples were read as, in words. tokenizer: the identity of what made the tokens of texts, whose
-    samples x and targets y are int64 [n, T].
+    samples x and targets y are int64 [n, T]. notices: what is surely not meant so, a line for each thing.
     """
 
     train_x: np.ndarray
@@ -50,11 +51,18 @@ class Dataset:
     inputs: tuple[tuple[int, ...], ...] | None = None
     features: str = ""
     tokenizer: str = ""
+    notices: tuple[str, ...] = ()
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
         return self.train_x.shape[1:]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that all samples take, with the lists of who owns which."""
+        y_bytes = self.train_y.nbytes + self.test_y.nbytes
+        return self.train_x.nbytes + self.test_x.nbytes + _LISTS * y_bytes
 
     @property
     def labels(self) -> Labels:

@@ -20,6 +20,8 @@ from sim.learning.data.raw_arrays import Refuse
 from sim.learning.data.user_arrays import ArraysPart, UserSamples, parted
 
 _BLANK_MAX = 0.01  # of the images; the true sets have none, a file that was only made longer has many
+FLOAT_BYTES = 4
+"""The size of a float32."""
 _PIXELS_COUNTED = 1 << 16  # at once
 _DOWNLOAD_ERRORS = (OSError, RuntimeError, http.client.HTTPException)
 
@@ -32,6 +34,11 @@ class ImageArrays:
     train_y: np.ndarray
     test_x: np.ndarray
     test_y: np.ndarray
+
+    @property
+    def floats_bytes(self) -> int:
+        """The bytes that the images take, with a copy in float32."""
+        return (1 + FLOAT_BYTES) * (self.train_x.size + self.test_x.size)
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,12 @@ class ImageData(LabelledData):
     """The class of torchvision.datasets that downloads it; None if none does."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        return read_once(
-            type(self), self._files(folder.path), lambda: normalised(self.read(folder), self.classes)
-        )
+        return read_once(type(self), self._files(folder.path), lambda: self._read_scaled(folder))
+
+    def _read_scaled(self, folder: DataFolder) -> Dataset:
+        arrays = self.read(folder)
+        InputFile(f'data.name = "{self.name}"', folder.path).require_room(arrays.floats_bytes)
+        return normalised(arrays, self.classes)
 
     def read(self, folder: DataFolder) -> ImageArrays:
         """The files of the data folder.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterable
 
@@ -10,15 +11,20 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sim.errors import UserError, one_line
+from sim.files import machine
 
 NUMBERS_MAX = 15 * 10**8
 """More do not come from images: 6 GB once they are float32. MiniImageNet has 1.3 * 10**9."""
+
+_NUMBER_BYTES = 5  # as a byte, and as float32
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")  # for others Pillow may start programs: Ghostscript for EPS
 _MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGBA"}
 """What images of a mode become, unless the data say it."""
 
 _DEEP = ("I", "F")  # and "I;16": numbers that 8 bits do not hold
+
+_DEEP_CHANNELS = re.compile("(?<!BGR);16")  # as Pillow calls how pixels are stored; "BGR;16" has 16 in all
 
 RefuseRow = Callable[[int, str], UserError]
 """The error for what is wrong with the image at this place."""
@@ -75,9 +81,12 @@ def _decoded(
             raise UserError(f"holds an image of the mode {wanted}; must be grey or RGB: {remedy}")
         if image.mode.startswith(_DEEP):  # `convert` would cut their numbers off at 255
             raise UserError(f"holds an image of the mode {image.mode}; must have 8 bits in each channel")
+        if any(_DEEP_CHANNELS.search(str(tile.args)) for tile in image.tile):  # which Pillow cuts to 8
+            raise UserError("holds an image with 16 bits in each channel; must have 8")
         width, height = (size, size) if size else image.size
         numbers = width * height * Image.getmodebands(wanted)
-        if count * numbers > NUMBERS_MAX:  # by what its head says: nothing is unpacked yet
+        most = min(NUMBERS_MAX, machine.room_bytes() / _NUMBER_BYTES)
+        if count * numbers > most:  # by what its head says: nothing is unpacked yet
             shape = f"{width:,} x {height:,} pixels"
             raise UserError(f"holds an image of {shape}, and {count:,} such images do not fit in memory")
         found = ImageOps.exif_transpose(image).convert(wanted)  # as the package datasets does

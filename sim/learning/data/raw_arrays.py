@@ -51,11 +51,9 @@ def as_array(values: Any, name: str, refuse: Refuse) -> np.ndarray:
 
 def require_finite(values: np.ndarray, name: str, refuse: Refuse) -> None:
     """Refuse numbers that float32 does not hold: neither data nor models have such."""
-    if (
-        values.dtype.kind in "biu"
-    ):  # none of which is as large; and images take eight times as much as float64
+    if values.dtype.kind in "biu":  # none of which is as large
         return
-    finite = np.abs(values.astype(np.float64)) <= LARGEST
+    finite = np.abs(values) <= np.float64(LARGEST)  # which a smaller type need not hold
     if not finite.all():
         place = tuple(np.argwhere(~finite)[0].tolist())
         value = values[place].item()

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sim.errors import require_packages
 from sim.files.input_file import InputFile, shown
-from sim.files.input_table import plain
+from sim.files.input_table import plain, plain_bytes
 from sim.files.saved_folder import Split, read_split, split_folders
 from sim.learning.data.columns import TablePart, dataset_of_columns, parts_of, usable
 from sim.learning.data.dataset import Dataset
@@ -22,6 +22,7 @@ from sim.learning.data.images import dataset_of_pixels
 if TYPE_CHECKING:
     from sim.learning.data.huggingface import HuggingFaceData
 
+_COPIES = 6  # of a column, until it is numbers
 _REMEDY = (
     'data.map(lambda row: {"image": row["image"].convert("RGB").resize((32, 32))}) makes them so before '
     "save_to_disk"
@@ -87,6 +88,7 @@ def _rows(section: HuggingFaceData, split: Split) -> TablePart:
     if absent := [name for name in used if name not in there]:
         raise split.folder.refusal(f"has no column {shown(absent[0])}, but {shown(there)}")
     classes = split.of_type("ClassLabel")
+    split.folder.require_room(_COPIES * sum(plain_bytes(split.table[name]) for name in used))
     columns = {
         name: _classes(split, name)
         if name in classes

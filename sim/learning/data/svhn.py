@@ -2,18 +2,21 @@
 
 import io
 import math
+import struct
+import zlib
 from typing import Literal
 
 import numpy as np
 
 from sim.files import input_file
-from sim.files.input_file import InputFile
+from sim.files.input_file import InputFile, too_large
 from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
 
 _FILES = ("train_32x32.mat", "test_32x32.mat")
 _NAMES = ("X", "y")
 _KINDS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "single", "double")
 _ZERO = 10  # as MATLAB counts from 1
+_HEAD_BYTES, _PACKED = 128, 15  # of a file; the type of a compressed element
 
 
 def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray]:
@@ -21,16 +24,16 @@ def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray
     from scipy.io import loadmat, whosmat
 
     def parse(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-        numbers = 0
+        taken = 0
         for name, shape, kind in whosmat(io.BytesIO(content)):
             if name not in _NAMES:
                 continue
             if kind not in _KINDS:  # what is in a cell, say, is not known before it is unpacked
                 raise file.refusal(f"is of MATLAB's type {kind}; must be one of {', '.join(_KINDS)}", name)
-            numbers += math.prod(shape)
-            if numbers > input_file.LIMIT_BYTES:
+            taken += math.prod(shape) * np.dtype(kind).itemsize
+            if taken > input_file.LIMIT_BYTES:
                 raise file.refusal(f"has {name} of the shape {shape}, which does not fit in memory")
-        found = loadmat(io.BytesIO(content), variable_names=_NAMES)
+        found = loadmat(io.BytesIO(_unpacked(content, file)), variable_names=_NAMES)
         return found["X"].transpose(3, 2, 0, 1), found["y"].reshape(-1)
 
     images, labels = file.parsed(
@@ -42,6 +45,27 @@ def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray
 def _read_folder(folder: ImageFolder, data: ImageData) -> ImageArrays:
     train, test = [_read_part(folder.file(name), data) for name in _FILES]
     return ImageArrays(*train, *test)
+
+
+def _unpacked(content: bytes, file: InputFile) -> bytes:
+    """A file of MATLAB 5 without compression, so that it takes no more memory than it has bytes. UserError.
+
+    Behind its head stand elements: a type, a length, and so many bytes, which are an element if packed.
+    """
+    found, order = io.BytesIO(), "<" if content[126:128] == b"IM" else ">"
+    found.write(content[:_HEAD_BYTES])
+    place = _HEAD_BYTES
+    while place + 8 <= len(content):
+        kind, length = struct.unpack_from(f"{order}II", content, place)
+        element = content[place : place + 8 + length]
+        place += 8 + length
+        if kind == _PACKED:
+            room = input_file.LIMIT_BYTES - found.tell()
+            element = zlib.decompressobj().decompress(element[8:], room + 1)
+        found.write(element)
+        if found.tell() > input_file.LIMIT_BYTES:
+            raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
+    return found.getvalue()
 
 
 class Svhn(ImageData):

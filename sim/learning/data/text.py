@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -14,6 +14,7 @@ from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import Count, ShareBelowOne, Within
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
+from sim.files.input_file import no_room
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions import Partition
@@ -24,6 +25,12 @@ from sim.learning.partitions.dealing import (
     membership,
     rows_by_class,
 )
+
+if TYPE_CHECKING:
+    from sim.learning.language.tokenizers import Tokenizer
+
+_KNOWN_MIN = 0.95  # of the characters of a text
+_CHARACTER_BYTES = 48  # that a character takes until windows of tokens are made
 
 
 class TextData(DataSection):
@@ -73,6 +80,9 @@ class TextData(DataSection):
         from sim.learning.language.tokenizers import tokenizer_called
 
         texts = self.read(folder)
+        characters = sum(len(each) for pair in texts for each in pair)
+        if problem := no_room(characters * _CHARACTER_BYTES):
+            raise UserError(f'data.name = "{self.name}": {problem}')
         trained = [training for training, _ in texts]
         tokenizer = tokenizer_called(self.tokenizer, trained, "data.tokenizer", folder)
         parts = []
@@ -96,7 +106,18 @@ class TextData(DataSection):
             tokenizer.vocabulary,
             owners=owners,
             tokenizer=tokenizer.identity,
+            notices=tuple(self._unknown(tokenizer, trained)),
         )
+
+    def _unknown(self, tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[str]:
+        """A line for each language that a tokenizer does not know well."""
+        for language, text in zip(self.languages, texts, strict=True):
+            if (known := tokenizer.known_share(text)) < _KNOWN_MIN:
+                yield (
+                    f'data.tokenizer = "{self.tokenizer}": knows {known:.0%} of the characters of the text '
+                    f"of {language}; to predict the token of all others is easy, and a low perplexity says "
+                    'little: take the tokenizer of this language, or "bytes"'
+                )
 
     def _windows(self, tokens: np.ndarray) -> np.ndarray:
         """[n, context + 1], each of which begins with the last token of the one before."""

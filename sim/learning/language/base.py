@@ -6,16 +6,19 @@ transformers did: config.json and model.safetensors, and perhaps tokenizer.json.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from sim.files.input_file import InputFile, shown
+from sim.files.input_file import SETTINGS_BYTES, InputFile, shown
 from sim.learning.language.tokenizers import identity_of_file
 
 if TYPE_CHECKING:
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
 
 _METADATA = "coterie"
 _WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
+_UNSUPPORTED = "coterie does not support this setting of GPT-2"
 _MASKS = (".attn.bias", ".attn.masked_bias")  # which older checkpoints keep
+_NUMBER_BYTES = 8  # that each number takes while it becomes float32
 _LARGEST = 10_000_000  # of a size that a file states
 
 _Size = Annotated[PositiveInt, Field(le=_LARGEST)]
@@ -95,7 +100,7 @@ def load_base(file: InputFile) -> Base:
         shape = _shape_of(stored, notes.heads, file)
         return Base(shape, notes.tokenizer, _fitting(stored, shape, file))
     parts = {name: InputFile(file.key, file.path / name) for name in (_WEIGHTS, _CONFIG, _TOKENIZER)}
-    config = parts[_CONFIG].parsed(_Gpt2Config.model_validate_json, "a configuration of GPT-2")
+    config = _configuration(parts[_CONFIG])
     if not parts[_WEIGHTS].path.is_file():
         raise file.refusal(f"has no {_WEIGHTS}: save_pretrained of the package transformers writes it")
     stored = _tensors(parts[_WEIGHTS])[0]
@@ -113,8 +118,29 @@ def load_base(file: InputFile) -> Base:
     if shape != stated:
         raise parts[_WEIGHTS].refusal(f"holds {shape}, and {_CONFIG} says {stated}")
     has_tokenizer = parts[_TOKENIZER].path.is_file()
-    tokenizer = identity_of_file(parts[_TOKENIZER].content()) if has_tokenizer else None
+    tokenizer = identity_of_file(parts[_TOKENIZER].content(SETTINGS_BYTES)) if has_tokenizer else None
     return Base(shape, tokenizer, _fitting(stored, shape, parts[_WEIGHTS]))
+
+
+def _configuration(file: InputFile) -> _Gpt2Config:
+    """What a config.json says. UserError: it need not be GPT-2's, nor one that is supported here."""
+
+    def parse(content: bytes) -> _Gpt2Config:
+        found = json.loads(content)
+        if not isinstance(found, dict) or found.get("model_type") != "gpt2":
+            stated = shown(found.get("model_type")) if isinstance(found, dict) else "none"
+            raise file.refusal(f"is not a configuration of GPT-2: model_type is {stated}; must be 'gpt2'")
+        try:
+            return _Gpt2Config.model_validate(found)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            if first["type"] == "missing":
+                raise file.refusal(f"has no {key}, which a configuration of GPT-2 has") from None
+            wanted = first["msg"].removeprefix("Input should be ")
+            raise file.refusal(f"{key} = {shown(first['input'])}: {_UNSUPPORTED}; must be {wanted}") from None
+
+    return file.parsed(parse, "a configuration of GPT-2", SETTINGS_BYTES)
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
@@ -129,10 +155,16 @@ def save_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> No
     content = save(
         {name: values.contiguous() for name, values in weights.items()}, {_METADATA: notes.model_dump_json()}
     )
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as place:
-        whole = Path(place) / path.name
+    with beside(path) as whole:
         whole.write_bytes(content)
         os.replace(whole, path)
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A path for a file until it is whole, on the disk of `path`, in a hidden folder. OSError."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".coterie-") as place:
+        yield Path(place) / path.name
 
 
 def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
@@ -157,7 +189,10 @@ def _tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
         raise file.refusal("no such file" if not os.path.lexists(file.path) else "must be a regular file")
     try:
         with safe_open(file.path, framework="pt") as opened:
-            stored = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
+            names = list(opened.keys())
+            shapes = [opened.get_slice(name).get_shape() for name in names]
+            file.require_room(_NUMBER_BYTES * sum(map(math.prod, shapes)))  # a sparse file says any sizes
+            stored = {name: opened.get_tensor(name) for name in names}
             metadata = opened.metadata() or {}
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise file.refusal(f"is not a .safetensors file, or damaged: {shown(str(error))}") from None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,13 +17,14 @@ from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import Count, Within
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.learning.language.base import BaseNotes, TransformerShape, save_base
+from sim.learning.language.base import BaseNotes, TransformerShape, beside, save_base
 from sim.learning.language.tokenizers import tokenizer_called
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 PYTHON = "python-documentation"
+FLOAT_BYTES, _NOTES_BYTES = 4, 1 << 20  # of a number, of all else in the file
 _WARM_UP, _LAST_RATE = 100, 0.1  # steps; share of the rate that is left at the end
 _BETAS, _DECAY, _NORM_MAX = (0.9, 0.99), 0.01, 1.0
 
@@ -70,6 +74,7 @@ def pretrain(
 ) -> tuple[Path, float]:
     """Train a base and write it: equal settings and texts give equal files. Where, and its loss.
 
+    Where `out` cannot be written any more after the training, it goes to the folder of temporary files.
     Raises UserError.
     """
     import torch
@@ -81,8 +86,6 @@ def pretrain(
         problem = f"has {len(tokens):,} tokens; must have more than the context, {settings.context:,}"
         raise UserError(f"corpus: {problem}")
     path = Path(settings.out)
-    if not path.parent.is_dir():
-        raise UserError(f'out = "{settings.out}": there is no folder {path.parent}; must be one that exists')
     shape = TransformerShape(
         tokenizer.vocabulary,
         settings.context,
@@ -92,6 +95,7 @@ def pretrain(
         4 * settings.width,
     )
     model = shape.made()
+    _require_writable(path, sum(each.numel() for each in model.parameters()))
     loss = _train(model, tokens, settings, progress)
     notes = BaseNotes(
         heads=settings.heads,
@@ -100,8 +104,39 @@ def pretrain(
         corpus_sha256=hashlib.sha256(text.encode()).hexdigest(),
         settings=settings.model_dump(mode="json", exclude={"out"}),
     )
-    save_base(path, {name: each.detach() for name, each in model.named_parameters()}, notes)
-    return path, loss
+    return _kept(path, {name: each.detach() for name, each in model.named_parameters()}, notes), loss
+
+
+def _require_writable(path: Path, numbers: int) -> None:
+    """UserError where a base of so many numbers cannot be written: better now than after its training."""
+    if not os.path.isdir(path.parent):
+        raise UserError(f'out = "{path}": there is no folder {path.parent}; must be one that exists')
+    if os.path.isdir(path):
+        raise UserError(f'out = "{path}": is a folder; must be a file')
+    try:
+        with beside(path) as whole:
+            whole.write_bytes(b"x")
+    except OSError as error:
+        raise UserError(f'out = "{path}": cannot be written: {error.strerror}') from None
+    needed, free = FLOAT_BYTES * numbers + _NOTES_BYTES, shutil.disk_usage(path.parent).free
+    if free < needed:
+        raise UserError(f'out = "{path}": takes {needed:,} bytes, and its disk has {free:,}')
+
+
+def _kept(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> Path:
+    """Write a base, and return where it is: in the folder of temporary files if it cannot be at `path`."""
+    try:
+        save_base(path, weights, notes)
+        return path
+    except OSError as error:
+        reason = error
+    instead = Path(tempfile.mkdtemp(prefix="coterie-")) / path.name
+    try:
+        save_base(instead, weights, notes)
+    except OSError as error:
+        problem = f"cannot be written: {reason.strerror}; nor can {instead}: {error.strerror}"
+        raise UserError(f'out = "{path}": {problem}') from None
+    return instead
 
 
 def _text(corpus: str | tuple[str, ...], folder: DataFolder) -> str:

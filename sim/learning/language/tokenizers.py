@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.errors import require_packages
-from sim.files.input_file import InputFile
+from sim.errors import one_line, require_packages
+from sim.files.input_file import SETTINGS_BYTES, InputFile
 
 if TYPE_CHECKING:
     from sim.files.data_folder import DataFolder
 
 BYTES, CHARACTERS = "bytes", "characters"
+_LARGEST = 10_000_000  # vocabulary
+_LOOKED_AT = 20_000  # characters, of which unknown ones are counted
+_LINES = 4096  # at a time: what the package says of each token takes more than a hundred bytes
+_CHARACTER_BYTES = 300  # of a line
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -31,6 +36,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def numbers(self, text: str) -> np.ndarray:
         """The numbers of a text, int64 [tokens]."""
+
+    def known_share(self, text: str) -> float:
+        """The share of a text's characters, without white space, that become tokens of their own."""
+        return 1.0
 
 
 class Bytes(Tokenizer):
@@ -69,17 +78,47 @@ class TokenizerFile(Tokenizer):
 
             return Loaded.from_buffer(content)
 
-        content = file.content()
-        self._loaded = file.parsed(parse, "a tokenizer.json")
+        content = file.content(SETTINGS_BYTES)
+        self._file = file
+        self._loaded = file.parsed(parse, "a tokenizer.json", SETTINGS_BYTES)
+        model = json.loads(content).get("model") or {}
+        number = self._loaded.token_to_id(str(model.get("unk_token")))
+        self._unknown = model.get("unk_id") if number is None else number
         self._loaded.no_truncation()
         self._loaded.no_padding()
-        self.vocabulary = self._loaded.get_vocab_size()
+        # Numbers may have holes, as where tokens were taken out: what counts is the largest one.
+        self.vocabulary = 1 + max(self._loaded.get_vocab().values(), default=-1)
+        if not 0 < self.vocabulary <= _LARGEST:
+            numbers = f"{self.vocabulary:,} numbers of tokens, holes counted"
+            raise file.refusal(f"has {numbers}; must have from 1 to {_LARGEST:,}")
         self.identity = identity_of_file(content)
 
     def numbers(self, text: str) -> np.ndarray:
         # Line by line: nothing is gained from words across lines, and the package is quadratic in some texts.
-        encoded = self._loaded.encode_batch(text.splitlines(keepends=True), add_special_tokens=False)
-        return np.array([number for line in encoded for number in line.ids], np.int64)
+        lines = text.splitlines(keepends=True)
+        self._file.require_room(_CHARACTER_BYTES * max(map(len, lines), default=0))
+        found = [np.empty(0, np.int64)]
+        for place in range(0, len(lines), _LINES):
+            encoded = self._encoded(lines[place : place + _LINES])
+            found.append(np.array([number for line in encoded for number in line.ids], np.int64))
+        return np.concatenate(found)
+
+    def _encoded(self, lines: list[str]) -> list[Any]:
+        """What the package says of each line. UserError where it can say nothing."""
+        try:
+            found: list[Any] = self._loaded.encode_batch(lines, add_special_tokens=False)
+        except Exception as error:  # as for a word that it does not know, without a token for these
+            raise self._file.refusal(f"cannot be applied to the text: {one_line(error, 200)}") from None
+        return found
+
+    def known_share(self, text: str) -> float:
+        lines = text[:_LOOKED_AT].splitlines()
+        known = 0
+        for line, encoded in zip(lines, self._encoded(lines), strict=True):
+            pairs = zip(encoded.ids, encoded.offsets, strict=True)
+            covered = {place for number, span in pairs if number != self._unknown for place in range(*span)}
+            known += sum(not line[place].isspace() for place in covered)
+        return known / max(1, sum(not character.isspace() for line in lines for character in line))
 
 
 def identity_of_file(content: bytes) -> str:

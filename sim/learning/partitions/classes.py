@@ -1,10 +1,12 @@
 """Clients with classes of their own: a mixture of all, or a few."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import PositiveFloat
+from pydantic import PositiveFloat, model_validator
 
 from actors.settings.base import SettingError
 from actors.settings.quantities import Count, Within
@@ -31,9 +33,17 @@ class Dirichlet(Sampled):
     alpha: Annotated[PositiveFloat, Within(0.001, 1_000_000)]
     """Concentration: small means few classes per client, large means iid."""
     min_samples: Count = 2
-    """No client has fewer training samples."""
+    """No client has fewer training samples, where `samples_per_client` does not say how many each has."""
     class_clusters: Count | None = None
     """Mix so many random clusters of classes, as equal as possible, instead of single classes."""
+
+    @model_validator(mode="after")
+    def _no_contradiction(self) -> Dirichlet:
+        each = self.samples_per_client
+        if each is not None and "min_samples" in self.model_fields_set and self.min_samples > each:
+            problem = f"must be at most samples_per_client = {each}, which all clients have"
+            raise SettingError("min_samples", self.min_samples, problem)
+        return self
 
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
         if self.class_clusters is not None and self.class_clusters > classes:

@@ -1,6 +1,5 @@
 """Partitions of the user's own: lists of sample numbers, from a file or a function, which are checked."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +38,7 @@ class FromFile(PartitionSection):
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         file = InputFile("data.partition.path", Path(self.path))
-        found = _arrays(file) if file.path.suffix == ".npz" else file.parsed(json.loads, "JSON")
+        found = _arrays(file) if file.path.suffix == ".npz" else file.json()
         return partition_of(found, labels, clients, overlap=self.overlap, refuse=file.refusal)
 
 

@@ -107,7 +107,7 @@ def left_hidden(target: Path) -> list[Path]:
     For `<target>-2`, where a rerun's results would go, those of `<target>` if it has none itself. Raises
     UserError if a run is still writing into one of them.
     """
-    found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"-\d+$", "", target.name)))
+    found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"(?<=.)-\d+$", "", target.name)))
     for folder in filter(is_under_way, found):
         raise UserError(f"{target}: its run is still under way, in {folder}")
     return found

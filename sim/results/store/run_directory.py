@@ -1,5 +1,6 @@
 """The result directory of a run: its files, written and read. docs/results.md describes each."""
 
+import io
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.errors import UserError, one_line
-from sim.files.input_file import InputFile
+from sim.files.input_file import InputFile, no_room
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store import output_dir
 from sim.results.store.events_file import TABLE_SCHEMA, EventsFile
@@ -27,6 +28,7 @@ INTERVALS_SCHEMA = pa.schema(
 )
 TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
 TEXTS = ("summary.json", "scenario.toml", "provenance.json")
+_PACKED = 1000  # times the bytes of a file that no table of a run takes in memory
 _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
 TABLES = {
     "metrics": METRICS_SCHEMA,
@@ -230,8 +232,13 @@ class RunDirectory:
 
     def scan(self, table: str) -> pl.LazyFrame:
         """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""
+        file = self.table_path(table).absolute()
+        try:
+            os.fspath(file).encode()
+        except UnicodeEncodeError:  # a name that is no UTF-8, which polars cannot open
+            return pl.scan_parquet(io.BytesIO(file.read_bytes()))
         # Of a bare path polars would take brackets for a pattern, and ~ for somebody's home.
-        return pl.scan_parquet(self.table_path(table).absolute(), glob=False)
+        return pl.scan_parquet(file, glob=False)
 
     def has(self, table: str) -> bool:
         """Whether there is one of `SPECIAL_TABLES`."""
@@ -243,12 +250,16 @@ class RunDirectory:
         file = self.file(f"{table}.parquet")
         if self._manifest is not None and table not in self._checked:
             try:
-                with file.open("rb") as opened:
-                    schema = pq.read_schema(opened)
+                with file.open("rb") as opened, pq.ParquetFile(opened) as parquet:
+                    schema, there = parquet.schema_arrow, parquet.metadata
             except (OSError, pa.ArrowException) as error:
                 raise UserError(f"{file} is not a table, or damaged: {one_line(str(error))}") from error
             if not schema.equals((TABLES | SPECIAL_TABLES)[table]):
                 raise UserError(f"{file} has other columns than the {table} of a run")
+            taken = 8 * there.num_rows * there.num_columns
+            # Of a run, too, few bytes may be many rows, but not so few: these are equal ones.
+            if taken > _PACKED * file.stat().st_size and (problem := no_room(taken)):
+                raise UserError(f"{file}: {problem}")
             self._checked.add(table)
         return file
 
@@ -263,7 +274,7 @@ class RunDirectory:
 
     def _read_json(self, name: str) -> dict[str, Any]:
         file = InputFile("", self.file(name))
-        content = file.parsed(json.loads, "JSON")
+        content = file.json()
         if not isinstance(content, dict):
             raise file.refusal("must be a table of keys and values")
         return content

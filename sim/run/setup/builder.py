@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -145,7 +145,9 @@ class _Builder:
         with explained("the data and the models at the start", device):
             self.plan = plan = planned(scenario, folder, room=room_of(device))
             self.learning = learning = load_learning(scenario, plan.learning, device)
-            self.scenario = scenario = decided(scenario, learning)
+            scenario = decided(scenario, learning)
+            notices = tuple(dict.fromkeys([*scenario.notices, *plan.notices]))
+            self.scenario = scenario = replace(scenario, notices=notices)
             self.engine = make_engine(scenario, learning, world.workers)
             self.initial = self._initial_parameters()
         self.trainable = {name: _trainable(self.engine, own) for name, own in learning.kinds.items()}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sim.errors import UserError
+from sim.files import machine
 from sim.learning.models.size import Sized
-from sim.run.setup import machine
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DevicesOfClients
 

@@ -18,6 +18,7 @@ from protocols.framework.context import Links
 from protocols.framework.server import ServerPlan
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
+from sim.files.input_file import no_room
 from sim.learning.data import Dataset
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.models.size import Sized
@@ -110,6 +111,11 @@ class RunPlan:
     network: NetworkModel
     networks: list[tuple[float, NetworkModel]]
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What has less effect than stated, or is surely not meant so, a line for each thing."""
+        return (*self.churn.notices, *self.learning.dataset.notices)
+
 
 @contextmanager
 def users_faults(scenario: Scenario) -> Iterator[None]:
@@ -163,6 +169,8 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     """Data, shared out to the clients, and the models that fit them."""
     seed, count = scenario.run.seed, scenario.clients.count
     dataset = scenario.data.load(count, seed, folder)
+    if problem := no_room(dataset.size_bytes):
+        raise UserError(f'data.name = "{scenario.data.name}": {problem}')
     models = models_of_clients(scenario, dataset, folder, made=made)
     protocol, training = scenario.protocol, scenario.training
     objective = objective_of(protocol.method, protocol.settings)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -10,6 +11,7 @@ from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, Settings, default, exactly_one
 from actors.settings.quantities import ClientList, CountOrZero, Duration, PositiveDuration
+from actors.settings.units import DURATION
 from sim.errors import UserError
 from sim.kernel.random import RandomStream, key
 from sim.scenario.sections.change import Change
@@ -62,7 +64,7 @@ class ChurnSchedule:
 
     returns: by client of a process, with what it would come back, and the seconds between its backups: also
     if that is after the end of the run, which does not change what is before. staying: client and time
-    (seconds) of those events that a change prevents.
+    (seconds) of those events that a change prevents. notices: what has less effect than stated, in words.
     """
 
     events: list[ChurnEvent]
@@ -70,6 +72,7 @@ class ChurnSchedule:
     turned_away: int
     returns: Mapping[int, tuple[State, float]]
     staying: frozenset[tuple[int, float]]
+    notices: tuple[str, ...] = ()
 
 
 def churn_schedule(
@@ -88,7 +91,8 @@ def churn_schedule(
     ]
     taken = {client for pool in pools for client in pool}
     free = [client for client in range(count) if client not in taken]
-    events = _scheduled(entries, free, participants)
+    notices = list(_idle(deals))
+    events = _scheduled(entries, free, participants, math.inf if run_s is None else run_s, notices)
     for found in deals:
         events += found.events
     try:
@@ -105,7 +109,15 @@ def churn_schedule(
         for client in pool
     }
     turned_away = sum(found.turned_away for found in deals)
-    return ChurnSchedule(events, absent, turned_away, returns, _prevented(changes, events))
+    staying = _prevented(changes, events)
+    return ChurnSchedule(events, absent, turned_away, returns, staying, tuple(notices))
+
+
+def _idle(deals: Sequence[Deal]) -> Iterator[str]:
+    """A line for each process that does nothing in the run."""
+    for number, found in enumerate(deals):
+        if not found.events:
+            yield f"churn_process.{number}: nobody comes or goes by it before the end of the run"
 
 
 def _prevented(changes: Iterable[Change], events: Sequence[ChurnEvent]) -> frozenset[tuple[int, float]]:
@@ -130,8 +142,18 @@ def _prevented(changes: Iterable[Change], events: Sequence[ChurnEvent]) -> froze
 # --- single events ------------------------------------------------------------------------------------------
 
 
-def _scheduled(entries: Sequence[Churn], free: Sequence[int], participants: Participants) -> list[ChurnEvent]:
-    """The events of the file's churn entries. Shares and clusters are taken from the `free` clients."""
+def _scheduled(
+    entries: Sequence[Churn],
+    free: Sequence[int],
+    participants: Participants,
+    run_s: float,
+    notices: list[str],
+) -> list[ChurnEvent]:
+    """The events of the file's churn entries. Shares and clusters are taken from the `free` clients.
+
+    notices: gets a line for each entry some of whose events come after the end of the run, at `run_s`.
+    UserError for one all of whose events do.
+    """
     events: list[ChurnEvent] = []
     ordered = sorted(enumerate(entries), key=lambda item: (item[1].event != "join", item[1].at))
     named = {client for entry in entries for client in entry.clients or ()}
@@ -144,6 +166,13 @@ def _scheduled(entries: Sequence[Churn], free: Sequence[int], participants: Part
         if entry.spread:  # each at a time of its own
             own = {each: RandomStream(participants.seed, "churn spread", number, each) for each in clients}
             times = {(each,): entry.at + entry.spread * stream.uniform() for each, stream in own.items()}
+        late = sum(time_s >= run_s for time_s in times.values())
+        if late:
+            spread = f'churn.{number}.spread = "{DURATION.format(entry.spread)}"'
+            problem = f"{late} of {len(times)} events come after the end of the run ({run_s:g} s)"
+            if late == len(times):
+                raise UserError(f"{spread}: {problem}; must be shorter")
+            notices.append(f"{spread}: {problem}, and so never")
         for group, time_s in times.items():
             events.append(ChurnEvent(time_s, entry.event, group, entry.state, entry.backup_every))
     return sorted(events, key=lambda event: event.time_s)

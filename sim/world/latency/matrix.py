@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from actors.settings.quantities import SigmaOfLog
 from sim.files.input_file import InputFile
+from sim.files.rows import DECIMAL_POINT
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
 from sim.world.participants import Participants
 
@@ -43,10 +44,13 @@ def latency_matrix(file: str, key: str, unit: str, actors: int) -> NDArray[np.fl
     if source.path.suffix == ".npy":
         matrix = source.array()
     elif source.path.suffix == ".csv":
-        matrix = source.parsed(
-            lambda content: np.loadtxt(io.StringIO(content.decode("utf-8-sig")), delimiter=",", ndmin=2),
-            "rows of numbers with commas between",
-        )
+
+        def parse(content: bytes) -> NDArray[np.float64]:
+            if b";" in content:
+                raise source.refusal(f"has semicolons; {DECIMAL_POINT}")
+            return np.loadtxt(io.StringIO(content.decode("utf-8-sig")), delimiter=",", ndmin=2)
+
+        matrix = source.parsed(parse, "rows of numbers with commas between")
     else:
         raise source.refusal("its name must end in .npy or .csv")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < actors:

@@ -1,11 +1,15 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sim.errors import UserError
+from sim.files import machine
 from sim.results.metrics import GRAPH_SCHEMA, Metrics
-from sim.results.store.run_directory import RunDirectory
+from sim.results.store.manifest import Manifest
+from sim.results.store.run_directory import TABLES, RunDirectory
 from sim.results.trace import Trace
 from tests.results.synthetic import LEAST
 
@@ -88,3 +92,24 @@ def test_summary_names_missing_keys_and_must_exist(tmp_path):
         run.finalise()
     with pytest.raises(ValueError, match=r"lacks accuracy, .*protocol, seed, "):
         run.write_summary({"scenario": "demo"})
+
+
+def test_a_table_of_many_equal_rows_is_not_unpacked(tmp_path, monkeypatch):
+    """A stranger's: few bytes that are more rows than memory holds."""
+    rows = 10**6
+    table = pa.table(
+        {
+            "time": pa.array(np.zeros(rows)),
+            "actor": pa.array(["client-0"]).take(pa.array(np.zeros(rows, np.int32))),
+            "name": pa.array(["accuracy"]).take(pa.array(np.zeros(rows, np.int32))),
+            "value": pa.array(np.zeros(rows)),
+        },
+        schema=TABLES["metrics"],
+    )
+    pq.write_table(table, tmp_path / "metrics.parquet", compression="zstd")
+    (tmp_path / "summary.json").write_text("{}")
+    Manifest.of(tmp_path, ["summary.json", "metrics.parquet"]).write()
+    directory = RunDirectory.load(tmp_path)
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 20 * 2**20)
+    with pytest.raises(UserError, match=r"metrics\.parquet: takes 0\.0 GB of memory once it is read"):
+        directory.table_path("metrics")
