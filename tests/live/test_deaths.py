@@ -17,11 +17,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from sim.live.logs import log_path, records
 from sim.live.running import run_live
 from sim.results.store.run_directory import RunDirectory
 from sim.run.interrupts import Interrupted
 from sim.scenario.scenario import load_scenario
+from tests.live.watching import hidden, told
 
 SMALL = ["clients.count=6", "clients.topology.degree=2", "run.evaluate_every=2 s", "run.compare_alone=false"]
 LONG = "run.duration=60 s"
@@ -29,21 +29,10 @@ LONG = "run.duration=60 s"
 PATIENCE_S = 100.0
 
 
-def told(folder: Path, process: str) -> list[list[Any]]:
-    """The events that a process has told so far."""
-    log = log_path(folder, process)
-    return [content for kind, *content in records(log) if kind == "event"] if log.is_file() else []
-
-
 def has_delivered(folder: Path, number: int) -> bool:
     """Whether each of two processes has told that it delivered so many messages."""
     counts = [Counter(event[1] for event in told(folder, f"process-{each}")) for each in range(2)]
     return all(count["delivered"] >= number for count in counts)
-
-
-def hidden(out: Path) -> Path:
-    (folder,) = out.glob(".*")
-    return folder
 
 
 def fates_of(directory: Path) -> dict[str, int]:
@@ -118,7 +107,7 @@ def test_what_was_told_is_kept_whoever_ends(tmp_path: Path, who: str) -> None:
     require_all_told(result.directory, events)
     summary = result.summary
     assert summary["finished"] is False
-    assert why in summary.get("ended_by", "")
+    assert why in summary["ended_by"] if why else "ended_by" not in summary
     assert result.signal == number and summary["interrupted"] is (number is not None)
     assert summary["virtual_seconds"] < summary["planned_seconds"]
     if number is not None:  # all had the time to measure
