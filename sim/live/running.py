@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.live.against import Found, against, verdicts
+from sim.live.against import Found, against, caveat, verdicts
 from sim.live.coordinator import LiveRun, take_part
 from sim.live.hosts import Host, addresses_on, host_of
 from sim.live.logs import has_begun, remove_logs, wait_for_writers
@@ -35,6 +35,8 @@ from sim.scenario.scenario import Scenario, load_scenario
 
 LATE_MESSAGE_S = 0.015
 LATE_JOB_SHARE = 0.05
+FORGIVEN_S = 0.001
+"""What is later than this and still counts from its planned time is counted as forgiven."""
 TOO_LATE = 0.05
 """The share of late jobs, or of late messages, from which a host is too busy for a verdict."""
 
@@ -165,8 +167,10 @@ def _summary(
     summary |= {"live": figures(outcome, merged), "warnings": warnings}
     summary["finished"] = not (outcome.lost or outcome.interrupted)
     if held_against and summary["finished"]:
-        summary["against"] = against(Found.of(simulation, merged.events), scenario, data_dir)
+        process_of = {name: process for process, names in outcome.processes.items() for name in names}
+        summary["against"] = against(Found.of(simulation, merged.events), scenario, data_dir, process_of)
         summary["verdicts"] = verdicts(summary)
+        summary["caveat"] = caveat(summary["live"])
     if outcome.lost:
         summary["ended_by"] = "; ".join(outcome.lost)
     return summary
@@ -242,6 +246,7 @@ def figures(outcome: Outcome, merged: Merged) -> dict[str, Any]:
         "messages_between": len(messages),
         "delivered_late_s": _percentiles(messages),
         "jobs_late_s": _percentiles(jobs),
+        "forgiven": {} if raw else {"messages": _forgiven(messages), "jobs": _forgiven(jobs)},
         "late_messages": late_messages,
         "overrun_jobs": late_jobs,
         "too_busy": not raw and max(late_jobs, late_messages) > TOO_LATE,
@@ -258,6 +263,12 @@ def figures(outcome: Outcome, merged: Merged) -> dict[str, Any]:
         "contradicted_ends": merged.twice,
         "ended_by_crashes": merged.settled,
     }
+
+
+def _forgiven(late_s: np.ndarray) -> dict[str, float]:
+    """How many were late and count from their planned time all the same, and by how many seconds in all."""
+    forgiven_s = late_s[late_s > FORGIVEN_S]
+    return {"count": len(forgiven_s), "seconds": float(forgiven_s.sum())}
 
 
 def _percentiles(values: np.ndarray) -> dict[str, float] | None:
