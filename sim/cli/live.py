@@ -134,6 +134,8 @@ def _run_all(scenarios: list["Scenario"], quiet: bool, settings: dict[str, Any])
 def _say_verdicts(summary: dict[str, Any]) -> None:
     for what, found, holds in summary.get("verdicts", ()):
         say(f"{'holds' if holds else 'FAILS':5}  {what}: {found}")
+    if caveat := summary.get("caveat"):
+        say(caveat)
     if summary["live"]["too_busy"]:
         say("this machine was too busy for a verdict: over 5 % of jobs or messages were late", err=True)
 

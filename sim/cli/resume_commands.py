@@ -17,6 +17,7 @@ from sim.cli.exit_codes import (
     stop_if_cut_short,
     stop_if_failed,
 )
+from sim.errors import UserError
 from sim.results.store.output_dir import forget, sync
 from sim.run.interrupts import answering, raise_interrupted
 
@@ -43,12 +44,20 @@ def resume(
 
     A run that has ended is prolonged by --until, and stays. Results of a run that was cut short are replaced.
 
+    Of a killed live run, which cannot go on, the results are what its processes told until then.
+
     The copy of your code that its results have is executed, unless --no-code refuses it.
     """
     end_s = None if until is None else options.duration(until)
     with exit_on_errors(), answering(raise_interrupted):
+        from sim.live.logs import left_of_live
         from sim.run.resume.resuming import ResumableRun
 
+        if told := left_of_live(directory):
+            if end_s is not None:
+                raise UserError("--until: a live run cannot go on; leave it out to keep what was told")
+            _put_together(told, data_dir, not no_code)
+            return
         earlier = ResumableRun.find(directory)
         if end_s is not None:
             earlier.require_prolongable()
@@ -115,6 +124,16 @@ def explain(
             directory, at, client, data_dir=data_dir, code=not no_code, notice=partial(say, err=True)
         )
     list_pairs(rows)
+
+
+def _put_together(folders: list[Path], data_dir: Path | None, code: bool) -> None:
+    """Write the results of killed live runs, and show them."""
+    from sim.live.running import put_together
+
+    for folder in folders:
+        result = put_together(folder, data_dir=data_dir, code=code)
+        show(result)
+        stop_if_cut_short(result)
 
 
 def _go_on(earlier: "ResumableRun", scenario: "Scenario", quiet: bool, **settings: Any) -> None:

@@ -71,16 +71,20 @@ class TransferCut:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class Told:
+    """Records of a process on another machine (`sim.live.logs`), for the coordinator to write."""
+
+    records: bytes
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Stop:
+    """The run ends now, and not at its end: tell what there is."""
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Ended:
-    """The results of a process (`sim.live.parts`), as JSON, and its tables as Arrow's stream format.
-
-    is_last: whether this is all, and not only what there is up to now.
-    """
-
-    is_last: bool
-    facts: bytes
-    metrics: bytes
-    events: bytes
+    """A process has told all that it found."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -89,7 +93,18 @@ class Leave:
 
 
 CONTROL = Codec(
-    AskTime, TellTime, ProcessReady, Begin, Presence, AskPresence, TransferBegun, TransferCut, Ended, Leave
+    AskTime,
+    TellTime,
+    ProcessReady,
+    Begin,
+    Presence,
+    AskPresence,
+    TransferBegun,
+    TransferCut,
+    Told,
+    Stop,
+    Ended,
+    Leave,
 )
 
 

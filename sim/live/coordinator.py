@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
@@ -13,13 +14,14 @@ from typing import Any
 from actors.scan import Buffer
 from actors.tcp.outgoing import Address
 from sim.errors import UserError
-from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, TellTime
-from sim.live.parts import ProcessResults
+from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, Stop, TellTime, Told
+from sim.live.logs import FileLog, log_path
 from sim.live.placement import COORDINATOR
 from sim.live.processes import Process, end, start
+from sim.live.telling import read_state
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
-from sim.live.worker import CONNECT_S, LIMITS, ProcessOrder
+from sim.live.worker import CONNECT_S, LIMITS, STOP_S, ProcessOrder
 
 _HEAD_START_S = 0.3  # from when all are ready to the beginning
 _BOOT_S = 12.0  # how long before it is needed a process that comes later is started
@@ -33,35 +35,28 @@ class ProcessFailed(RuntimeError):
 
 @dataclass
 class _Seat:
-    """A process's place in the run. process: None on another machine. part: the latest that it has told.
+    """A process's place in the run. process: None on another machine, for which `log` is written here.
 
     lives: how many processes had this place. gone: killed, or ended by itself.
     """
 
     process: Process | None = None
+    log: FileLog | None = None
     is_ready: bool = False
-    part: ProcessResults | None = None
     has_ended: bool = False
     lives: int = 0
     gone: bool = True
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a live run has found. crashes: when (seconds) who ended with their process."""
-
-    parts: Sequence[ProcessResults]
-    crashes: Sequence[tuple[float, str]]
-    lost: Sequence[str]
-    """Processes that ended unasked, with the last that they said."""
 
 
 class LiveRun(Events):
     """One live run. assignment: what all processes are told, but for what is each one's own.
 
     here: the processes that are to be started on this machine. on_ready: called when all are connected,
-    before the run begins. on_progress: told the seconds of the run that have passed.
+    before the run begins. on_progress: told the seconds of the run that have passed. signal: the one that has
+    ended it early, if one did.
     """
+
+    signal: int | None = None
 
     def __init__(
         self,
@@ -80,9 +75,8 @@ class LiveRun(Events):
         self._seats = {name: _Seat() for name in self._plan.actors}
         self._inbox: SimpleQueue[tuple[str, object]] = SimpleQueue()
         self._began_s: float | None = None
-        self._former: list[ProcessResults] = []
-        self._crashes: list[tuple[float, str]] = []
-        self._lost: list[str] = []
+        self._folder = assignment.scenario.parent
+        self._log: FileLog | None = None
         self._listeners: dict[str, socket.socket] = {}
         self._wire: Wire | None = None
 
@@ -99,8 +93,12 @@ class LiveRun(Events):
 
     # --- in the main thread ---------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
-        """Run from the start of all processes to the end of the last. ProcessFailed, KeyboardInterrupt."""
+    def run(self) -> None:
+        """Run from the start of all processes to the end of the last; what they find is in their logs.
+
+        Raises ProcessFailed, UserError and KeyboardInterrupt before the run begins, and later only a second
+        KeyboardInterrupt: the first ends the run early, and `signal` says so.
+        """
         with ExitStack() as stack:
             if not self._assignment.addresses:
                 self._listen(stack)
@@ -118,12 +116,12 @@ class LiveRun(Events):
             patience_s = 0.0
             try:
                 self._begin()
-                self._follow()
-                patience_s = 5.0
+                patience_s = 5.0 if self._follow_to_end() else 0.0
             finally:
                 end([each.process for each in self._seats.values() if each.process is not None], patience_s)
-        parts = [*self._former, *[each.part for each in self._seats.values() if each.part is not None]]
-        return Outcome(parts, self._crashes, self._lost)
+                for log in [self._log, *[each.log for each in self._seats.values()]]:
+                    if log is not None:
+                        log.close()
 
     def _listen(self, stack: ExitStack) -> None:
         """Take free ports of this machine for all processes."""
@@ -145,6 +143,9 @@ class LiveRun(Events):
                 if self._assignment.certificates is not None:
                     problem += "; do all machines run it, with the same certificates, hosts and scenario?"
                 raise ProcessFailed(problem)
+        self._log = FileLog(log_path(self._folder, COORDINATOR), self._fail)
+        processes = {name: list(actors) for name, actors in self._plan.actors.items()}
+        self._log.write("run", {"processes": processes, "raw": self._assignment.raw})
         self._on_ready()
         self._began_s = time.monotonic() + _HEAD_START_S
         assert self._wire is not None
@@ -156,24 +157,58 @@ class LiveRun(Events):
             return
         seat.is_ready = seat.has_ended = seat.gone = False
         if name not in self._here:
+            seat.log = FileLog(log_path(self._folder, name), self._fail)
             return
+        if seat.process is not None:
+            seat.process.close()
         assignment = replace(
             self._assignment,
             process=name,
             began_s=self._began_s,
             lives=seat.lives,
-            earlier={} if seat.part is None else _left_by(seat.part),
+            earlier=read_state(self._folder, name),
             may_be_killed=name in {who for _, who in self._plan.kills},
         )
-        if seat.part is not None:
-            self._former.append(seat.part)
-        seat.process, seat.part = start(assignment, self._listeners.get(name)), None
+        seat.process = start(assignment, self._listeners.get(name))
         seat.lives += 1
+
+    def _follow_to_end(self) -> bool:
+        """`_follow`, whatever goes wrong: what was told is kept. Whether all has ended by itself."""
+        try:
+            try:
+                self._follow()
+            except KeyboardInterrupt as interrupt:
+                self.signal = getattr(interrupt, "number", signal.SIGINT)
+                self._stop()
+        except (ProcessFailed, UserError) as error:
+            self._note("lost", str(error))
+            return False
+        return True
+
+    def _stop(self) -> None:
+        """Have all processes end the run now, and tell what there is."""
+        self._note("interrupted")
+        assert self._wire is not None
+        self._wire.tell_all(Stop())
+        until_s = time.monotonic() + STOP_S
+        while self._left() and time.monotonic() < until_s:
+            self._look(_LOOK_S)
+
+    def _note(self, *record: Any) -> None:
+        assert self._log is not None
+        self._log.write(*record)
+
+    def _fail(self, problem: str) -> None:
+        raise ProcessFailed(problem)
+
+    def _left(self) -> list[str]:
+        """The processes that have not told all."""
+        return [name for name, seat in self._seats.items() if not (seat.gone or seat.has_ended)]
 
     def _follow(self) -> None:
         """End and start processes when it is time, until all have told what they found."""
         due = self._due()
-        while left := [name for name, seat in self._seats.items() if not (seat.gone or seat.has_ended)]:
+        while left := self._left():
             elapsed_s = self._elapsed_s()
             while due and due[0][0] <= elapsed_s:
                 _, action, name = due.pop(0)
@@ -210,7 +245,8 @@ class LiveRun(Events):
 
     def _note_end(self, name: str) -> None:
         self._seats[name].gone = True
-        self._crashes += [(self._elapsed_s(), actor) for actor in self._plan.actors[name]]
+        for actor in self._plan.actors[name]:
+            self._note("crash", self._elapsed_s(), actor)
 
     def _look(self, seconds: float) -> None:
         """Take in what has been told, for so long at most; notice who has ended unasked."""
@@ -220,42 +256,34 @@ class LiveRun(Events):
             if seat.process is None or seat.gone or seat.has_ended or (code := seat.process.code) is None:
                 continue
             said = seat.process.last_words
-            if code == 2:
+            if code == 2 and self._began_s is None:
                 raise UserError(said)
             if self._began_s is None:
                 raise ProcessFailed(f"{name} ended before the beginning: {said}")
-            self._lost.append(f"{name} ended with code {code}: {said}")
+            self._note("lost", f"{name} ended with code {code}: {said}")
             self._note_end(name)
 
     def _told(self, name: str, content: object) -> None:
         seat = self._seats.get(name)
-        if seat is None or (seat.gone and not isinstance(content, Ended)):
+        if seat is None or seat.gone:
             return
         match content:
             case ProcessReady(scenario=digest):
                 if digest != self._assignment.digest:
                     raise UserError(f"{name} has another scenario, or another version of coterie")
                 seat.is_ready = True
+            case Told(records=records) if seat.log is not None:
+                seat.log.append(records)
             case Ended():
-                try:
-                    seat.part = ProcessResults.of(name, content)
-                except ValueError as error:
-                    raise ProcessFailed(f"{name} has told no results: {error}") from error
-                if content.is_last:
-                    seat.has_ended = True
-                    assert self._wire is not None
-                    self._wire.tell(name, Leave())
-
-
-def _left_by(part: ProcessResults) -> Mapping[str, Any]:
-    """What the next process of these clients goes on from."""
-    lives = [facts for facts in part.facts["lives"] if "work" in facts]
-    return {facts["name"]: {"work": facts["work"], "model": facts.get("model")} for facts in lives}
+                seat.has_ended = True
+                assert self._wire is not None
+                self._wire.tell(name, Leave())
 
 
 def take_part(assignment: ProcessOrder, here: Sequence[str]) -> None:
     """Run the processes of one machine for a coordinator on another. ProcessFailed."""
-    processes = {name: start(replace(assignment, process=name)) for name in here}
+    order = replace(assignment, tells_by_wire=True)
+    processes = {name: start(replace(order, process=name)) for name in here}
     try:
         running = True
         while running:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from actors.settings.base import Settings
 from actors.tcp.outgoing import Address
@@ -14,13 +16,30 @@ from sim.errors import UserError
 from sim.live.placement import COORDINATOR, Placement
 from sim.scenario.reading import contents_of
 
+_NAME = re.compile(r"(?=.{1,253}$)[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?")
+
+
+def _reachable(address: str) -> str:
+    """Refuse what is no address of one machine: a process would listen everywhere, or nobody could ask."""
+    try:
+        is_everywhere = ip_address(address.partition("%")[0]).is_unspecified
+    except ValueError:
+        if not _NAME.fullmatch(address):
+            raise ValueError(
+                "must be an IP address, or a name of letters, digits and hyphens between dots"
+            ) from None
+    else:
+        if is_everywhere:
+            raise ValueError("stands for all addresses of a machine; state the one that the others reach")
+    return address
+
 
 class Host(Settings):
     """One machine. Its processes listen at ports one behind the other, from `port` on."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]{1,60}$")]
     """What `--host` calls it."""
-    address: Annotated[str, Field(pattern=r"^\S{1,253}$")]
+    address: Annotated[str, AfterValidator(_reachable)]
     """Its address or name, by which the others reach it."""
     port: Annotated[int, Field(ge=1, le=65_000)] = 7600
     """The first of its ports."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,9 @@ from sim.world.network_model import NetworkModel
 
 if TYPE_CHECKING:
     from sim.live.loop import LiveLoop
+
+
+NUMBERS_OF_A_LIFE = 2**40
 
 
 def _elsewhere(envelope: Envelope) -> None:
@@ -56,9 +60,15 @@ class LiveNetwork(SimulatedNetwork):
         self.refused: dict[str, int] = {}
         """Frames of other processes that were no messages, by why."""
 
-    def join(self, wire: Wire, process: str, process_of: Mapping[str, str], codec: Codec) -> None:
-        """Have the actors of other processes reachable by a wire, once it is known who is there."""
+    def join(
+        self, wire: Wire, process: str, process_of: Mapping[str, str], codec: Codec, lives: int = 0
+    ) -> None:
+        """Have the actors of other processes reachable by a wire, once it is known who is there.
+
+        lives: how many processes had this one's place before it, whose messages have other numbers.
+        """
         self._wire, self._process, self._process_of, self._codec = wire, process, process_of, codec
+        self.numbers = itertools.count(lives * NUMBERS_OF_A_LIFE + 1)
 
     # -- Who is there
 

@@ -1,143 +1,239 @@
-"""The results of one process of a live run, on their way to the coordinator, which puts all together."""
+"""The results of a live run's processes, read from what they told, and put together."""
 
 from __future__ import annotations
 
-import io
-import json
-from base64 import b64encode
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from actors.message import Envelope
-from actors.status import ActorStatus
 from actors.supervisor import Failure
-from sim.live.control import Ended
-from sim.results.metrics import ALL
+from sim.live.logs import logs_in, records
+from sim.live.placement import COORDINATOR
+from sim.results.metrics import ALL, METRICS_SCHEMA
+from sim.results.store.events_file import TABLE_SCHEMA
 from sim.results.trace import LIFECYCLE_EVENTS, MESSAGE_EVENTS, Trace
 from sim.run.live.lives import ClientLife, Life
 from sim.run.live.simulation import Simulation
 from sim.run.measure.divergence import NonFinite
 from sim.world.timeline import State
 
+_EVENTS = pl.DataFrame(pl.from_arrow(TABLE_SCHEMA.empty_table())).schema
+_METRICS = pl.DataFrame(pl.from_arrow(METRICS_SCHEMA.empty_table())).schema
+_ARRIVALS = ("start", "join", "rejoin", "restarted")
+_UNTOLD: dict[str, Any] = {
+    "now_s": 0.0,
+    "overflows": 0,
+    "diverged": None,
+    "diverging": [],
+    "models": [],
+    "models_changed": None,
+    "engine": {},
+    "live": {},
+}
+"""What is known of a process that ended before it told any facts."""
+
 
 @dataclass(frozen=True)
 class ProcessResults:
-    """What one process found. facts: see `facts_of`. metrics, events: with the columns of a run's tables."""
+    """What one life of a process told. metrics, events: with the columns of a run's tables.
+
+    facts: see `facts_of`. lives: of each client and server. lists: by name.
+    """
 
     process: str
     facts: Mapping[str, Any]
+    lives: Mapping[str, Mapping[str, Any]]
+    lists: Mapping[str, Sequence[Any]]
     metrics: pl.DataFrame
     events: pl.DataFrame
 
     @classmethod
-    def of(cls, process: str, told: Ended) -> ProcessResults:
-        """From what a process has told; ValueError where that cannot be read."""
+    def read(cls, process: str, log: Path) -> ProcessResults:
+        """From its log, up to the last whole record. ValueError for a log that makes no sense."""
+        events: list[list[Any]] = []
+        facts, lives, lists = dict(_UNTOLD), dict[str, Any](), dict[str, list[Any]]()
         try:
-            tables = [pl.from_arrow(_table(each)) for each in (told.metrics, told.events)]
-        except pa.ArrowException as error:
-            raise ValueError(f"{process} has told no tables: {error}") from error
-        return cls(process, json.loads(told.facts), *map(pl.DataFrame, tables))
+            for kind, *content in records(log):
+                if kind == "event":
+                    events.append(content)
+                elif kind == "rows":
+                    name, start, rows = content
+                    lists.setdefault(name, [])[start:] = rows
+                elif kind == "life":
+                    lives[content[0]] = content[1]
+                elif kind == "facts":
+                    facts |= content[0]
+            metrics = pl.DataFrame(lists.pop("metrics", []), _METRICS, orient="row")
+            table = pl.DataFrame(events, _EVENTS, orient="row")
+        except (TypeError, KeyError, IndexError, ValueError, OSError, pl.exceptions.PolarsError) as error:
+            raise ValueError(f"{process} has told what makes no sense: {error}") from error
+        return cls(process, facts, lives, lists, metrics, table)
+
+    def of_life(self, name: str) -> dict[str, Any] | None:
+        """The facts of a client or a server with its lists; None if it is none of this process's."""
+        facts = self.lives.get(name)
+        if facts is None or "work" not in facts:
+            return None if facts is None else dict(facts)
+        work = facts["work"] | {"taken": self.lists.get(f"taken {name}", [])}
+        device = facts["device"] | {"intervals": self.lists.get(f"intervals {name}", [])}
+        return dict(facts) | {"work": work, "device": device}
 
 
-def told(
-    simulation: Simulation,
-    names: Collection[str],
-    live: Mapping[str, Any],
-    *,
-    is_last: bool,
-    with_models: bool = False,
-) -> Ended:
-    """The results of these clients and servers, which are of this process; with their models, if wanted."""
-    facts = facts_of(simulation, names)
-    for own in facts["lives"] if with_models else ():
-        life = next(life for life in simulation.lives if life.name == own["name"])
-        model = life.params if isinstance(life, ClientLife) and life.up and life.actor is not None else None
-        own["model"] = None if model is None else b64encode(model.numpy().tobytes()).decode()
-    said = json.dumps(facts | {"live": live}).encode()
-    metrics = _bytes(simulation.observer.metrics.to_table())
-    return Ended(is_last, said, metrics, _bytes(simulation.trace.to_table()))
+@dataclass(frozen=True)
+class Outcome:
+    """What a live run has found, whoever of its processes lived to the end.
 
-
-def facts_of(simulation: Simulation, names: Collection[str]) -> dict[str, Any]:
-    """All that a summary needs of this process's actors, who have these names, beside the tables."""
-    observer, engine = simulation.observer, simulation.engine
-    first = observer.divergence.first
-    return {
-        "lives": [_of_life(life) for life in simulation.lives if life.name in names],
-        "counts": asdict(simulation.network.counts),
-        "bytes_sent": dict(simulation.network.bytes_sent),
-        "failures": [asdict(failure) for failure in simulation.supervisor.failures],
-        "churn": vars(simulation.churn),
-        "overflows": sum(ActorStatus(actor).overflows for actor in simulation.supervisor.running.values()),
-        "graph": [row for row in observer.metrics.graph_rows() if row[3]],
-        "coalitions": observer.metrics.coalition_rows(),
-        "diverged": None if first is None else asdict(first),
-        "diverging": list(observer.divergence.present),
-        "models": list(observer.models),
-        "models_changed": observer.models_changed,
-        "engine": asdict(engine.statistics) | {"bytes_held": engine.bytes_held, "ways": engine.backends},
-    }
-
-
-def _of_life(life: Life[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": life.name, "up": life.up, "waits": life.waits}
-    if isinstance(life, ClientLife) and life.actor is not None:
-        found["iterations"] = life.iterations
-    if (compute := life.compute) is not None:
-        device = compute.device
-        own = {"busy_s": device.busy_s, "waiting_s": device.waiting_s, "intervals": device.intervals()}
-        found |= {"device": own, "work": compute.recorded()}
-    return found
-
-
-def merge(
-    simulation: Simulation, parts: Sequence[ProcessResults], crashes: Sequence[tuple[float, str]]
-) -> pl.DataFrame:
-    """Fill a simulation that has not run with what its processes found, as if it had; all events, in order.
-
-    parts: one of each life of a process, in the order of their ends. crashes: when (seconds) the coordinator
-    has ended whom.
+    parts: one of each life of a process. crashes: when (seconds) who ended with their process. lost: the
+    processes that ended unasked, with the last that they said. processes: the actors of each. interrupted:
+    whether the run was to end early.
     """
+
+    parts: Sequence[ProcessResults]
+    crashes: Sequence[tuple[float, str]]
+    lost: Sequence[str]
+    processes: Mapping[str, Sequence[str]]
+    raw: bool
+    interrupted: bool
+
+    @classmethod
+    def read(cls, folder: Path) -> Outcome:
+        """From the logs in the folder of a run."""
+        parts: list[ProcessResults] = []
+        crashes, lost = list[tuple[float, str]](), list[str]()
+        run: dict[str, Any] = {"processes": {}, "raw": False}
+        interrupted = False
+        for process, log in logs_in(folder):
+            if process == COORDINATOR:
+                for kind, *content in records(log):
+                    if kind == "run":
+                        run |= content[0]
+                    elif kind == "crash":
+                        crashes.append((content[0], content[1]))
+                    elif kind == "lost":
+                        lost.append(content[0])
+                    elif kind == "interrupted":
+                        interrupted = True
+                continue
+            try:
+                parts.append(ProcessResults.read(process, log))
+            except ValueError as error:
+                lost.append(str(error))
+        return cls(parts, crashes, lost, run["processes"], run["raw"], interrupted)
+
+    @property
+    def ended_s(self) -> float:
+        """When the last that is known happened, in seconds of the run."""
+        told_s = [part.facts["now_s"] for part in self.parts]
+        told_s += [float(part.events["time"].max() or 0.0) for part in self.parts]  # type: ignore[arg-type]
+        return max([0.0, *told_s, *[at_s for at_s, _ in self.crashes]])
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What became of all messages. events: all of the run, in order. in_flight: messages without an end.
+
+    untold: sendings that only the receiver's process told. twice: ends that another end contradicted.
+    settled: messages that ended with a process that was to end them.
+    """
+
+    events: pl.DataFrame
+    in_flight: int
+    untold: int
+    twice: int
+    settled: int
+
+
+def merge(simulation: Simulation, outcome: Outcome) -> Merged:
+    """Fill a simulation that has not run with what its processes found, as if it had."""
     duration_s = simulation.scenario.run.duration
     assert duration_s is not None
-    simulation.loop.now_s = duration_s
+    simulation.loop.now_s = min(duration_s, outcome.ended_s)
     simulation.observer.by_name = {client.name: client for client in simulation.clients}
-    events = _merge_events(simulation.trace, parts, crashes)
-    _merge_metrics(simulation, parts)
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for part in parts:
-        for facts in part.facts["lives"]:
-            found.setdefault(facts["name"], []).append(facts)
-        _add_counts(simulation, part.facts)
+    merged = _merge_events(outcome, [server.name for server in simulation.servers])
+    for row in merged.events.iter_rows(named=True):
+        _record(simulation.trace, row)
+    _count(simulation, merged.events)
+    _merge_metrics(simulation, outcome.parts)
+    for part in outcome.parts:
+        _add_facts(simulation, part)
     for life in simulation.lives:
-        _fill(life, found.get(life.name, []))
-    simulation.churn.crashed += len(crashes)
-    for client in simulation.clients:
-        last = [event for _, actor, event, _ in simulation.trace.lifecycles if actor == client.name][-1:]
-        client.up = client.up and last != ["crash"]
-    return events
+        told = [part.of_life(life.name) for part in outcome.parts]
+        _fill(life, [facts for facts in told if facts is not None])
+    last = _last_events(merged.events)
+    for life in simulation.lives:
+        if life.name in last:
+            life.up = last[life.name] in _ARRIVALS
+    return merged
 
 
-def _merge_events(
-    trace: Trace, parts: Sequence[ProcessResults], crashes: Sequence[tuple[float, str]]
-) -> pl.DataFrame:
-    """The events of all, in the order of their times.
+def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
+    """The events of all, in the order of their times, each message with one sending and one end at most.
 
     A process numbers the messages that its actors send, and whoever receives one knows it by that number.
     """
-    rows = pl.concat([part.events for part in parts]) if parts else pl.DataFrame()
-    columns = {"time": pl.Float64, "event": pl.String, "actor": pl.String}
-    crashed = pl.DataFrame([(at, "crash", who) for at, who in crashes], columns, orient="row")
-    rows = pl.concat([rows, crashed], how="diagonal").sort("time", maintain_order=True)
-    of_message = pl.struct("actor", "message").rank("dense")
+    rows = pl.concat([_EVENTS.to_frame(), *[part.events for part in outcome.parts]]).sort(
+        "time", maintain_order=True
+    )
+    rows = pl.concat([rows, _crashes(rows, outcome.crashes, servers)]).sort("time", maintain_order=True)
+    of_message = pl.struct("actor", "message").rank("dense").cast(pl.Int64)
     rows = rows.with_columns(message=pl.when(pl.col("message").is_not_null()).then(of_message))
-    for row in rows.iter_rows(named=True):
-        _record(trace, row)
-    return rows
+    rows = rows.with_row_index("place")
+    ends = rows.filter(pl.col("event").is_in([event for event in MESSAGE_EVENTS if event != "sent"]))
+    # Who received a message knows that it came; its sender may only know that the connection was cut.
+    kept = ends.sort(pl.col("event") != "delivered", "place").unique("message", keep="first")
+    contradicted = ends.join(kept, on="place", how="anti")
+    rows = rows.join(contradicted, on="place", how="anti")
+    sent = rows.filter(pl.col("event") == "sent")
+    untold = kept.join(sent, on="message", how="anti").with_columns(
+        event=pl.lit("sent"), detail=pl.lit(None, pl.String)
+    )
+    open_ones = sent.join(kept, on="message", how="anti")
+    settled = _ended_by_crashes(open_ones, rows.filter(pl.col("event") == "crash"))
+    rows = pl.concat([untold, rows, settled]).sort("time", "place", maintain_order=True).drop("place")
+    in_flight = open_ones.height - settled.height
+    return Merged(rows, in_flight, untold.height, contradicted.height, settled.height)
+
+
+def _crashes(
+    rows: pl.DataFrame, crashes: Sequence[tuple[float, str]], servers: Sequence[str]
+) -> pl.DataFrame:
+    """The crashes of those who were there when their process ended, as rows of events."""
+    found = []
+    for at_s, who in crashes:
+        before = _last_events(rows.filter(pl.col("actor") == who, pl.col("time") <= at_s)).get(who)
+        if before in _ARRIVALS or (before is None and who in servers):  # whose start is no event
+            found.append({"time": at_s, "event": "crash", "actor": who})
+    columns = [pl.Series(name, [row.get(name) for row in found], kind) for name, kind in _EVENTS.items()]
+    return pl.DataFrame(columns)
+
+
+def _last_events(rows: pl.DataFrame) -> dict[str, str]:
+    """The last that is known of each client's coming and going."""
+    lives = rows.filter(pl.col("event").is_in(LIFECYCLE_EVENTS))
+    return dict(lives.group_by("actor").agg(pl.col("event").last()).iter_rows())
+
+
+def _ended_by_crashes(messages: pl.DataFrame, crashes: pl.DataFrame) -> pl.DataFrame:
+    """The ends of messages whose sender or receiver crashed later: alive, they would have told another."""
+    found = []
+    for who, why in (("peer", "down"), ("actor", "sender crashed")):
+        times = crashes.select(pl.col("actor").alias(who), crash="time")
+        hit = messages.join(times, on=who).filter(pl.col("crash") >= pl.col("time"))
+        found.append(
+            hit.with_columns(time=pl.col("crash"), event=pl.lit("dropped"), detail=pl.lit(why)).select(
+                messages.columns
+            )
+        )
+    return (
+        pl.concat(found)
+        .sort("time", "place", maintain_order=True)
+        .unique("message", keep="first", maintain_order=True)
+    )
 
 
 def _record(trace: Trace, row: Mapping[str, Any]) -> None:
@@ -153,28 +249,19 @@ def _record(trace: Trace, row: Mapping[str, Any]) -> None:
 
 def _merge_metrics(simulation: Simulation, parts: Sequence[ProcessResults]) -> None:
     """The measurements of all; what each process counts of its own actors is added up."""
-    observer, metrics = simulation.observer, simulation.observer.metrics
-    rows = pl.concat([part.metrics for part in parts]).with_columns(order=pl.int_range(pl.len()))
+    metrics = simulation.observer.metrics
+    rows = pl.concat([_METRICS.to_frame(), *[part.metrics for part in parts]])
+    rows = rows.with_columns(order=pl.int_range(pl.len()))
     totals = rows.filter(pl.col("actor") == ALL).group_by("time", "actor", "name", maintain_order=True)
     summed = totals.agg(pl.col("value").sum(), pl.col("order").max())
     rows = pl.concat([rows.filter(pl.col("actor") != ALL), summed.select(rows.columns)])
     for time_s, actor, name, value, _ in rows.sort("time", "order").iter_rows():
         metrics.add(time_s, actor, name, value)
-    graph = [row for part in parts for row in part.facts["graph"]]
+    graph = [row for part in parts for row in part.lists.get("graph", ()) if row[3]]
     for time_s, source, target, weight in sorted(graph, key=lambda row: row[0]):
         metrics.graph(time_s, source, target, weight)
-    coalitions = [tuple(row) for part in parts for row in part.facts["coalitions"]]
+    coalitions = [tuple(row) for part in parts for row in part.lists.get("coalitions", ())]
     metrics.add_coalitions(sorted(coalitions, key=lambda row: row[0]))
-    for part in parts:
-        found = part.facts
-        observer.models |= dict.fromkeys(found["models"])
-        observer.divergence.present |= dict.fromkeys(found["diverging"])
-        if found["diverged"] is not None:
-            first, before = NonFinite(**found["diverged"]), observer.divergence.first
-            if before is None or first.time_s < before.time_s:
-                observer.divergence.first = first
-        if found["models_changed"] is not None:
-            observer.models_changed = bool(observer.models_changed) or found["models_changed"]
 
 
 def _fill(life: Life[Any], found: Sequence[Mapping[str, Any]]) -> None:
@@ -205,34 +292,38 @@ def _one_after_the_other(intervals: Sequence[Any]) -> list[tuple[float, float, S
     return found
 
 
-def _add_counts(simulation: Simulation, facts: Mapping[str, Any]) -> None:
-    counts, found = simulation.network.counts, facts["counts"]
-    for name in ("sent", "delivered", "lost", "dropped", "duplicated"):
-        setattr(counts, name, getattr(counts, name) + found[name])
-    for kind, (number, length) in found["by_type"].items():
-        of_type = counts.by_type.setdefault(kind, [0, 0])
-        of_type[0] += number
-        of_type[1] += length
-    for reason, number in found["reasons"].items():
-        counts.reasons[reason] = counts.reasons.get(reason, 0) + number
-    for name, length in facts["bytes_sent"].items():
-        simulation.network.bytes_sent[name] += length
-    simulation.supervisor.failures += [Failure(**failure) for failure in facts["failures"]]
-    for name, number in facts["churn"].items():
-        if name != "turned_away":
-            setattr(simulation.churn, name, getattr(simulation.churn, name) + number)
+def _count(simulation: Simulation, events: pl.DataFrame) -> None:
+    """Count the messages, and the clients that came and went, by their events."""
+    counts, messages = simulation.network.counts, events.filter(pl.col("event").is_in(MESSAGE_EVENTS))
+    number_of = Counter(messages["event"].to_list())
+    for event in MESSAGE_EVENTS:
+        setattr(counts, event, number_of[event])
+    sent = messages.filter(pl.col("event") == "sent")
+    by_type = sent.group_by("type", maintain_order=True).agg(pl.len(), pl.col("bytes").sum())
+    counts.by_type = {kind: [number, length] for kind, number, length in by_type.iter_rows()}
+    is_copy = pl.col("detail").eq_missing("duplicate")
+    counts.duplicated = sent.filter(is_copy).height
+    by_sender = sent.filter(~is_copy).group_by("actor", maintain_order=True).agg(pl.col("bytes").sum())
+    simulation.network.bytes_sent.update(by_sender.iter_rows())
+    counts.reasons = dict(Counter(messages.filter(pl.col("event").is_in(("lost", "dropped")))["detail"]))
+    clients = events.filter(pl.col("actor").is_in([client.name for client in simulation.clients]))
+    came = Counter(clients["event"].to_list())
+    names = {"join": "joined", "leave": "left", "crash": "crashed", "rejoin": "rejoined"}
+    for event, name in (names | {"failed": "failed", "restarted": "restarted"}).items():
+        setattr(simulation.churn, name, came[event])
+
+
+def _add_facts(simulation: Simulation, part: ProcessResults) -> None:
+    observer, found = simulation.observer, part.facts
+    observer.models |= dict.fromkeys(found["models"])
+    observer.divergence.present |= dict.fromkeys(found["diverging"])
+    if found["diverged"] is not None:
+        first, before = NonFinite(**found["diverged"]), observer.divergence.first
+        if before is None or first.time_s < before.time_s:
+            observer.divergence.first = first
+    if found["models_changed"] is not None:
+        observer.models_changed = bool(observer.models_changed) or found["models_changed"]
+    simulation.supervisor.failures += [Failure(**failure) for failure in part.lists.get("failures", ())]
     statistics = simulation.engine.statistics
     for name in ("jobs", "batches", "seconds", "updates"):
-        setattr(statistics, name, getattr(statistics, name) + facts["engine"][name])
-
-
-def _bytes(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return sink.getvalue()
-
-
-def _table(data: bytes) -> pa.Table:
-    with pa.ipc.open_stream(data) as stream:
-        return stream.read_all()
+        setattr(statistics, name, getattr(statistics, name) + found["engine"].get(name, 0))

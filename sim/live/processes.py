@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import socket
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import IO
 
@@ -22,20 +25,44 @@ _FORKED = multiprocessing.get_context("forkserver")
 
 @dataclass
 class Process:
-    """A process that was started here, and the file of what it prints."""
+    """A process that was started here, and the file of what it prints.
+
+    descriptor: says whether it runs, also where the server that forked it was killed, which else would tell
+    its exit code; None where the system has no descriptors of processes.
+    """
 
     process: BaseProcess
     printed: IO[bytes]
+    descriptor: int | None
 
     @property
     def code(self) -> int | None:
         """Its exit code; None while it runs."""
-        return self.process.exitcode
+        code = self.process.exitcode
+        return code if code is None or self._has_ended(0.0) else None
 
     def kill(self) -> None:
         """End it at once, and wait until it has ended."""
-        self.process.kill()
-        self.process.join()
+        if self.descriptor is None:
+            self.process.kill()
+        else:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
+        self.join(None)
+
+    def join(self, seconds: float | None) -> None:
+        """Wait until it has ended, for so long at most."""
+        if self._has_ended(seconds):
+            self.process.join(seconds if self.descriptor is None else None)
+
+    def close(self) -> None:
+        self.printed.close()
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+    def _has_ended(self, seconds: float | None) -> bool:
+        """Whether it has ended by itself, or does within so many seconds; True where that is not known."""
+        return self.descriptor is None or bool(wait([self.descriptor], seconds))
 
     @property
     def last_words(self) -> str:
@@ -56,7 +83,17 @@ def start(assignment: worker.ProcessOrder, listener: socket.socket | None = None
     )
     with safe_path(), without_main_module():
         process.start()
-    return Process(process, printed)
+    return Process(process, printed, _descriptor_of(process))
+
+
+def _descriptor_of(process: BaseProcess) -> int | None:
+    if not hasattr(os, "pidfd_open"):
+        return None
+    assert process.pid is not None
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError:  # it has ended by now, or the system is old
+        return None
 
 
 def _work(order: worker.ProcessOrder, listener: socket.socket | None, printed: str) -> None:
@@ -71,7 +108,7 @@ def end(processes: Iterable[Process], patience_s: float) -> None:
     """Leave no process behind: kill those that have not ended by themselves after so many seconds."""
     until_s = time.monotonic() + patience_s
     for each in processes:
-        each.process.join(max(0.0, until_s - time.monotonic()))
+        each.join(max(0.0, until_s - time.monotonic()))
         if each.code is None:
             each.kill()
-        each.printed.close()
+        each.close()

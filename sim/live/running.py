@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from sim.live.against import Found, against, verdicts
-from sim.live.coordinator import LiveRun, Outcome, take_part
+from sim.live.against import Found, against, caveat, verdicts
+from sim.live.coordinator import LiveRun, take_part
 from sim.live.hosts import Host, addresses_on, host_of
-from sim.live.parts import merge
+from sim.live.logs import has_begun, remove_logs, wait_for_writers
+from sim.live.parts import Merged, Outcome, merge
 from sim.live.placement import Placement, place_actors, require_live
 from sim.live.tokens import read_token
 from sim.live.worker import ProcessOrder
+from sim.results.store.output_dir import forget
+from sim.results.store.run_directory import RunDirectory
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
 from sim.run.measure.summary import summarise
@@ -28,10 +31,12 @@ from sim.run.mistakes import mistakes_in_results
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.setup.builder import built
 from sim.scenario.resolved import digest
-from sim.scenario.scenario import Scenario
+from sim.scenario.scenario import Scenario, load_scenario
 
 LATE_MESSAGE_S = 0.015
 LATE_JOB_SHARE = 0.05
+FORGIVEN_S = 0.001
+"""What is later than this and still counts from its planned time is counted as forgiven."""
 TOO_LATE = 0.05
 """The share of late jobs, or of late messages, from which a host is too busy for a verdict."""
 
@@ -94,35 +99,81 @@ def run_live(
             assignment = _assignment(scenario, who, file, data_dir, code, raw)
             if machines is not None:
                 assignment = machines.told(assignment)
-            duration_s = scenario.run.duration
-            assert duration_s is not None
-            outcome = LiveRun(
+            assert scenario.run.duration is not None
+            live = LiveRun(
                 assignment,
-                duration_s,
+                scenario.run.duration,
                 here=None if machines is None else machines.here(who),
                 on_ready=lambda: notice(_announcement(who, scenario, raw)) if notice else None,
                 on_progress=on_progress,
-            ).run()
-            directory.keep_events(simulation.trace)
-            events = merge(simulation, outcome.parts, outcome.crashes)
-            alone = train_alone(simulation) if scenario.run.compare_alone else None
-            record_ending(simulation, alone)
-            summary = summarise(simulation, alone, time.perf_counter() - started, False)
-            folder = f"{file.parent}/"  # has another name when it is finished
-            told = [line for part in outcome.parts for line in part.facts["live"]["mistakes"]]
-            warnings = [*dict.fromkeys(line.replace(folder, "") for line in told)]
-            warnings += mistakes_in_results(simulation)
-            summary |= {"live": figures(outcome, who, raw), "warnings": warnings}
-            summary["finished"] = not outcome.lost
-            if held_against:
-                summary["against"] = against(Found.of(simulation, events), scenario, data_dir)
-                summary["verdicts"] = verdicts(summary)
-            if outcome.lost:
-                summary["ended_by"] = "; ".join(outcome.lost)
-            return save(directory, simulation, summary, overwrite=overwrite)
+            )
+            live.run()
+            outcome = Outcome.read(directory.path)
+            summary = _summary(simulation, directory, outcome, started, scenario, data_dir, held_against)
+            result = save(directory, simulation, summary, overwrite=overwrite)
+        except BaseException:
+            if not has_begun(directory.path):
+                directory.discard()
+            raise
+    if result.directory is not None and not result.unwritten:
+        remove_logs(result.directory)
+    return replace(result, signal=live.signal)
+
+
+def put_together(folder: Path, *, data_dir: Path | None = None, code: bool = True) -> RunResult:
+    """The results of a live run whose coordinator was killed, from what its processes told. UserError.
+
+    folder: its hidden one, which goes away. Waits for processes that still tell.
+    """
+    started = time.perf_counter()
+    wait_for_writers(folder)
+    outcome = Outcome.read(folder)
+    scenario = load_scenario(folder / "scenario.toml", code=code)
+    with built(scenario, data_dir, "cpu") as simulation:
+        directory = create_directory(scenario, folder.parent, "cpu")
+        try:
+            summary = _summary(simulation, directory, outcome, started, scenario, data_dir, False)
+            summary["finished"] = False
+            lost = [*outcome.lost, "the coordinator was ended"]
+            result = save(directory, simulation, summary | {"ended_by": "; ".join(lost)})
         except BaseException:
             directory.discard()
             raise
+    if result.directory is not None and not result.unwritten:
+        forget(folder)
+    return result
+
+
+def _summary(
+    simulation: Simulation,
+    directory: RunDirectory,
+    outcome: Outcome,
+    started_s: float,
+    scenario: Scenario,
+    data_dir: Path | None,
+    held_against: bool,
+) -> dict[str, Any]:
+    """Fill a simulation with what a live run has found; its summary."""
+    directory.keep_events(simulation.trace)
+    merged = merge(simulation, outcome)
+    alone = train_alone(simulation) if scenario.run.compare_alone else None
+    record_ending(simulation, alone)
+    summary = summarise(simulation, alone, time.perf_counter() - started_s, outcome.interrupted)
+    summary["messages"]["in_flight"] = merged.in_flight
+    folder = f"{directory.path.absolute()}/"  # has another name when it is finished
+    told = [line for part in outcome.parts for line in part.facts["live"].get("mistakes", ())]
+    warnings = [*dict.fromkeys(line.replace(folder, "") for line in told)]
+    warnings += mistakes_in_results(simulation)
+    summary |= {"live": figures(outcome, merged), "warnings": warnings}
+    summary["finished"] = not (outcome.lost or outcome.interrupted)
+    if held_against and summary["finished"]:
+        process_of = {name: process for process, names in outcome.processes.items() for name in names}
+        summary["against"] = against(Found.of(simulation, merged.events), scenario, data_dir, process_of)
+        summary["verdicts"] = verdicts(summary)
+        summary["caveat"] = caveat(summary["live"])
+    if outcome.lost:
+        summary["ended_by"] = "; ".join(outcome.lost)
+    return summary
 
 
 def join_live(
@@ -176,36 +227,48 @@ def _announcement(who: Placement, scenario: Scenario, raw: bool) -> str:
     return f"{count} actors in {len(who.actors)} processes, {world}, for {scenario.run.duration:g} s"
 
 
-def figures(outcome: Outcome, who: Placement, raw: bool) -> dict[str, Any]:
+def figures(outcome: Outcome, merged: Merged) -> dict[str, Any]:
     """What the summary says of a live run as such; docs/live.md has the meaning of each key."""
-    lives = [part.facts["live"] for part in outcome.parts]
-    messages = np.array([late for each in lives for late in each["late_messages"]])
-    jobs = np.array([late for each in lives for late in each["late_jobs"]])
-    lengths = np.array([length for each in lives for length in each["job_lengths"]])
+    parts, raw = outcome.parts, outcome.raw
+    lives = [part.facts["live"] for part in parts if part.facts["live"]]
+
+    def listed(key: str) -> list[Any]:
+        return [each for part in parts for each in part.lists.get(key, ())]
+
+    messages, jobs = np.array(listed("late_messages")), np.array(listed("late_jobs"))
+    lengths = np.array(listed("job_lengths"))
     overrun = jobs > np.maximum(LATE_JOB_SHARE * lengths, 0.001)
     late_jobs = float(overrun.mean()) if len(jobs) else 0.0
     late_messages = float((messages > LATE_MESSAGE_S).mean()) if len(messages) else 0.0
     return {
-        "processes": {name: list(names) for name, names in who.actors.items()},
+        "processes": {name: list(names) for name, names in outcome.processes.items()},
         "raw": raw,
         "messages_between": len(messages),
         "delivered_late_s": _percentiles(messages),
         "jobs_late_s": _percentiles(jobs),
+        "forgiven": {} if raw else {"messages": _forgiven(messages), "jobs": _forgiven(jobs)},
         "late_messages": late_messages,
         "overrun_jobs": late_jobs,
         "too_busy": not raw and max(late_jobs, late_messages) > TOO_LATE,
-        "stalls": [stall for each in lives for stall in each["stalls"]],
-        "blocked": sorted([each for life in lives for each in life["blocked"]], key=lambda each: -each[1])[
-            :10
-        ],
+        "stalls": listed("stalls"),
+        "blocked": sorted(listed("blocked"), key=lambda each: -each[1])[:10],
         "overflows": sum(each["overflows"] for each in lives),
-        "memory": [each["memory"] for each in lives],
+        "memory": [part.lists.get("memory", []) for part in parts],
         "frames": sum(each["frames"]["sent"] for each in lives),
         "frame_bytes": sum(each["frames"]["bytes"] for each in lives),
         "refused": sum(each["frames"]["refused"] + sum(each["refused"].values()) for each in lives),
         "cpu_s": sum(each["cpu_s"] for each in lives),
         "load": os.getloadavg()[0],
+        "untold_sendings": merged.untold,
+        "contradicted_ends": merged.twice,
+        "ended_by_crashes": merged.settled,
     }
+
+
+def _forgiven(late_s: np.ndarray) -> dict[str, float]:
+    """How many were late and count from their planned time all the same, and by how many seconds in all."""
+    forgiven_s = late_s[late_s > FORGIVEN_S]
+    return {"count": len(forgiven_s), "seconds": float(forgiven_s.sum())}
 
 
 def _percentiles(values: np.ndarray) -> dict[str, float] | None:

@@ -11,6 +11,8 @@ from protocols.framework import vectors
 from protocols.framework.compute import Reduction, Samples, TrainRequest
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
+from sim.live.telling import ToldTrace
+from sim.results.trace import Trace
 from sim.run.live.client_training import DeviceCompute
 from sim.run.live.lives import ClientLife, with_same_model
 from sim.run.live.simulation import Simulation
@@ -59,9 +61,11 @@ class LiveSimulation(Simulation):
     """A simulation of which only some clients and servers live here; the others do in other processes."""
 
     observed_by: ClassVar[type[Observer]] = LaterObserver
+    traced_by: ClassVar[type[Trace]] = ToldTrace
     loop: LiveLoop
     network: LiveNetwork
     observer: LaterObserver
+    trace: ToldTrace
 
     def keep_only(self, names: Container[str], began_s: float, *, ends_by_crash: bool) -> None:
         """Have only these actors here. began_s: when this process takes part, in seconds of the run.

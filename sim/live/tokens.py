@@ -6,10 +6,10 @@ from pathlib import Path
 
 from actors.tcp.endpoint import Tls
 from sim.errors import UserError
-from sim.files.input_file import read_regular, require_regular
+from sim.files.input_file import read_regular
 
 TOKEN_BYTES = 32
-_BYTES_MAX = 1000  # of the file
+_FILE_BYTES = 2**16
 TOKEN = "token"
 """The file of the secret that all processes share."""
 
@@ -17,8 +17,8 @@ TOKEN = "token"
 def read_token(folder: Path) -> bytes:
     """The secret in a folder of certificates. UserError."""
     try:
-        secret = bytes.fromhex(read_regular(folder / TOKEN, _BYTES_MAX).decode("ascii"))
-    except (OSError, ValueError, UserError):  # a pipe, which is not waited for, is none either
+        secret = bytes.fromhex(read_regular(folder / TOKEN, _FILE_BYTES).decode("ascii"))
+    except (OSError, ValueError, UserError):
         secret = b""
     if len(secret) != TOKEN_BYTES:
         raise UserError(f"--certificates {folder}: has no {TOKEN} that was made by --make-certificates")
@@ -27,13 +27,11 @@ def read_token(folder: Path) -> bytes:
 
 def tls_of(folder: Path, process: str) -> Tls:
     """The encryption of a process, from a folder of certificates. UserError."""
+    files = [folder / name for name in ("ca.pem", f"{process}.pem", f"{process}.key")]
     try:
-        paths = [folder / name for name in ("ca.pem", f"{process}.pem", f"{process}.key")]
-        for path in paths:
-            require_regular(path)
-        return Tls.of(*map(str, paths))
-    except UserError as error:
-        raise UserError(f"--certificates {folder}: nothing there for {process} ({error.problem})") from None
-    except OSError as error:
-        why = error.strerror or error
+        for file in files:
+            read_regular(file, _FILE_BYTES)  # which does not open a pipe, and so waits for nobody
+        return Tls.of(*map(str, files))
+    except (OSError, ValueError, UserError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or error
         raise UserError(f"--certificates {folder}: nothing there for {process} ({why})") from error

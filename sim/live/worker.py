@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 import resource
 import signal
 import socket
 import sys
 import threading
 import time
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -33,17 +31,21 @@ from sim.live.control import (
     AskPresence,
     AskTime,
     Begin,
+    Ended,
     Leave,
     Presence,
     ProcessReady,
+    Stop,
     TellTime,
+    Told,
     TransferBegun,
     TransferCut,
 )
+from sim.live.logs import FileLog, SentLog, Sink, end_process, log_path
 from sim.live.loop import LiveLoop
-from sim.live.parts import told
 from sim.live.placement import COORDINATOR, Placement
 from sim.live.simulation import LiveSimulation, live_world
+from sim.live.telling import Teller, again_and_again, save_state
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
 from sim.run.mistakes import mistakes_in_code
@@ -60,6 +62,9 @@ LIMITS = Limits(retry_max_s=0.5)
 """Of connections: who comes later is found soon."""
 ALONE_S, ALONE_ELSEWHERE_S = 5.0, 120.0
 """How long a process goes on without a coordinator on the same machine, or on another."""
+STOP_S = 60.0
+"""How long a process may take to tell what it has found when it is to stop."""
+_ALONE = "the coordinator has ended, or cannot be reached"
 _PINGS = 15
 _TELL_EVERY_S = 1.0
 
@@ -70,6 +75,7 @@ class ProcessOrder:
 
     digest: of the scenario. addresses: where each process listens; none for free ports of this machine.
     earlier: what its own clients have done in former lives, by name. lives: how often each has lived before.
+    tells_by_wire: whether the folder of the results is on another machine.
     """
 
     scenario: Path
@@ -86,6 +92,7 @@ class ProcessOrder:
     earlier: Mapping[str, Any] | None = None
     lives: int = 0
     may_be_killed: bool = False
+    tells_by_wire: bool = False
 
 
 class Clock:
@@ -133,6 +140,7 @@ class _Worker(Events):
         self.overflows = 0  # messages that were not kept, as too many waited
         self.mistakes: list[str] = []  # of the user's code, known at the end
         self.memory: list[tuple[float, int]] = []  # seconds, and bytes of this process
+        self.is_alone = False  # the coordinator is gone for good
 
     # --- in the wire's thread -------------------------------------------------------------------------------
 
@@ -165,9 +173,17 @@ class _Worker(Events):
             self.alone = None
         if not up and not self.may_leave.is_set():
             patience_s = ALONE_S if self.assignment.certificates is None else ALONE_ELSEWHERE_S
-            self.alone = threading.Timer(patience_s, _end_alone)
-            self.alone.daemon = True
-            self.alone.start()
+            self.alone = _timer(patience_s, self._end_alone)
+
+    def _end_alone(self) -> None:
+        """Tell all the same what there is: somebody may put it together."""
+        self.is_alone = True
+        if self.simulation is None or self.assignment.tells_by_wire:
+            end_process(_ALONE)
+        self.may_leave.set()
+        self.begun.set()
+        _timer(STOP_S, partial(end_process, _ALONE))
+        self._in_loop(_stop)
 
     def control(self, process: str, content: object) -> None:
         match content:
@@ -179,6 +195,8 @@ class _Worker(Events):
                 self.begun.set()
             case Leave() if process == COORDINATOR:
                 self.may_leave.set()
+            case Stop() if process == COORDINATOR:
+                self._in_loop(_stop)
             case AskPresence():
                 self._in_loop(partial(self._tell_presence, process))
             case Presence():
@@ -242,6 +260,8 @@ class _Worker(Events):
             loop.now_s = max(0.0, self.clock.elapsed())
             self.wire.tell(COORDINATOR, ProcessReady(digest(scenario)))
         simulation.keep_only(names, loop.now_s, ends_by_crash=own.may_be_killed)
+        sink = self._sink()
+        simulation.trace.tell = sink.write
         for client in simulation.clients:
             if (earlier := (own.earlier or {}).get(client.name)) is not None:
                 client.compute.recall(earlier["work"])
@@ -251,17 +271,26 @@ class _Worker(Events):
         simulation.observer.at_once = own.may_be_killed
         time.sleep(max(0.0, -self.clock.elapsed()))
         simulation.begin()
-        if own.may_be_killed:  # at any moment: the coordinator knows what there is by now
-            _again_and_again(loop, _TELL_EVERY_S, partial(self._tell_results, simulation))
-        _again_and_again(loop, (scenario.run.duration or 60.0) / 20, partial(self._look_at_memory, loop))
+        tell = partial(self._tell, Teller(simulation, names, sink), simulation)
+        again_and_again(loop, _TELL_EVERY_S, tell)
+        again_and_again(loop, (scenario.run.duration or 60.0) / 20, partial(self._look_at_memory, loop))
         loop.ends_by_clock = True
         with mistakes_in_code(scenario) as self.mistakes:
             simulation.advance()
         loop.ends_by_clock = False
+        tell()  # measuring takes time, in which this process may be ended
         simulation.observer.evaluate(at_end=True)
         simulation.observer.measure_kept()
-        self._tell_results(simulation, is_last=True)
+        tell()
+        self.wire.tell(COORDINATOR, Ended())
         self.may_leave.wait(timeout=CONNECT_S)
+
+    def _sink(self) -> Sink:
+        """Where this process tells what it finds."""
+        own = self.assignment
+        if own.tells_by_wire:
+            return SentLog(lambda records: self.wire.tell(COORDINATOR, Told(records)))
+        return FileLog(log_path(own.scenario.parent, own.process, own.lives), end_process)
 
     def _settle_in(self, simulation: LiveSimulation, scenario: Scenario) -> None:
         """Connect the simulation to the wire, and do what has come by now."""
@@ -269,7 +298,7 @@ class _Worker(Events):
         kinds: list[type] = [form_of(scenario.protocol.method, simulation.settings)]
         kinds += [type(server.fresh()) for server in simulation.servers]
         codec = codec_of(kinds, simulation.engine)
-        simulation.network.join(self.wire, own.process, own.placement.process_of, codec)
+        simulation.network.join(self.wire, own.process, own.placement.process_of, codec, own.lives)
         with self.lock:
             self.simulation = simulation
             for action in self.early:
@@ -281,54 +310,58 @@ class _Worker(Events):
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             self.memory.append((loop.now_s, pages * resource.getpagesize()))
 
-    def _tell_results(self, simulation: LiveSimulation, *, is_last: bool = False) -> None:
+    def _tell(self, teller: Teller, simulation: LiveSimulation) -> None:
+        """Tell what is new, and what the next life of this process needs."""
         own, loop, counts = self.assignment, simulation.loop, self.wire.frames.counts
         figures = {
-            "late_jobs": list(loop.late_jobs_s),
-            "job_lengths": list(loop.job_lengths_s),
-            "late_messages": list(loop.late_messages_s),
-            "stalls": loop.stalls,
-            "refused": simulation.network.refused,
+            "refused": dict(simulation.network.refused),
             "frames": {"sent": counts.sent, "bytes": counts.bytes, "refused": counts.refused},
-            "reasons": counts.reasons,
+            "reasons": dict(counts.reasons),
             "cpu_s": time.process_time(),
             "overflows": self.overflows,
+            "mistakes": list(self.mistakes),
+        }
+        lists = {
+            "late_jobs": loop.late_jobs_s,
+            "job_lengths": loop.job_lengths_s,
+            "late_messages": loop.late_messages_s,
+            "stalls": loop.stalls,
             "blocked": loop.blocked,
             "memory": self.memory,
-            "mistakes": self.mistakes,
         }
-        names = own.placement.actors[own.process]
-        found = told(simulation, names, figures, is_last=is_last, with_models=own.may_be_killed)
-        self.wire.tell(COORDINATOR, found)
+        teller.tell(figures, lists)
+        if own.may_be_killed:  # at any moment
+            save_state(simulation, own.placement.actors[own.process], own.scenario.parent, own.process)
 
     wire: Wire
 
 
-def _again_and_again(loop: LiveLoop, every_s: float, action: Callable[[], object]) -> None:
-    """Do something now, when all else of this moment is done, and after every so many seconds."""
-
-    def act() -> None:
-        action()
-        loop.call_at_observer(loop.now_s + every_s, act)
-
-    loop.call_at_observer(loop.now_s, act)
+def _stop(simulation: LiveSimulation) -> None:
+    """End the run here, before its end."""
+    simulation.loop.ends_by_clock = False
+    simulation.loop.stop()
 
 
-def _end_alone() -> None:
-    print("the coordinator has ended, or cannot be reached", file=sys.stderr, flush=True)
-    os._exit(1)
+def _timer(seconds: float, action: Callable[[], object]) -> threading.Timer:
+    timer = threading.Timer(seconds, action)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
-def _vector(simulation: LiveSimulation, model: str) -> Vector:
-    return simulation.engine.vector(torch.frombuffer(bytearray(b64decode(model)), dtype=torch.float32))
+def _vector(simulation: LiveSimulation, model: bytes) -> Vector:
+    return simulation.engine.vector(torch.frombuffer(bytearray(model), dtype=torch.float32))
 
 
 def main(assignment: ProcessOrder, listener: socket.socket | None) -> None:
     """Carry out an assignment. listener: a socket that listens at the address of this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the coordinator, which ends all
     sys.setswitchinterval(0.0005)  # the wire's thread must not wait long for the actors'
+    worker = _Worker(assignment, listener)
     try:
-        _Worker(assignment, listener).run()
+        worker.run()
+        if worker.is_alone:
+            raise TimeoutError(_ALONE)
     except (UserError, TimeoutError, OSError) as error:
         print(error, file=sys.stderr)
         sys.exit(2 if isinstance(error, UserError) else 1)

@@ -192,6 +192,17 @@ class Metrics:
         }
         return pl.DataFrame(columns).to_arrow().cast(METRICS_SCHEMA)
 
+    def rows_from(self, start: int) -> list[tuple[float, str, str, float]]:
+        """The measurements from the one with this number on, as rows of `METRICS_SCHEMA`."""
+        texts = list(self._ids)
+        columns = (self._times, self._actors, self._names, self._values)
+        rows = zip(*[column[start:] for column in columns], strict=True)
+        return [(time_s, texts[actor], texts[name], value) for time_s, actor, name, value in rows]
+
+    def graph_rows_from(self, start: int) -> tuple[list[tuple[float, int, int, float]], int]:
+        """`graph_rows` from the one with this number on, and how many of all rows will not change again."""
+        return self._graph_rows[start:] + self._open_rows(), len(self._graph_rows)
+
     def graph_rows(self) -> list[tuple[float, int, int, float]]:
         """All snapshots, as rows of `GRAPH_SCHEMA`."""
         return self._graph_rows + self._open_rows()

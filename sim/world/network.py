@@ -19,9 +19,10 @@ seconds; sizes are encoded bytes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -86,6 +87,8 @@ class SimulatedNetwork(Transport):
         self.now = loop.time  # type: ignore[method-assign]  # saves a call each time
         self.refuses: Callable[[object], bool] | None = None
         """Whether a receiver drops a message because of what is in it; None for those that take all."""
+        self.numbers: Iterator[int] = itertools.count(1)
+        """The numbers of the next messages."""
         self._travel: Callable[[float, Message], None] = loop.schedule
         """Has a departed message arrive at a time (seconds)."""
         self._loop = loop
@@ -357,7 +360,8 @@ class SimulatedNetwork(Transport):
     ) -> Message:
         """A message that is sent now, counted."""
         counts, kind = self.counts, kind_of(envelope)
-        counts.sent = number = counts.sent + 1
+        counts.sent += 1
+        number = next(self.numbers)
         of_type = counts.by_type.get(kind)
         if of_type is None:
             of_type = counts.by_type[kind] = [0, 0]

@@ -3,11 +3,13 @@
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tomli_w
 
-from sim.live.against import against, ranking, simulated, verdicts
+from sim.live.against import against, caveat, ranking, ratio, simulated, verdicts
 from sim.live.calibrate import Calibration, calibrate, calibrated
+from sim.live.running import _forgiven
 from sim.scenario.scenario import load_scenario
 
 SMALL = ("clients.count=6", "clients.topology.degree=2", "run.duration=20 s", "run.evaluate_every=5 s")
@@ -41,6 +43,41 @@ def test_devices_that_are_slower_are_found_to_be() -> None:
     raw = verdicts({"against": found, "live": LATE | {"raw": True}})
     assert all(holds for _, _, holds in raw)
     assert verdicts({"against": found, "live": LATE | {"too_busy": True}}) == []
+
+
+def test_what_was_forgiven_is_said_beside_the_verdicts() -> None:
+    late_s = np.array([0.0004, 0.002, 0.1, 0.4])
+    forgiven = {"messages": _forgiven(late_s), "jobs": _forgiven(late_s[:1])}
+    assert forgiven == {"messages": {"count": 3, "seconds": 0.502}, "jobs": {"count": 0, "seconds": 0.0}}
+    said = caveat(LATE | {"forgiven": forgiven})
+    assert "Planned times are taken for whatever is late by less than 0.5 s" in said
+    assert "3 messages (0.502 s in all) and 0 jobs (0 s)" in said
+    assert caveat(LATE | {"raw": True, "forgiven": {}}) == ""
+
+
+def test_ratios_have_intervals_over_what_both_have() -> None:
+    predicted = {"a": 10.0, "b": 20.0, "c": 30.0, "d": 5.0}
+    even = ratio(predicted, {name: 1.1 * value for name, value in predicted.items() if name != "d"})
+    assert even is not None and even["compared"] == 3
+    assert [even["ratio"], *even["interval"]] == pytest.approx([1.1, 1.1, 1.1])
+    uneven = ratio(predicted, {"a": 20.0, "b": 20.0, "c": 20.0})
+    assert uneven is not None and uneven["ratio"] == 1.0
+    assert uneven["interval"][0] < 0.8 and uneven["interval"][1] > 1.4
+    assert ratio({}, {"a": 1.0}) is None is ratio({"a": 0.0}, {"a": 1.0})
+
+
+def test_raw_message_times_are_compared_between_processes() -> None:
+    scenario = load_scenario("gossip", (*SMALL, "network.latency=50 ms"))
+    names = [f"client-{number}" for number in range(6)]
+    processes = {name: f"process-{number % 2}" for number, name in enumerate(names)}
+    slower = load_scenario("gossip", (*SMALL, "network.latency=100 ms"))
+    found = against(simulated(slower, None), scenario, None, processes)
+    assert found["ratios"]["message times"]["ratio"] > 1.5
+    pairs = [key.split(" to ") for key in simulated(scenario, None).message_s(processes)]
+    assert pairs and all(processes[sender] != processes[receiver] for sender, receiver in pairs)
+    raw = verdicts({"against": found, "live": LATE | {"raw": True}})
+    held = {what: holds for what, _, holds in raw}
+    assert held["message times within 30 %"] is False and held["bytes within 30 %"] is True
 
 
 def summary(method: str, predicted: float, measured: float) -> dict[str, object]:

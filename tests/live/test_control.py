@@ -15,7 +15,9 @@ from sim.live.control import (
     Leave,
     Presence,
     ProcessReady,
+    Stop,
     TellTime,
+    Told,
     TransferBegun,
     TransferCut,
     decoded,
@@ -30,7 +32,9 @@ SOUND = [
     AskPresence(),
     TransferBegun(1, 0.5, "client-0", "client-1", 800.0),
     TransferCut(1),
-    Ended(True, b"{}", b"", b""),
+    Told(b"records"),
+    Stop(),
+    Ended(),
     Leave(),
 ]
 LIES: list[tuple[Any, ...]] = [
@@ -44,7 +48,7 @@ LIES: list[tuple[Any, ...]] = [
     (TransferBegun, 1, 0.5, {}, "client-1", 800.0),
     (TransferBegun, 1, 0.5, "client-0", "client-1", "all"),
     (TransferCut, (1,)),
-    (Ended, True, "{}", b"", b""),
+    (Told, "records"),
 ]
 
 

@@ -1,39 +1,58 @@
 """What several processes found, put together."""
 
-import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import msgpack
 import polars as pl
 import pytest
 
-from sim.live.parts import ProcessResults, facts_of, merge
+from actors.codec import Codec
+from actors.message import Envelope
+from sim.live.logs import FileLog, log_path
+from sim.live.loop import LiveLoop
+from sim.live.network import LiveNetwork
+from sim.live.parts import Merged, Outcome, ProcessResults, merge
+from sim.live.telling import Teller, ToldTrace
+from sim.results.store.events_file import TABLE_SCHEMA
 from sim.results.trace import Trace
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
+from sim.world.distributions import Constant
+from sim.world.network_model import ConnectionModel, NetworkModel
 
 OVERRIDES = ("clients.count=4", "clients.topology.degree=2", "run.duration=10 s", "run.compare_alone=false")
 
 
-def facts(lives: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    """What a process tells, with nothing but its lives."""
-    counts = dict.fromkeys(("sent", "delivered", "lost", "dropped", "duplicated"), 0)
-    found = {
-        "lives": lives,
-        "counts": counts | {"by_type": {}, "reasons": {}},
-        "bytes_sent": {},
-        "failures": [],
-    }
-    found |= {"churn": {"joined": 0}, "graph": [], "coalitions": [], "diverged": None, "diverging": []}
-    engine = {"jobs": 1, "batches": 1, "seconds": 0.5, "updates": 2}
-    return found | {"models": [], "models_changed": None, "engine": engine} | more
+ENGINE = {"jobs": 1, "batches": 1, "seconds": 0.5, "updates": 2}
 
 
-def life(name: str, *intervals: tuple[float, float, str], up: bool = True) -> dict[str, Any]:
+def part(
+    process: str,
+    lives: dict[str, list[Any]],
+    metrics: pl.DataFrame,
+    events: pl.DataFrame,
+    **facts: Any,
+) -> ProcessResults:
+    """What a process told. lives: the device's intervals of each client."""
+    told = {name: facts_of_life(intervals) for name, intervals in lives.items()}
+    lists = {f"intervals {name}": intervals for name, intervals in lives.items()}
+    lists |= {f"taken {name}": [[3, 0.1, True]] for name in lives}
+    known = {"now_s": 10.0, "diverged": None, "diverging": [], "models": [], "models_changed": None}
+    return ProcessResults(process, known | {"engine": ENGINE} | facts, told, lists, metrics, events)
+
+
+def facts_of_life(intervals: list[Any]) -> dict[str, Any]:
     busy_s = sum(end - start for start, end, state in intervals if state == "busy")
-    device = {"busy_s": busy_s, "waiting_s": 1.0, "intervals": [list(each) for each in intervals]}
     drawn = dict.fromkeys(("train", "gradient", "loss", "batch"), 3)
-    work = {"drawn": drawn, "gradients": 1, "spent_s": None, "measured": 16, "taken": [[3, 0.1, True]]}
-    return {"name": name, "up": up, "waits": [2, 1], "iterations": 3, "device": device, "work": work}
+    work = {"drawn": drawn, "gradients": 1, "spent_s": None, "measured": 16}
+    device = {"busy_s": busy_s, "waiting_s": 1.0}
+    return {"up": True, "waits": [2, 1], "iterations": 3, "device": device, "work": work}
+
+
+def outcome(*parts: ProcessResults, crashes: Sequence[tuple[float, str]] = ()) -> Outcome:
+    return Outcome(parts, crashes, [], {}, raw=False, interrupted=False)
 
 
 def events(*rows: tuple[Any, ...]) -> pl.DataFrame:
@@ -54,38 +73,29 @@ def simulation() -> Any:
     made.close()
 
 
-def test_a_process_tells_what_it_counted_in_plain_types(simulation: Any) -> None:
-    counts = simulation.network.counts
-    counts.sent = counts.delivered = 2
-    counts.by_type["Pull"] = [2, 80]
-    told = facts_of(simulation, ())["counts"]
-    assert json.loads(json.dumps(told)) == told
-    assert (told["sent"], told["by_type"], told["reasons"]) == (2, {"Pull": [2, 80]}, {})
-
-
 def test_two_lives_of_a_client_are_one(simulation: Any) -> None:
-    first = ProcessResults(
+    first = part(
         "process-1",
-        facts([life("client-1", (0.0, 2.0, "busy"))]),
+        {"client-1": [[0.0, 2.0, "busy"]]},
         metrics((0.0, "client-1", "accuracy", 0.1), (0.0, "all", "alive", 1.0)),
         events(
             (0.0, "start", "client-1", None, None, None, None, None),
             (1.0, "sent", "client-1", "client-0", "Model", 50, None, 1),
         ),
     )
-    second = ProcessResults(
+    second = part(
         "process-1",
-        facts([life("client-1", (0.0, 6.0, "down"), (6.0, 7.0, "busy"))], churn={"rejoined": 1}),
+        {"client-1": [[0.0, 6.0, "down"], [6.0, 7.0, "busy"]]},
         metrics((8.0, "client-1", "accuracy", 0.5), (8.0, "all", "alive", 1.0)),
         events((6.0, "rejoin", "client-1", None, None, None, "fresh", None)),
     )
-    other = ProcessResults(
+    other = part(
         "process-0",
-        facts([life("client-0")]),
+        {"client-0": []},
         metrics((0.0, "client-0", "accuracy", 0.2), (0.0, "all", "alive", 1.0)),
         events((1.5, "delivered", "client-1", "client-0", "Model", 50, None, 1)),
     )
-    found = merge(simulation, [first, second, other], [(2.5, "client-1")])
+    found = merge(simulation, outcome(first, second, other, crashes=[(2.5, "client-1")])).events
     assert found["event"].to_list() == ["start", "sent", "delivered", "crash", "rejoin"]
     assert found["message"].drop_nulls().n_unique() == 1
     client = simulation.clients[1]
@@ -101,40 +111,198 @@ def test_two_lives_of_a_client_are_one(simulation: Any) -> None:
     assert simulation.loop.time() == 10.0
 
 
+def started(name: str) -> tuple[Any, ...]:
+    return (0.0, "start", name, None, None, None, None, None)
+
+
+def message(event: str, time_s: float, number: int, *, back: bool = False, why: str | None = None) -> Any:
+    sender, receiver = ("client-0", "client-1") if back else ("client-1", "client-0")
+    return (time_s, event, sender, receiver, "Model", 50, why, number)
+
+
 def test_whoever_crashed_last_is_down(simulation: Any) -> None:
-    part = ProcessResults(
-        "process-1", facts([life("client-1")]), metrics((0.0, "client-1", "accuracy", 0.1)), events()
+    told = part(
+        "process-1", {"client-1": []}, metrics((0.0, "client-1", "loss", 0.1)), events(started("client-1"))
     )
-    merge(simulation, [part], [(3.0, "client-1")])
+    merge(simulation, outcome(told, crashes=[(3.0, "client-1")]))
     assert not simulation.clients[1].up
 
 
+def test_who_had_left_does_not_crash_with_its_process(simulation: Any) -> None:
+    left = (2.0, "leave", "client-1", None, None, None, None, None)
+    told = part("process-1", {"client-1": []}, metrics(), events(started("client-1"), left))
+    merge(simulation, outcome(told, crashes=[(3.0, "client-1"), (3.0, "client-2")]))
+    assert (simulation.churn.crashed, simulation.churn.left) == (0, 1)
+
+
+@pytest.mark.parametrize("crashes", [[], [(3.0, "client-1")]])
+def test_a_run_of_which_nothing_was_told_has_results(simulation: Any, crashes: list[Any]) -> None:
+    merged = merge(simulation, outcome(crashes=crashes))
+    assert merged.events.height == 0 and merged.in_flight == 0
+    assert merged.events.columns == TABLE_SCHEMA.names
+
+
+def fates(found: Merged) -> dict[str, int]:
+    """How many messages met each fate, counted one by one; -1 where one was sent or ended twice."""
+    rows = found.events.filter(pl.col("message").is_not_null())
+    counts = dict(rows["event"].value_counts().iter_rows())
+    sent, ended = (
+        rows.filter((pl.col("event") == "sent") == is_sent)["message"] for is_sent in (True, False)
+    )
+    if sent.n_unique() < sent.len() or ended.n_unique() < ended.len() or set(ended) - set(sent):
+        return {"wrong": -1}
+    return counts | {"in_flight": len(set(sent) - set(ended))}
+
+
+def test_each_message_has_one_sending_and_one_fate_whoever_died(simulation: Any) -> None:
+    dead = part(
+        "process-1",
+        {},
+        metrics(),
+        events(
+            started("client-1"),
+            message("sent", 1.0, 1),
+            message("sent", 1.1, 2),
+            message("lost", 1.2, 2, why="cut off"),  # but it had come
+            message("sent", 2.9, 3),  # nobody knows more
+        ),
+    )
+    alive = part(
+        "process-0",
+        {},
+        metrics(),
+        events(
+            started("client-0"),
+            message("delivered", 1.1, 1),
+            message("delivered", 1.2, 2),
+            message("delivered", 2.0, 9),  # whose sending was not told
+            message("sent", 2.8, 1, back=True),  # was on its way when its receiver died
+            message("sent", 5.0, 2, back=True),
+            message("dropped", 5.1, 2, back=True, why="down"),
+            message("sent", 9.9, 3, back=True),
+        ),
+    )
+    merged = merge(simulation, outcome(dead, alive, crashes=[(3.0, "client-1")]))
+    assert fates(merged) == {"sent": 7, "delivered": 3, "dropped": 3, "in_flight": 1}
+    assert (merged.in_flight, merged.untold, merged.twice, merged.settled) == (1, 1, 1, 2)
+    counts = simulation.network.counts
+    assert (counts.sent, counts.delivered, counts.lost, counts.dropped) == (7, 3, 0, 3)
+    assert counts.reasons == {"down": 2, "sender crashed": 1}
+    assert counts.by_type == {"Model": [7, 350]}
+    assert dict(simulation.network.bytes_sent) == {"client-1": 200, "client-0": 150}
+
+
+def test_two_lives_of_a_process_number_their_messages_differently(simulation: Any) -> None:
+    own = {"client-0": "process-0", "client-1": "process-1"}
+    numbers = []
+    for lives in range(3):
+        network = LiveNetwork(LiveLoop(lambda: 0.0), 1, NetworkModel(ConnectionModel(Constant(value=0.1))))
+        network.join(None, "process-1", own, Codec(), lives)  # type: ignore[arg-type]
+        numbers += [next(network.numbers) for _ in range(3)]
+    assert len(set(numbers)) == 9
+
+
 def test_events_of_all_make_one_trace_whatever_the_order_of_processes(simulation: Any) -> None:
-    parts = [
-        ProcessResults(
-            f"process-{number}",
-            facts([]),
-            metrics((0.0, f"client-{number}", "accuracy", 0.1)),
-            events(
-                (0.1 + number, "sent", f"client-{number}", f"client-{1 - number}", "Model", 50, None, 1),
-                (
-                    1.1 - number + 1,
-                    "delivered",
-                    f"client-{1 - number}",
-                    f"client-{number}",
-                    "Model",
-                    50,
-                    None,
-                    1,
-                ),
-            ),
-        )
-        for number in range(2)
-    ]
+    parts = []
+    for number in range(2):
+        own, other = f"client-{number}", f"client-{1 - number}"
+        sent = (0.1 + number, "sent", own, other, "Model", 50, None, 1)
+        delivered = (1.1 - number + 1, "delivered", other, own, "Model", 50, None, 1)
+        found = events(sent, delivered)
+        parts.append(part(f"process-{number}", {}, metrics((0.0, own, "accuracy", 0.1)), found))
     hashes = []
     for order in (parts, parts[::-1]):
         simulation.trace = Trace()
-        simulation.network.counts.__init__()
-        merge(simulation, order, [])
+        merge(simulation, outcome(*order))
         hashes.append(simulation.trace.hash())
     assert hashes[0] == hashes[1]
+
+
+# --- logs ---------------------------------------------------------------------------------------------------
+
+
+def test_what_a_process_tells_is_what_is_read(tmp_path: Path, simulation: Any) -> None:
+    """Also of lists whose last row changes, and of a log whose last record is torn."""
+    trace, log = ToldTrace(), FileLog(log_path(tmp_path, "process-1"), pytest.fail)
+    trace.tell = log.write
+    simulation.trace, simulation.network.listener = trace, trace.message
+    teller = Teller(simulation, ["client-1"], log)
+    metrics = simulation.observer.metrics
+    own = Trace()
+    for each in (trace, own):
+        each.lifecycle(0.0, "client-1", "start")
+        each.message("sent", 0.5, Envelope("client-1", "client-0", None), "Model", 50, "", 7)
+        each.checksum(0.5, "client-1", -1)
+        each.message("lost", 0.6, Envelope("client-1", "client-0", None), "Model", 50, "loss", 7)
+    lateness: list[float] = []
+    for time_s in range(4):
+        metrics.add(float(time_s), "client-1", "accuracy", 0.1 * time_s)
+        metrics.graph(float(time_s // 2), 0, 1 + time_s % 2, 0.5)
+        lateness.append(float(time_s))
+        teller.tell({"mistakes": []}, {"late_jobs": lateness})
+    found = ProcessResults.read("process-1", log_path(tmp_path, "process-1"))
+    assert found.events.equals(pl.DataFrame(pl.from_arrow(own.to_table())))
+    assert found.metrics.rows() == metrics.rows_from(0)
+    assert [tuple(row) for row in found.lists["graph"]] == metrics.graph_rows()
+    assert found.lists["late_jobs"] == lateness
+    assert found.of_life("client-1")["work"]["taken"] == []  # type: ignore[index]
+    whole = log_path(tmp_path, "process-1").read_bytes()
+    log_path(tmp_path, "process-1").write_bytes(whole[:-3])
+    torn = ProcessResults.read("process-1", log_path(tmp_path, "process-1"))
+    assert torn.events.equals(found.events) and torn.lists["graph"] == found.lists["graph"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ["event", 1.0, "sent"],
+        ["event", "soon", "sent", "client-0", "client-1", "Model", 50, None, 1],
+        ["event", 1.0, "sent", "client-0", "client-1", "Model", 50, None, 1, "a new column"],
+        ["rows", "metrics"],
+        ["rows", "metrics", 0, 3],
+        ["facts"],
+        [],
+        [3],
+    ],
+    ids=repr,
+)
+def test_a_log_that_makes_no_sense_is_named(tmp_path: Path, record: list[Any]) -> None:
+    """Among them an event with a column more than a run's table has: it must not pass in silence."""
+    log = FileLog(log_path(tmp_path, "process-1"), pytest.fail)
+    log.write(*record)
+    (lost,) = Outcome.read(tmp_path).lost
+    assert lost.startswith("process-1 has told what makes no sense: ")
+
+
+def test_bytes_told_grow_with_what_happens_and_not_with_its_square(simulation: Any) -> None:
+    """An hour in which a client with a process of its own is told each second."""
+    told = Counted()
+    simulation.trace = trace = ToldTrace()
+    trace.tell = told.write
+    teller = Teller(simulation, ["client-1"], told)
+    envelope, device = Envelope("client-1", "client-0", None), simulation.clients[1].device
+    bytes_by = []
+    lateness: list[float] = []
+    for second in range(3_600):
+        for number in range(10):
+            trace.message("sent", second + number / 10, envelope, "Model", 50, "", 10 * second + number + 1)
+        simulation.observer.metrics.add(float(second), "client-1", "accuracy", 0.5)
+        lateness.append(0.001)
+        device._timeline.add(second + 0.2, second + 0.4, "busy")
+        teller.tell({}, {"late_messages": lateness})
+        bytes_by.append(told.bytes)
+    assert bytes_by[-1] / 36_000 < 150  # a message
+    assert bytes_by[-1] < 2.5 * bytes_by[len(bytes_by) // 2]
+
+
+class Counted:
+    """Counts what is told."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def write(self, *record: Any) -> None:
+        self.bytes += len(msgpack.packb(record))
+
+    def flush(self) -> None:
+        pass

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,10 +21,12 @@ from sim.live.placement import COORDINATOR, place_actors
 from sim.live.running import run_live
 from sim.live.worker import ProcessOrder
 from sim.results.store.run_directory import RunDirectory
+from sim.results.trace import LIFECYCLE_EVENTS
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.studies.study import load_study
+from tests.live.watching import ended_when, has_trained, hidden
 
 TWO = place_actors(["client-0", "client-1"], [], [], 2)
 ORDER = ProcessOrder(Path("none.toml"), "", None, True, TWO, bytes(32))
@@ -106,8 +107,12 @@ def test_mistakes_of_a_method_are_told_as_by_a_run(tmp_path: Path) -> None:
         "        await self.train(1)\n"
     )
     own = f"protocol.name={tmp_path / 'own.py'}:Own"
-    wanted = scenario("run.duration=2 s", "clients.count=2", "clients.topology=complete", own)
-    result = live(wanted, tmp_path)
+    wanted = scenario("run.duration=60 s", "clients.count=2", "clients.topology=complete", own)
+
+    def both_have_trained() -> bool:
+        return all(has_trained(hidden(tmp_path), f"process-{number}") for number in range(2))
+
+    result = live(wanted, tmp_path, on_progress=ended_when(both_have_trained))
     told, simulated = result.summary["warnings"], run_scenario(wanted, out=tmp_path).summary["warnings"]
     assert len(told) == 2 and told[1] == simulated[1] and "no client's model ever changed" in told[1]
     start, place, end = re.split(r"[()]", told[0])
@@ -122,27 +127,37 @@ def test_a_crash_is_the_end_of_a_process_and_who_comes_back_is_another(tmp_path:
         "{ at = '3 s', event = 'rejoin', clients = [2], state = 'fresh' }",
         "{ at = '3 s', event = 'join', clients = [3] }",
     ]
-    wanted = scenario("run.duration=9 s", f"churn=[{', '.join(churn)}]")
-    killed: list[int] = []
-    started_s, took_s = time.monotonic(), []
+    wanted = scenario("run.duration=3 min", f"churn=[{', '.join(churn)}]")
+    seen: set[int] = set()
 
-    def look() -> None:
-        took_s.append(time.monotonic() - started_s)
-        killed.extend(workers())
+    def all_is_over() -> bool:
+        seen.update(workers())
+        own = {2: ("process-3", 1), 3: ("process-4", 0)}
+        return all(has_trained(hidden(tmp_path), *process) for process in own.values())
 
-    summary = live(wanted, tmp_path, on_progress=at(0.5, look)).summary
-    assert len(killed) == 5  # two that are shared, and one of each client that crashes or comes later
+    def ready(line: str) -> None:
+        assert "6 actors in 5 processes" in line
+        seen.update(workers())
+
+    result = live(wanted, tmp_path, notice=ready, on_progress=ended_when(all_is_over))
+    summary = result.summary
+    assert len(seen) == 6  # two that are shared, one of each of the three clients, and one for the rejoin
     assert len(summary["live"]["processes"]) == 5
     found = summary["clients"]
     assert accounted(summary)
-    assert found["crashed"] == 2
-    assert set(summary["loss_reasons"]) <= {"down", "unknown", "loss"}
-    if took_s[0] > 6.0:  # a machine on which a process takes so long to begin that nobody comes back in time
-        return
     assert [found[key] for key in ("joined", "crashed", "rejoined", "alive")] == [1, 2, 1, 5]
+    assert set(summary["loss_reasons"]) <= {"down", "unknown", "loss", "sender crashed"}
+    assert result.directory is not None
+    events = RunDirectory.load(result.directory).scan("events").collect()
+    lives = [event for event in LIFECYCLE_EVENTS if event != "stop"]
+    for client, happened in {1: "start crash", 2: "start crash rejoin", 3: "join"}.items():
+        rows = events.filter(pl.col("actor") == f"client-{client}", pl.col("event").is_in(lives))
+        assert " ".join(rows["event"]) == happened
+    crash_s = events.filter(pl.col("actor") == "client-1", pl.col("event") == "crash")["time"].item()
+    sent = events.filter(pl.col("actor") == "client-1", pl.col("event") == "sent")
+    assert not (sent["time"] > crash_s).any()
     steps = dict(zip(summary["client_names"], summary["work"]["steps"]["clients"], strict=True))
-    assert 0 < steps["client-1"] < steps["client-0"]
-    assert steps["client-1"] < steps["client-2"] and steps["client-3"] > 0
+    assert steps["client-2"] > 0 and steps["client-3"] > 0
 
 
 def test_who_stands_still_loses_that_time_and_nobody_else_does(tmp_path: Path) -> None:
@@ -164,8 +179,7 @@ def test_who_stands_still_loses_that_time_and_nobody_else_does(tmp_path: Path) -
     own = ("clients.count=6", "run.duration=6 s", "run.evaluate_every=3 s", "devices.override=[]")
     wanted = load_scenario("dpsgd_asynchronous", own)
     summary = live(wanted, tmp_path, on_progress=progress).summary
-    (stall,) = [lost_s for _, lost_s in summary["live"]["stalls"] if lost_s > 1.5]
-    assert 1.5 < stall < 4.5
+    assert any(lost_s > 1.5 for _, lost_s in summary["live"]["stalls"])
     assert accounted(summary)
     assert "cut off" not in summary["loss_reasons"]  # no connection was given up
     simulated = run_scenario(wanted, out=tmp_path).summary["work"]["steps"]["clients"]
@@ -175,16 +189,6 @@ def test_who_stands_still_loses_that_time_and_nobody_else_does(tmp_path: Path) -
         assert all(abs(one - other) <= 1 for one, other in zip(ours, simulated[0::2], strict=True))
     lost = [other - one for one, other in zip(theirs, simulated[1::2], strict=True)]
     assert min(lost) > 0
-
-
-def test_a_process_that_dies_unasked_is_told(tmp_path: Path) -> None:
-    def kill() -> None:
-        os.kill(workers()[1], signal.SIGKILL)
-
-    result = live(scenario("run.duration=4 s"), tmp_path, on_progress=at(1.0, kill))
-    assert result.summary["finished"] is False
-    assert "process-1 ended with code -9" in result.summary["ended_by"]
-    assert result.summary["clients"]["alive"] == 3
 
 
 @dataclass
@@ -230,7 +234,7 @@ def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:
     nothing = str(tmp_path / "none")
     assert "has no token" in refused("--hosts", str(hosts), "--host", "a", "--certificates", nothing)
     assert Counter(path.name for path in tmp_path.iterdir()) == {"hosts.toml": 1}
-    assert time.monotonic()  # nothing was started
+    assert workers() == []  # nothing was started
 
 
 @pytest.mark.parametrize("what", ["again", "not empty"])

@@ -72,6 +72,7 @@ def against_simulation(view: RunView) -> Section | None:
             "difference that these make is chance."
         ),
         Table(["Promise", "Found", "Holds"], promises, "promises"),
+        *[Paragraph(caveat) for caveat in [view.get("caveat")] if caveat],
         Picture("against", _curves(found)),
         Heading("What took how long"),
         Table(["Time", *both], _times(found), "times"),

@@ -26,11 +26,13 @@ CELL = "cell.json"
 PROGRESS = "progress.json"
 """How far a run is, while it goes on."""
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
+_TOLD = r"told-(coordinator|process-\d+)(-\d+\.log|\.state(\.new)?)"
+"""What the processes of a live run tell while it goes on (`sim.live.logs`)."""
 _CHECKPOINTS = re.compile(r"checkpoint(-[0-9.e+-]+)?\.pt")
 _OURS = re.compile(
     r"scenario\.toml|(summary|provenance|trace|progress|cell|checksums)\.json|\.coterie|reads\.log|report\.html"
     r"|(metrics|graph|events|intervals|coalitions|parent)\.parquet|events\.out\.tfevents\..+"
-    rf"|{_CHECKPOINTS.pattern}|\.?(report\.html|(progress|checksums)\.json|{_CHECKPOINTS.pattern})\.new"
+    rf"|{_TOLD}|{_CHECKPOINTS.pattern}|\.?(report\.html|(progress|checksums)\.json|{_CHECKPOINTS.pattern})\.new"
 )
 """The files that coterie writes into a result directory. Others are the user's, and are never removed."""
 MARK = ".coterie"
@@ -162,7 +164,8 @@ def next_free(target: Path) -> Path:
 def clean_up(base: Path) -> None:
     """Remove the hidden folders in `base` that dead processes left; rename those with complete results.
 
-    A folder with a checkpoint stays, since its run can be resumed, and so does one without our mark.
+    A folder with a checkpoint, or with what the processes of a live run told, stays, since `coterie resume`
+    can use it, and so does one without our mark.
     """
     with suppress(OSError), _alone_in(base):
         for folder in sorted(base.iterdir()):
@@ -177,7 +180,7 @@ def clean_up(base: Path) -> None:
                 try:
                     if (folder / MANIFEST).is_file():
                         _move(folder, base / match["name"])
-                    elif not checkpoints(folder):
+                    elif not (checkpoints(folder) or (folder / "told-coordinator-0.log").is_file()):
                         _clear_away(folder, base / match["name"])
                 finally:
                     os.close(lock)

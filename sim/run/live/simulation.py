@@ -28,6 +28,7 @@ class Simulation:
     """
 
     observed_by: ClassVar[type[Observer]] = Observer
+    traced_by: ClassVar[type[Trace]] = Trace
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Simulation:
         """Client and time (seconds) of those `events` that do not happen."""
         self.clusters: tuple[int, ...] | None = None
         self.features = ""  # of the user's own samples, in words
-        self.trace = Trace(keep_messages=scenario.run.keep_messages)
+        self.trace = self.traced_by(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
         self.has_begun = False
         self.has_lasted = False  # for its whole duration

@@ -14,7 +14,7 @@ from actors.tcp.outgoing import Address
 from actors.tcp.transport import TcpTransport
 
 SECRET = bytes(range(32))
-LIMITS = Limits(beat_s=0.05, silence_s=2.0, retry_s=0.01, retry_max_s=0.05, handshake_s=2.0)
+LIMITS = Limits(beat_s=0.05, silence_s=20.0, retry_s=0.01, retry_max_s=0.05, handshake_s=20.0)
 WAIT_S = 30.0  # of a test that would otherwise hang
 
 

@@ -97,16 +97,18 @@ def test_strangers_that_say_nothing_or_too_little_are_cut_in_time() -> None:
     async def main() -> None:
         async with endpoints("ab", replace(LIMITS, handshake_s=0.2)) as (a, b):
             b.attach("b.1", lambda envelope: None)
+            # On a busy machine the other end may have been too slow as well, at first.
+            before = b.counts.reasons.get("a stranger did not prove in time who it is", 0)
             mute, dripping = await connected_to(b), await connected_to(b)
             dripping[1].write(b"\x00\x00\x0f\x00")
             reason = "a stranger did not prove in time who it is"
 
             def are_gone() -> bool:
                 dripping[1].write(b"\x00")
-                return sum(b.counts.reasons.values()) == 2
+                return b.counts.reasons.get(reason, 0) == before + 2
 
             await until(are_gone)
-            assert b.counts.reasons == {reason: 2}
+            assert set(b.counts.reasons) == {reason}
             for _, writer in (mute, dripping):
                 writer.close()
             await works(a, b)

@@ -1,0 +1,139 @@
+"""The logs of a live run: what each process finds, appended as it goes, so that it outlives the process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgpack
+
+from sim.errors import UserError
+from sim.files.journal import Journal, frames
+from sim.live.placement import COORDINATOR
+from sim.results.store.output_dir import is_results, is_under_way, left_hidden
+
+_NAME = re.compile(rf"told-({COORDINATOR}|process-\d+)-(\d+)\.log")
+
+
+class Sink(Protocol):
+    """Where a process's records go."""
+
+    def write(self, *record: Any) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+def log_path(folder: Path, process: str, life: int = 0) -> Path:
+    return folder / f"told-{process}-{life}.log"
+
+
+def state_path(folder: Path, process: str) -> Path:
+    """The file of what the next life of a process goes on from, where it may be killed."""
+    return folder / f"told-{process}.state"
+
+
+def logs_in(folder: Path) -> list[tuple[str, Path]]:
+    """The logs in a folder with their processes: the coordinator's first, then by process and life."""
+    found = [(match, path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    found.sort(key=lambda each: (each[0][1] != COORDINATOR, len(each[0][1]), each[0][1], int(each[0][2])))
+    return [(match[1], path) for match, path in found]
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a live run has begun to tell what it finds in this folder."""
+    return log_path(folder, COORDINATOR).is_file()
+
+
+def remove_logs(folder: Path) -> None:
+    """Remove what the processes of a run told, once its results are whole."""
+    for path in folder.glob("told-*"):
+        path.unlink(missing_ok=True)
+
+
+def left_of_live(path: Path) -> list[Path]:
+    """The folders of killed live runs that a path means, as `coterie resume` takes it. UserError."""
+    folders = [path] if path.is_dir() else left_hidden(path)
+    left = [folder for folder in folders if not is_results(folder) and has_begun(folder)]
+    for folder in filter(is_under_way, left):
+        raise UserError(f"{folder}: its run is still under way")
+    return left
+
+
+class FileLog:
+    """A log in a file. A record outlives this process as soon as it is written.
+
+    The file is locked until this process ends. on_error: called with what is wrong where the file cannot be
+    written.
+    """
+
+    def __init__(self, path: Path, on_error: Callable[[str], object]) -> None:
+        self._path, self._on_error = path, on_error
+        self._pack = msgpack.Packer().pack
+        self._journal = Journal(path)
+        self._lock = os.open(path, os.O_RDONLY)
+        with suppress(OSError):  # where there are no locks
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def write(self, *record: Any) -> None:
+        self.append(self._pack(record))
+
+    def append(self, packed: bytes) -> None:
+        """Write records that another process has packed."""
+        try:
+            self._journal.append(packed)
+        except OSError as error:
+            self._on_error(f"cannot write {self._path.name}: {error.strerror}")
+
+    def flush(self) -> None:
+        """Nothing: no record waits."""
+
+    def close(self) -> None:
+        self._journal.close()
+        os.close(self._lock)
+
+
+class SentLog:
+    """A log that goes to another process, which writes it; what is not flushed yet waits."""
+
+    def __init__(self, send: Callable[[bytes], object]) -> None:
+        self._send = send
+        self._pack = msgpack.Packer().pack
+        self._waiting: list[bytes] = []
+
+    def write(self, *record: Any) -> None:
+        self._waiting.append(self._pack(record))
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._send(b"".join(self._waiting))
+            self._waiting.clear()
+
+
+def records(path: Path) -> Iterator[list[Any]]:
+    """The records of a log, up to the last whole one. OSError; ValueError for what is no log."""
+    for frame in frames(path):
+        unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=len(frame))
+        unpacker.feed(frame)
+        for record in unpacker:
+            if not (isinstance(record, list) and record and isinstance(record[0], str)):
+                raise ValueError(f"{path.name}: a record is a list that begins with its kind")
+            yield record
+
+
+def wait_for_writers(folder: Path) -> None:
+    """Wait until no process writes any log of a folder."""
+    for _, path in logs_in(folder):
+        with path.open("rb") as file, suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def end_process(problem: str) -> None:
+    """End this process at once, and say why."""
+    print(problem, file=sys.stderr, flush=True)
+    os._exit(1)
