@@ -321,7 +321,7 @@ class _Worker(Events):
             "overflows": self.overflows,
             "mistakes": list(self.mistakes),
         }
-        lists = {
+        lists: dict[str, Sequence[Any]] = {
             "late_jobs": loop.late_jobs_s,
             "job_lengths": loop.job_lengths_s,
             "late_messages": loop.late_messages_s,

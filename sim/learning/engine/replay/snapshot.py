@@ -72,8 +72,8 @@ def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callab
     name: says which vector an owner is, for the message.
     """
     if engine.pools.keys() != rows.keys():
-        ours, theirs = sorted(engine.pools), sorted(rows)
-        raise ReplayError(f"the replay holds vectors of {ours} numbers, the run held vectors of {theirs}")
+        widths = f"vectors of {sorted(engine.pools)} numbers, the run held vectors of {sorted(rows)}"
+        raise ReplayError(f"the replay holds {widths}")
     for width, pool in engine.pools.items():
         there = rows[width]
         owners = dict(zip(pool.held.tolist(), _owners(pool).tolist(), strict=True))
