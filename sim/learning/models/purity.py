@@ -151,8 +151,8 @@ class _Trial:
             drawn = [name for name in _GENERATORS if _numbers(before[name]) != _numbers(after[name])]
             if drawn:
                 raise ValueError(
-                    f"{_of(module, path)} draws random numbers of {drawn[0]} {self._mode}, which belong to no "
-                    "client and no seed of the run: use nn.Dropout, whose masks do, or leave them out"
+                    f"{_of(module, path)} draws random numbers of {drawn[0]} {self._mode}, which belong to "
+                    "no client and no seed of the run: use nn.Dropout, whose masks do, or leave them out"
                 )
 
     def _require_not_read(self, changed: Sequence[_Place]) -> None:

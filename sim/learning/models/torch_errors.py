@@ -29,8 +29,6 @@ _HINTS: Mapping[str, str] = {
         "torch.view_as_complex does not take the numbers of several clients: use "
         "torch.complex(w[..., 0], w[..., 1])"
     ),
-    r"DataParallel": "nn.DataParallel is for several GPUs: return the module inside it",
-    r"[Jj]itted": "torch.jit cannot take each client's numbers: return the module without torch.jit",
     r"modified inplace|in-?place|doesn't match the broadcast shape": (
         "it changes a tensor in place that all clients share, or that is a view: make a new one, as in "
         "`x = x + 1` for `x += 1`, and let what is changed be of the inputs, as in x.new_zeros(...)"
@@ -56,7 +54,9 @@ def in_words(error: BaseException) -> str:
     if any(frame.f_code.co_filename.endswith("torch/utils/checkpoint.py") for frame in frames):
         words = "torch.utils.checkpoint cannot be used here: call the function itself"
     else:
-        words = _hint(str(error))
+        words = (
+            None if isinstance(error, ValueError) else _hint(str(error))
+        )  # a ValueError has words of its own
     if words is None:
         return in_short(error)
     modules = [frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == "forward"]
