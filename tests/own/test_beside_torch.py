@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from sim.errors import UserError
 from sim.learning.engine.backends.kernels import Kernel, possible_backends
 from sim.learning.objectives import cross_entropy
+from sim.plugins.loader import load_plugin
 from tests.own.test_module_zoo import CLASSES, RATE, Samples, architecture, plain, state
 
 Make = Callable[[], nn.Module]
@@ -323,3 +325,33 @@ def test_a_dropout_in_place_drops_where_it_is() -> None:
     values = torch.ones(8, 50)
     layer._parameters["draw"] = torch.tensor(5.0)  # type: ignore[assignment]
     assert layer(values) is values and 0 < int((values == 0).sum()) < 400
+
+
+def of_another_kind(setting: Callable[[], Any]) -> Make:
+    def make() -> nn.Module:
+        setting()
+        return nn.Linear(16, CLASSES)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        (lambda: torch.set_default_dtype(torch.float64), "dtype"),
+        (lambda: torch.set_default_dtype(torch.bfloat16), "dtype"),
+        (lambda: torch.set_default_device("meta"), "device"),
+    ],
+)
+def test_settings_of_the_process_stay(setting: Callable[[], Any], name: str) -> None:
+    with pytest.raises(UserError, match=f"default {name} .*leave torch.set_default_{name} out"):
+        architecture(of_another_kind(setting))
+    assert torch.get_default_dtype() == torch.float32 and torch.get_default_device().type == "cpu"
+
+
+def test_settings_of_the_process_stay_when_a_file_is_loaded(tmp_path: Path) -> None:
+    code = "import torch\ntorch.set_default_dtype(torch.float64)\nNet = torch.nn.Linear\n"
+    (tmp_path / "doubles.py").write_text(code)
+    with pytest.raises(UserError, match=r"doubles\.py.*leave torch.set_default_dtype out"):
+        load_plugin("model.name", "doubles.py:Net", tmp_path, code=True, instead="mlp")
+    assert torch.get_default_dtype() == torch.float32

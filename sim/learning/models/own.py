@@ -8,6 +8,7 @@ import numpy as np
 
 from sim.errors import UserError
 from sim.learning.models.model import ModelSection
+from sim.plugins.process_settings import settings_kept
 from sim.plugins.section import FAILURES, PluginSection
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class OwnModel(PluginSection, ModelSection):
         ]
         architecture.examples = x[0]
         try:
-            require_pure_calls(architecture, flat[0], _two_batches(dataset.train_x, len(places)))
+            with settings_kept():
+                require_pure_calls(architecture, flat[0], _two_batches(dataset.train_x, len(places)))
         except FAILURES as error:
             raise self.refusal(f"cannot be computed: {in_words(error)}", error) from error
         way, together = ("loop", "") if architecture.is_recurrent else ("vmap", " for two clients at once")
