@@ -51,12 +51,9 @@ _HINTS: Mapping[str, str] = {
 def in_words(error: BaseException) -> str:
     """What is wrong and what to write, with the class of the module in whose forward pass it happened."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    words = None if isinstance(error, ValueError) else _hint(str(error))  # a ValueError has words of its own
     if any(frame.f_code.co_filename.endswith("torch/utils/checkpoint.py") for frame in frames):
         words = "torch.utils.checkpoint cannot be used here: call the function itself"
-    else:
-        words = (
-            None if isinstance(error, ValueError) else _hint(str(error))
-        )  # a ValueError has words of its own
     if words is None:
         return in_short(error)
     modules = [frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == "forward"]

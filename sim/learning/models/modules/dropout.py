@@ -56,6 +56,6 @@ def replace_dropouts(module: nn.Module) -> nn.Module:
     """
     for part in module.modules():
         if type(part) is nn.Dropout:
-            part.__class__ = Dropout  # type: ignore[assignment]
+            part.__class__ = Dropout
             part.register_parameter("draw", nn.Parameter(torch.zeros(())))
     return module
