@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 
 from sim.learning.architecture import Architecture
 from sim.learning.models.modules.batch_norm import BatchNorm
@@ -150,10 +151,13 @@ class _Trial:
         for path, before, after in calls:  # compared here, as no numbers can be read within torch.func.grad
             drawn = [name for name in _GENERATORS if _numbers(before[name]) != _numbers(after[name])]
             if drawn:
-                raise ValueError(
+                problem = (
                     f"{_of(module, path)} draws random numbers of {drawn[0]} {self._mode}, which belong to "
                     "no client and no seed of the run: use nn.Dropout, whose masks do, or leave them out"
                 )
+                with _RaisesWhereDrawn(problem):  # so that the error is of the line that draws
+                    self._call(self._copy(), self._batches[0])
+                raise ValueError(problem)
 
     def _require_not_read(self, changed: Sequence[_Place]) -> None:
         """ValueError if a call reads what the call before has left in these attributes."""
@@ -182,6 +186,23 @@ class _Trial:
                 f"{_of(module, path)} sets self.{name} in training and evaluates by it, which is not kept "
                 "with a client's model: use self.training to tell the modes apart"
             )
+
+
+class _RaisesWhereDrawn(TorchFunctionMode):
+    """Within it, a function of torch that has drawn raises ValueError."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__()
+        self._problem = problem
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        before = _numbers(torch.default_generator)
+        found = func(*args, **(kwargs or {}))
+        if _numbers(torch.default_generator) != before:
+            raise ValueError(self._problem)
+        return found
 
 
 class _Unreadable:
