@@ -27,15 +27,22 @@ def _convolution_backward(
 
 
 def _trilinear(
-    first: Tensor, second: Tensor, third: Tensor, *missing: Any, out_val: Tensor, **options: Any
+    first: Tensor, second: Tensor, third: Tensor, *dims: Sequence[int], out_val: Tensor, **options: Any
 ) -> int:
+    """Two products: of the first two factors, summed where the third has no such dimension, with the third.
+
+    dims: which dimensions each of the factors lacks, and which are summed.
+    """
+    *missing, summed = dims[:4]
     shapes = []
-    for factor, dims in zip((first, second, third), missing, strict=False):
+    for factor, lacks in zip((first, second, third), missing, strict=True):
         shape = list(factor.shape)
-        for dim in sorted(dims):
+        for dim in sorted(lacks):
             shape.insert(dim, 1)
         shapes.append(shape)
-    return 2 * math.prod(torch.broadcast_shapes(*shapes))
+    pair = torch.broadcast_shapes(*shapes[:2])
+    left = [1 if dim in summed and dim in missing[2] else size for dim, size in enumerate(pair)]
+    return 2 * (math.prod(pair) + math.prod(torch.broadcast_shapes(left, shapes[2])))
 
 
 def _fourier(of: Tensor, dims: Sequence[int], *others: Any, out_val: Tensor, **options: Any) -> int:

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 
 from actors.nearest import did_you_mean
 from sim.errors import UserError, one_line
+from sim.plugins.process_settings import settings_kept
 from sim.plugins.source_files import SourceFiles, beside, of_package, syntax_of
 
 
@@ -244,7 +245,8 @@ def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
         module = sys.modules[name] = module_from_spec(spec)
         _loading.append(path)
         try:
-            spec.loader.exec_module(module)
+            with settings_kept():
+                spec.loader.exec_module(module)
         finally:
             _loading.remove(path)
         return module

@@ -14,6 +14,7 @@ from actors.settings.base import Settings
 from actors.source_location import of_definition, of_error, written
 from sim.errors import UserError
 from sim.plugins.loader import Plugin
+from sim.plugins.process_settings import settings_kept
 
 FAILURES = (Exception, SystemExit)
 """Exceptions with which the user's code is said to have failed: its sys.exit() does not end a run, either."""
@@ -38,7 +39,8 @@ class PluginSection(Settings):
     def call(self, **provided: Any) -> Any:
         """What the code returns, given those of `provided` that it takes; raises whatever it raises."""
         given = {name: value for name, value in provided.items() if name in self.takes}
-        return type(self).make(**given, **{name: getattr(self, name) for name in self.keys})
+        with settings_kept():
+            return type(self).make(**given, **{name: getattr(self, name) for name in self.keys})
 
     def refusal(self, problem: str, error: BaseException | None = None) -> UserError:
         """An error: what the scenario says, the innermost line of the user's file that took part, and why."""

@@ -22,6 +22,7 @@ from protocols.shared.async_server import AsyncServer
 from sim.errors import UserError
 from sim.plugins.source_files import OURS
 from sim.scenario.lost_merges import lost_merges
+from sim.scenario.method_slips import method_slips
 from sim.scenario.protocol_methods import defined, is_server, place_of, unsound_methods
 from sim.scenario.refusals import problems
 
@@ -36,7 +37,13 @@ _Actor = TypeVar("_Actor")
 
 def require_sound(kind: type[Client]) -> None:
     """Raises UserError for a class whose settings or methods are not of the kind that a protocol needs."""
-    wrong = chain(_unsound_settings(kind), unsound_methods(kind), lost_merges(kind), _without_step(kind))
+    wrong = chain(
+        _unsound_settings(kind),
+        unsound_methods(kind),
+        method_slips(kind),
+        lost_merges(kind),
+        _without_step(kind),
+    )
     problem = next(wrong, None)
     if problem is not None:
         raise UserError(problem)
@@ -127,7 +134,9 @@ def servers_of(
     if problems:
         raise UserError(f"{place_of(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
     for each in dict.fromkeys(plan.kind for plan in found):
-        wrong = chain(unsound_methods(each), lost_merges(each), _without_arrived(kind, each))
+        wrong = chain(
+            unsound_methods(each), method_slips(each), lost_merges(each), _without_arrived(kind, each)
+        )
         if (problem := next(wrong, None)) is not None:
             raise UserError(problem)
     return tuple(found)

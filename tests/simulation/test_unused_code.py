@@ -90,6 +90,35 @@ REFUSED = {
         with_client("").replace("await self.sleep(1)", "self.params += await self.train()  # here"),
         "Own.step() reads self.params before an await",
     ),
+    "a verb without await, as an operand": (
+        with_client("").replace("await self.sleep(1)", "self.params = self.params + self.train()  # here"),
+        "Own.step() does not await train(): write `await self.train(...)`",
+    ),
+    "a verb without await, by a name": (
+        with_client("").replace(
+            "await self.sleep(1)",
+            "update = self.train()  # here\n        self.params = self.params + update",
+        ),
+        "Own.step() does not await train(): write `await self.train(...)`",
+    ),
+    "a verb without await, alone": (
+        with_client("").replace("await self.sleep(1)", "self.sleep(1)  # here"),
+        "Own.step() does not await sleep(): write `await self.sleep(...)`",
+    ),
+    "a field of coterie, assigned": (
+        with_client("    def begin(self):\n        self.compute = 0.0  # here\n"),
+        "Own.begin() assigns self.compute, which is coterie's: choose another name, such as self.own_compute",
+    ),
+    "a field of coterie, counted on": (
+        with_client("").replace(
+            "await self.sleep(1)", "self.iterations += 1  # here\n        await self.sleep(1)"
+        ),
+        "Own.step() assigns self.iterations, which is coterie's",
+    ),
+    "a property of coterie, assigned": (
+        with_client("    def begin(self):\n        self.peers = []  # here\n"),
+        "Own.begin() assigns self.peers, which is coterie's",
+    ),
     "a verb of clients": (
         with_client("    async def sleep(self, seconds):  # here\n        pass\n"),
         "Own.sleep hides what coterie calls by this name: rename it, or mark it by @override",

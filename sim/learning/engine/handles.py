@@ -8,7 +8,7 @@ free. Who needs the numbers asks for `handle.slot()`: a combination then becomes
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
 
@@ -155,6 +155,7 @@ class Vector:
 
     def _combine(self, other: Any, sign: float) -> Any:
         if type(other) is not type(self):
+            _require_awaited(other)
             return NotImplemented
         self._require_alike(other)
         terms = dict(self.terms)
@@ -180,6 +181,7 @@ class Vector:
         return self._combine(other, 1.0)
 
     def __radd__(self, other: Any) -> Any:
+        _require_awaited(other)
         # sum() starts with the integer 0.
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
@@ -197,6 +199,10 @@ class Vector:
         update._difference = (self, other)
         update._slot = update._terms = None
         return update
+
+    def __rsub__(self, other: Any) -> Any:
+        _require_awaited(other)
+        return NotImplemented
 
     def __neg__(self) -> Any:
         return self * -1.0
@@ -244,8 +250,22 @@ class Vector:
             raise ValueError(f"a slice [{first}:{end}] of a vector of {self.width} numbers is empty")
         return self.engine.part(self, first, end - first)
 
+    def __setitem__(self, columns: Any, values: Any) -> None:
+        """TypeError: handles are immutable."""
+        raise TypeError(
+            "vectors are immutable: change a copy of the numbers, `values = self.params.numpy()`, and assign "
+            "`self.params = self.vector(values)`"
+        )
+
+    def __delitem__(self, columns: Any) -> None:
+        """TypeError: handles are immutable."""
+        raise TypeError(
+            "vectors are immutable, and keep their length; a slice such as vector[:10] is a new one"
+        )
+
     def _elementwise(self, function: Callable[[Any, Any], Any], other: Any) -> Any:
         if type(other) is not Vector or type(self) is not Vector:
+            _require_awaited(other)
             return NotImplemented
         self._require_alike(other)
         return self.engine.apply(function, (self, other), {})
@@ -355,6 +375,14 @@ def known(engine: Engine, values: Any) -> Vector:
 
 def _norm(values: Tensor) -> Tensor:
     return (values * values).sum().sqrt()
+
+
+def _require_awaited(value: Any) -> None:
+    """TypeError for what a verb such as `train` returns before it is awaited."""
+    if isinstance(value, Coroutine):
+        name = getattr(value, "__name__", "train")
+        value.close()  # or Python would warn at some later time
+        raise TypeError(f"{name}() has not been awaited: write `await self.{name}(...)`")
 
 
 def _number(value: Any) -> float | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sim.errors import UserError
 from sim.learning.models.model import ModelSection
-from sim.plugins.section import FAILURES, PluginSection, in_short
+from sim.plugins.process_settings import settings_kept
+from sim.plugins.section import FAILURES, PluginSection
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from sim.learning.architecture import Architecture
@@ -38,22 +39,19 @@ class OwnModel(PluginSection, ModelSection):
         from sim.learning.models.modules.batch_norm import replace_batch_norms
         from sim.learning.models.modules.dropout import replace_dropouts
         from sim.learning.models.modules.several_inputs import SeveralInputs
+        from sim.learning.models.torch_errors import in_words
 
         try:
             made = self.call(input_shape=inputs or input_shape, classes=classes)
             if not isinstance(made, nn.Module):
                 raise TypeError(f"a model is an nn.Module, not a {type(made).__name__}")
             for path, part in made.named_modules():
-                if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and part.dropout:
-                    raise ValueError(
-                        f"{path} draws inside torch what it drops, where no client has numbers of its own: "
-                        f"set {path}.dropout = 0.0 (nn.Dropout works)"
-                    )
+                _require_computable(path, part)
             made = replace_dropouts(replace_batch_norms(made))
             _require_vector(made)
             return made if inputs is None else SeveralInputs(made, inputs)
         except FAILURES as error:
-            raise self.refusal(f"cannot be made: {in_short(error)}", error) from error
+            raise self.refusal(f"cannot be made: {in_words(error)}", error) from error
 
     def architecture(
         self, input_shape: tuple[int, ...], classes: int, seed: int = 0, **options: Any
@@ -62,6 +60,7 @@ class OwnModel(PluginSection, ModelSection):
         import torch
 
         from sim.learning.architecture import OwnArchitecture
+        from sim.learning.models.torch_errors import in_words
 
         def drawn(seed: int) -> nn.Module:
             """The module as its constructor makes it of this seed; torch's generator stays as it was."""
@@ -74,7 +73,7 @@ class OwnModel(PluginSection, ModelSection):
         except UserError:
             raise
         except FAILURES as error:
-            raise self.refusal(f"cannot be made: {in_short(error)}", error) from error
+            raise self.refusal(f"cannot be made: {in_words(error)}", error) from error
 
     def require_pure(
         self, architecture: Architecture, objective: Objective, views: int, dataset: Dataset
@@ -86,6 +85,8 @@ class OwnModel(PluginSection, ModelSection):
         import torch
 
         from sim.learning.engine.backends.kernels import Kernel
+        from sim.learning.models.purity import require_pure_calls
+        from sim.learning.models.torch_errors import in_words
 
         generator = torch.Generator().manual_seed(0)
         flat = torch.stack([architecture.initial(generator) for _ in range(_CLIENTS)])
@@ -95,7 +96,11 @@ class OwnModel(PluginSection, ModelSection):
             for part in (dataset.train_x, dataset.train_y)
         ]
         architecture.examples = x[0]
-        before = copy.deepcopy(dict(architecture.constants))
+        try:
+            with settings_kept():
+                require_pure_calls(architecture, flat[0], _two_batches(dataset.train_x, len(places)))
+        except FAILURES as error:
+            raise self.refusal(f"cannot be computed: {in_words(error)}", error) from error
         way, together = ("loop", "") if architecture.is_recurrent else ("vmap", " for two clients at once")
         kernel = Kernel(architecture, objective, way)
         try:
@@ -110,12 +115,39 @@ class OwnModel(PluginSection, ModelSection):
             if not torch.equal(*gradients):  # in a loop, whatever draws does; under vmap it has failed by now
                 raise ValueError("the same input gives other gradients when it is called again")
             architecture.training_flops_per_sample  # noqa: B018  # where the model's own code can be blamed
-            for name, value in before.items():
-                if not torch.equal(value, architecture.constants[name]):
-                    raise ValueError(f"it changes its buffer {name}, which is the same for all clients")
         except FAILURES as error:
-            problem = f"cannot be computed{together}: {in_short(error)}"
+            problem = f"cannot be computed{together}: {in_words(error)}"
             raise self.refusal(problem, error) from error
+
+
+def _two_batches(samples: np.ndarray, count: int) -> list[torch.Tensor]:
+    """Two batches of so many samples, different ones if there are any."""
+    import torch
+
+    places = np.arange(2 * count).reshape(2, count) % len(samples)
+    return [torch.from_numpy(samples[row]) for row in places]
+
+
+def _require_computable(path: str, part: nn.Module) -> None:
+    """ValueError for a module of torch that changes itself or draws where nobody can follow."""
+    import torch
+    from torch import nn
+
+    kind = type(part).__name__
+    at = path or "the model"
+    if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and part.dropout:
+        raise ValueError(
+            f"{path} draws inside torch what it drops, where no client has numbers of its own: "
+            f"set {path}.dropout = 0.0 (nn.Dropout works)"
+        )
+    if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None:
+        raise ValueError(
+            f"{at} is a {kind} with max_norm, which shortens its weight whenever it is read: leave max_norm "
+            "out, and divide what it returns by its norm"
+        )
+    if isinstance(part, nn.DataParallel | torch.jit.ScriptModule):
+        inside = "its module" if isinstance(part, nn.DataParallel) else "the module without torch.jit"
+        raise ValueError(f"{at} is a {kind}, which cannot take each client's numbers: return {inside}")
 
 
 def _require_vector(module: nn.Module) -> None:

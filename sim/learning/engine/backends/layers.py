@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.backend import Named
-from sim.learning.models.modules.batch_norm import BatchNorm, require_several
+from sim.learning.models.modules.batch_norm import BatchNorm, BatchNorm1d, require_several
 from sim.learning.models.modules.decoupled import DecoupledModule
 
 Gradients = tuple[Tensor, Sequence[Tensor]]
@@ -126,6 +126,8 @@ def chains_of(architecture: Architecture) -> tuple[Chain, ...] | None:
     module = architecture.module
     if architecture.constants or any(map(_is_altered, module.modules())):
         return None
+    if not all(map(_moves_statistics, architecture.training_module.modules())):
+        return None
     pieces: list[tuple[str, str, list[_Leaf]]] = [("x", "scores", list(_leaves(module)))]
     if type(module) is DecoupledModule:
         pieces = [
@@ -180,7 +182,7 @@ def _layers(leaves: Iterable[_Leaf], *, passes: bool) -> tuple[Layer, ...] | Non
             layers.append(Linear(names, passes or bool(layers)))
         elif type(part) is nn.ReLU:
             layers.append(Rectifier(in_place=bool(layers)))
-        elif type(part) is BatchNorm and part.weight is not None and part.bias is not None:
+        elif isinstance(part, BatchNorm) and _takes_columns(part):
             statistics = f"{prefix}running_mean", f"{prefix}running_var"
             layers.append(Norm(names, statistics, part.eps, part.momentum))
         elif type(part) is not nn.Flatten or (part.start_dim, part.end_dim) != (1, -1):
@@ -188,6 +190,16 @@ def _layers(leaves: Iterable[_Leaf], *, passes: bool) -> tuple[Layer, ...] | Non
     return tuple(layers)
 
 
+def _takes_columns(part: BatchNorm) -> bool:
+    """Whether a norm is one of values without further dimensions, with a weight and a bias."""
+    return type(part) in (BatchNorm, BatchNorm1d) and part.weight is not None and part.bias is not None
+
+
 def _is_altered(part: nn.Module) -> bool:
     """Whether a module does more than its class says."""
     return "forward" in vars(part) or any(getattr(part, hooks) for hooks in _HOOKS)
+
+
+def _moves_statistics(part: nn.Module) -> bool:
+    """Whether a module is no batch norm, or one that is not kept in evaluation by the model's `train`."""
+    return not isinstance(part, BatchNorm) or (part.training and part.track_running_stats)

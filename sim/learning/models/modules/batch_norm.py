@@ -1,40 +1,46 @@
 """Batch normalisation (Ioffe and Szegedy 2015) for models that are pure functions of their parameters."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from sim.errors import UserError
 
 
-class BatchNorm(nn.Module):
+class BatchNorm(_BatchNorm):
     """torch.nn.BatchNorm1d, 2d and 3d with the running statistics among the parameters.
 
     So they are sent, mixed and kept with a model, and each client has its own under `vmap`. In training,
     inputs are normalised by the batch's mean and biased variance, and the running statistics move towards its
     mean and unbiased variance: they are assigned to the module's attributes, where `TrainingPass` finds them.
     Linear combinations of models may have a negative running variance; it counts as 0.
+
+    It derives from torch's class, so that code that asks for norms by `isinstance` finds it.
     """
 
     untrained = ("running_mean", "running_var")
     """Parameters that no optimizer touches."""
 
-    weight: nn.Parameter | None
-    bias: nn.Parameter | None
+    weight: nn.Parameter | None  # type: ignore[assignment]
+    bias: nn.Parameter | None  # type: ignore[assignment]
     running_mean: Tensor  # for the type checker: of nn.Parameters it would not let us set the new ones
     running_var: Tensor
+    momentum: float
 
     def __init__(self, features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        super().__init__()
-        self.num_features, self.eps, self.momentum = features, eps, momentum
-        self.weight = nn.Parameter(torch.ones(features))
-        self.bias = nn.Parameter(torch.zeros(features))
-        self.register_parameter("running_mean", nn.Parameter(torch.zeros(features)))
-        self.register_parameter("running_var", nn.Parameter(torch.ones(features)))
+        super().__init__(features, eps, momentum)
+        self.keep_statistics_as_parameters()
 
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+    def keep_statistics_as_parameters(self) -> None:
+        """Make the statistics parameters; how many batches there were is only needed without a momentum."""
+        del self.num_batches_tracked
+        for name in self.untrained:
+            statistics = self._buffers.pop(name)
+            assert statistics is not None
+            self.register_parameter(name, nn.Parameter(statistics))
 
     def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
         """Start as the identity: weight and variance 1, bias and mean 0."""
@@ -43,19 +49,51 @@ class BatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, ...] -> the same shape. UserError for a training batch of 1 value per channel."""
+        self._check_input_dim(x)
         if not self.training:
             mean, variance = self.running_mean.detach(), self.running_var.detach().clamp(min=0)
             return functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
         require_several(x.numel() // x.shape[1])
-        with torch.no_grad():
-            dims = [0, *range(2, x.dim())]
-            variance, mean = torch.var_mean(x.detach().float(), dim=dims)
-            self._parameters["running_mean"] = self._moved(self.running_mean, mean)
-            self._parameters["running_var"] = self._moved(self.running_var, variance)
+        if self.track_running_stats:  # a model may switch it off for a while
+            self._move_statistics(x.detach())
         return functional.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Take values of any shape; the classes below take the shapes of torch's."""
+
+    @torch.no_grad()
+    def _move_statistics(self, x: Tensor) -> None:
+        variance, mean = torch.var_mean(x.float(), dim=[0, *range(2, x.dim())])
+        self._parameters["running_mean"] = self._moved(self.running_mean, mean)
+        self._parameters["running_var"] = self._moved(self.running_var, variance)
 
     def _moved(self, old: Tensor, batch: Tensor) -> nn.Parameter:
         return (1 - self.momentum) * old.detach() + self.momentum * batch  # type: ignore[return-value]
+
+
+class BatchNorm1d(BatchNorm, nn.BatchNorm1d):
+    """What torch.nn.BatchNorm1d becomes in a model."""
+
+    _check_input_dim = nn.BatchNorm1d._check_input_dim
+
+
+class BatchNorm2d(BatchNorm, nn.BatchNorm2d):
+    """What torch.nn.BatchNorm2d becomes in a model."""
+
+    _check_input_dim = nn.BatchNorm2d._check_input_dim
+
+
+class BatchNorm3d(BatchNorm, nn.BatchNorm3d):
+    """What torch.nn.BatchNorm3d becomes in a model."""
+
+    _check_input_dim = nn.BatchNorm3d._check_input_dim
+
+
+_OURS: Mapping[type[nn.Module], type[BatchNorm]] = {
+    nn.BatchNorm1d: BatchNorm1d,
+    nn.BatchNorm2d: BatchNorm2d,
+    nn.BatchNorm3d: BatchNorm3d,
+}
 
 
 def require_several(values: int) -> None:
@@ -75,20 +113,20 @@ def replace_batch_norms(module: nn.Module) -> nn.Module:
     another way: averages over all batches (momentum None), and classes derived from torch's.
     """
     for path, norm in module.named_modules():
-        if not isinstance(norm, _NormBase) or norm.running_mean is None:
+        if not isinstance(norm, _NormBase) or norm.running_mean is None or isinstance(norm, BatchNorm):
             continue
-        if type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+        kind = type(norm).__name__
+        if type(norm) not in _OURS:
             raise ValueError(
-                f"{path or 'the model'} is a {type(norm).__name__} with running statistics. Each client has "
-                "its own of torch.nn.BatchNorm1d, 2d and 3d, but not of classes derived from them: put what "
-                "it adds behind the norm, or set track_running_stats=False"
+                f"{path or 'the model'} is a {kind} with running statistics. Each client has its own of "
+                "torch.nn.BatchNorm1d, 2d and 3d, but not of other norms: use one of these and put what else "
+                "the class does behind it, or set track_running_stats=False"
             )
         if norm.momentum is None:
-            raise ValueError(f"{norm}: its running statistics need a momentum")
-        norm.__class__ = BatchNorm  # type: ignore[assignment]
-        del norm.num_batches_tracked
-        for name in BatchNorm.untrained:
-            statistics = norm._buffers.pop(name)
-            assert statistics is not None
-            norm.register_parameter(name, nn.Parameter(statistics))
+            raise ValueError(
+                f"{path or 'the model'} is a {kind} with momentum=None, an average over all batches: its "
+                "running statistics need a momentum here, such as momentum=0.1"
+            )
+        norm.__class__ = _OURS[type(norm)]
+        norm.keep_statistics_as_parameters()  # type: ignore[operator]
     return module

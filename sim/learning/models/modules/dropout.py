@@ -6,12 +6,12 @@ from torch import Tensor, nn
 _MASK = 0xFFFFFFFF
 
 
-class Dropout(nn.Module):
+class Dropout(nn.Dropout):
     """torch.nn.Dropout with a mask that is a function of the parameter `draw`, a whole number below 2^24.
 
     The engine sets `draw` before each training step, from the client and the step, and to 0 after the last
     one. Each call within a step uses the next number. So masks differ between clients and are reproducible.
-    In evaluation nothing is dropped.
+    In evaluation nothing is dropped. Code that asks for dropouts by `isinstance` finds it.
     """
 
     untrained = ("draw",)
@@ -22,12 +22,8 @@ class Dropout(nn.Module):
     draw: Tensor  # for the type checker, as of batch norms
 
     def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
+        super().__init__(p)
         self.register_parameter("draw", nn.Parameter(torch.zeros(())))
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
 
     def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
         """Start with 0."""
@@ -41,7 +37,8 @@ class Dropout(nn.Module):
         places = torch.arange(x.numel(), device=x.device)
         bits = _mixed(places * 0x9E3779B1 + _mixed(draw.long()))
         kept = (bits >= int(self.p * (1 << 32))).view(x.shape)
-        return x * kept / (1 - self.p) if self.p < 1 else x * 0
+        scale = 1 - self.p if self.p < 1 else 1.0
+        return x.mul_(kept).div_(scale) if self.inplace else x * kept / scale
 
 
 def _mixed(numbers: Tensor) -> Tensor:
@@ -59,6 +56,6 @@ def replace_dropouts(module: nn.Module) -> nn.Module:
     """
     for part in module.modules():
         if type(part) is nn.Dropout:
-            part.__class__ = Dropout  # type: ignore[assignment]
+            part.__class__ = Dropout
             part.register_parameter("draw", nn.Parameter(torch.zeros(())))
     return module

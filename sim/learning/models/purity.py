@@ -1,0 +1,272 @@
+"""Whether a model of the user's own computes the same wherever it is called: by trial calls of copies of it.
+
+All clients share the module, and a call puts a client's numbers in it. So what a call leaves in the module,
+and what it draws from generators of the process, is lost or reaches other clients.
+"""
+
+import copy
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+
+from sim.learning.architecture import Architecture
+from sim.learning.models.modules.batch_norm import BatchNorm
+from sim.learning.models.modules.dropout import Dropout
+
+_OF_TORCH = frozenset(vars(nn.Module())) - {"training"}
+_DEPTH = 4  # of containers and objects that are looked into
+_GENERATORS: Mapping[str, Callable[[], Any]] = {
+    "torch": torch.default_generator.clone_state,
+    "Python's random": random.getstate,
+    "numpy.random": lambda: str(np.random.get_state(legacy=False)),
+}
+_Place = tuple[str, str]
+"""A module's path in the model, and the name of an attribute of it."""
+
+
+def require_pure_calls(architecture: Architecture, flat: Tensor, batches: Sequence[Tensor]) -> None:
+    """ValueError for a model that draws, keeps or changes something in a call, or returns no tensor.
+
+    flat: parameters [P]. batches: two of equal shape, with different samples.
+    """
+    before = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            for training in (True, False):
+                _Trial(architecture, flat, batches, training).require_pure()
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+
+
+class _Trial:
+    """Calls of a model in one of its modes."""
+
+    def __init__(
+        self, architecture: Architecture, flat: Tensor, batches: Sequence[Tensor], training: bool
+    ) -> None:
+        self._architecture, self._flat, self._batches = architecture, flat, batches
+        self._original = architecture.training_module if training else architecture.module
+        self._training = training
+        self._mode = "in training" if training else "in evaluation"
+
+    def require_pure(self) -> None:
+        """ValueError as `require_pure_calls`."""
+        first, second = self._batches
+        self._require_no_draws()
+        module = self._copy()
+        start = _held(module)
+        self._call(module, first)
+        once = _held(module)
+        self._call(module, second)
+        twice, other = _held(module), self._copy()
+        self._call(other, second)
+        elsewhere = _held(other)
+        places = dict.fromkeys([*start, *twice])
+        # What is the same after any calls is but made late, such as a mask of the inputs' shape.
+        changed = [
+            place for place in places if not _get(once, place) == _get(twice, place) == _get(elsewhere, place)
+        ]
+        if changed:
+            self._require_not_read(changed)
+        elif self._training and (
+            late := [place for place in places if _get(start, place) != _get(once, place)]
+        ):
+            self._require_same_evaluation(module.eval(), late)
+
+    def _copy(self) -> nn.Module:
+        return copy.deepcopy(self._original)
+
+    def _call(self, module: nn.Module, x: Tensor) -> Tensor:
+        """The outputs of a call, which must leave the parameters and buffers as they are."""
+        values = self._architecture.named(self._flat)
+        trained = {part.name for part in self._architecture.slices} - self._untrained
+        values |= {name: values[name].detach().clone().requires_grad_(self._training) for name in trained}
+        kept = {name: value.detach().clone() for name, value in values.items()}
+        given, registered = dict(values), _registered(module)
+        outputs = functional_call(module, values, (x,))
+        for name, value in given.items():
+            if values[name] is not value or not torch.equal(value.detach(), kept[name]):
+                self._require_unchanged(module, name)
+        if new := _registered(module) - registered:
+            raise ValueError(
+                f"{_of(module, min(new)[0])} makes {min(new)[1]} in forward, where no optimizer knows of it: "
+                "make it in __init__"
+            )
+        if not isinstance(outputs, Tensor):
+            hint = f"return its {'.logits' if hasattr(outputs, 'logits') else 'tensor of outputs'} alone"
+            kind = type(outputs).__name__
+            raise ValueError(f"{type(module).__name__} returns a {kind} {self._mode}, not a tensor: {hint}")
+        return outputs
+
+    @property
+    def _untrained(self) -> set[str]:
+        return {part.name for part in self._architecture.untrained}
+
+    def _require_unchanged(self, module: nn.Module, name: str) -> None:
+        """ValueError for a parameter or buffer that a call has changed, unless it is one that may change."""
+        path, _, own = name.rpartition(".")
+        part = module.get_submodule(path)
+        if name in self._untrained and isinstance(part, BatchNorm | Dropout):
+            if self._training:
+                return
+            raise ValueError(
+                f"{_of(module, path)} stays in training mode in evaluation, where statistics do not move and "
+                "nothing is drawn: leave it in evaluation mode after `eval()`"
+            )
+        if name in self._architecture.constants:
+            kind = "buffer" if own in part._buffers else "frozen parameter"
+            raise ValueError(
+                f"{_of(module, path)} changes its {kind} {own} in forward, which is the same for all "
+                "clients: compute it from the inputs, or use nn.BatchNorm1d, whose statistics are each "
+                "client's"
+            )
+        raise ValueError(
+            f"{_of(module, path)} changes its parameter {own} in forward, where only the optimizer may: "
+            f"compute with a new tensor, as in `{own} = self.{own}.clamp(-1, 1)`"
+        )
+
+    def _require_no_draws(self) -> None:
+        """ValueError for random numbers in a call, with the innermost module that takes them."""
+        module, begun = self._copy(), list[dict[str, Any]]()
+        calls = list[tuple[str, dict[str, Any], dict[str, Any]]]()
+
+        def enter(*_: Any) -> None:
+            begun.append({name: state() for name, state in _GENERATORS.items()})
+
+        for path, part in module.named_modules():
+
+            def leave(*_: Any, path: str = path) -> None:
+                calls.append((path, begun.pop(), {name: state() for name, state in _GENERATORS.items()}))
+
+            part.register_forward_pre_hook(enter)
+            part.register_forward_hook(leave)
+        self._call(module, self._batches[0])
+        for path, before, after in calls:  # compared here, as no numbers can be read within torch.func.grad
+            drawn = [name for name in _GENERATORS if _numbers(before[name]) != _numbers(after[name])]
+            if drawn:
+                problem = (
+                    f"{_of(module, path)} draws random numbers of {drawn[0]} {self._mode}, which belong to "
+                    "no client and no seed of the run: use nn.Dropout, whose masks do, or leave them out"
+                )
+                with _RaisesWhereDrawn(problem):  # so that the error is of the line that draws
+                    self._call(self._copy(), self._batches[0])
+                raise ValueError(problem)
+
+    def _require_not_read(self, changed: Sequence[_Place]) -> None:
+        """ValueError if a call reads what the call before has left in these attributes."""
+        for original in (self._architecture.training_module, self._architecture.module):
+            for place in changed:
+                module = copy.deepcopy(original)
+                part = module.get_submodule(place[0])
+                vars(part)[place[1]] = _Unreadable()
+                try:
+                    self._call(module, self._batches[0])
+                except Exception:
+                    raise ValueError(
+                        f"{_of(module, place[0])} keeps self.{place[1]} from one call to the next, which "
+                        "would be another client's: use a local variable, or compute it in __init__ (a model "
+                        "keeps its parameters and the statistics of batch norms, and nothing else)"
+                    ) from None
+
+    def _require_same_evaluation(self, module: nn.Module, late: Sequence[_Place]) -> None:
+        """ValueError if a module that has been trained evaluates in another way than one that has not."""
+        evaluating = _Trial(self._architecture, self._flat, self._batches, False)
+        x = self._batches[0]
+        outputs = [evaluating._call(each, x).nan_to_num() for each in (module, evaluating._copy())]
+        if not torch.equal(*outputs):
+            path, name = late[0]
+            raise ValueError(
+                f"{_of(module, path)} sets self.{name} in training and evaluates by it, which is not kept "
+                "with a client's model: use self.training to tell the modes apart"
+            )
+
+
+class _RaisesWhereDrawn(TorchFunctionMode):
+    """Within it, a function of torch that has drawn raises ValueError."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__()
+        self._problem = problem
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        before = _numbers(torch.default_generator)
+        found = func(*args, **(kwargs or {}))
+        if _numbers(torch.default_generator) != before:
+            raise ValueError(self._problem)
+        return found
+
+
+class _Unreadable:
+    """Something that nobody can do anything with but replace it."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise LookupError
+
+    __getattr__ = __bool__ = __len__ = __iter__ = __eq__ = __getitem__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _numbers(state: Any) -> Any:
+    return state.get_state().tolist() if isinstance(state, torch.Generator) else state
+
+
+def _of(module: nn.Module, path: str) -> str:
+    """A part of a model in words: its class, and where it is."""
+    kind = type(module.get_submodule(path)).__name__
+    return f"{kind} (at {path})" if path else kind
+
+
+def _registered(module: nn.Module) -> set[_Place]:
+    """The parameters, buffers and modules of each part."""
+    return {
+        (path, name)
+        for path, part in module.named_modules()
+        for own in (part._parameters, part._buffers, part._modules)
+        for name in own
+    }
+
+
+def _held(module: nn.Module) -> dict[_Place, Any]:
+    """What the attributes of a model's parts hold, in a form that can be compared."""
+    return {
+        (path, name): _content(value)
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if name not in _OF_TORCH
+    }
+
+
+def _get(held: Mapping[_Place, Any], place: _Place) -> Any:
+    return held.get(place, "absent")
+
+
+def _content(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, Tensor):
+        if value.is_meta:
+            return "tensor", tuple(value.shape)
+        data = value.detach().contiguous().reshape(-1).view(torch.uint8)
+        return "tensor", value.dtype, tuple(value.shape), data.numpy().tobytes()
+    if isinstance(value, np.ndarray):
+        return "array", value.dtype.str, value.shape, value.tobytes()
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | torch.dtype):
+        return type(value), repr(value)
+    if isinstance(value, np.random.Generator):
+        return "generator", str(value.bit_generator.state)
+    if isinstance(value, random.Random):
+        return "generator", value.getstate()
+    if depth == _DEPTH or isinstance(value, nn.Module | type) or callable(value):
+        return type(value)
+    if isinstance(value, Mapping):
+        return type(value), [(repr(key), _content(each, depth + 1)) for key, each in value.items()]
+    if isinstance(value, Sequence | set | frozenset) or hasattr(value, "popleft"):
+        return type(value), [_content(each, depth + 1) for each in value]
+    return type(value), _content(dict(getattr(value, "__dict__", {})), depth + 1)
