@@ -26,8 +26,8 @@ def read_once(kind: type, files: list[Path], read: Callable[[], Dataset]) -> Dat
     """What `read` makes of the files, or the kept data set of the same kind and files.
 
     Without files, as of a data set that is yet to be downloaded, nothing is kept. A file that has another
-    size, time of change or inode is read anew. The inputs of a kept data set are read-only, so that no run
-    changes those of another one.
+    size, time of change or inode is read anew. Runs share the inputs, which nothing writes to; each has its
+    own targets, as partitions of the user's see them.
     """
     if _kept is None or not files:
         return read()
@@ -36,7 +36,5 @@ def read_once(kind: type, files: list[Path], read: Callable[[], Dataset]) -> Dat
     if key not in _kept:
         _kept.clear()
         _kept[key] = read()
-        for part in (_kept[key].train_x, _kept[key].test_x):
-            part.flags.writeable = False
     found = _kept[key]
     return replace(found, train_y=found.train_y.copy(), test_y=found.test_y.copy())
