@@ -46,6 +46,13 @@ class Panel(NamedTuple):
         measured = ~np.isnan(self.values[:, client])
         return Series(self.times[measured], self.values[measured, client])
 
+    @property
+    def last(self) -> NDArray[np.float64]:
+        """Each client's last value [N], NaN without any."""
+        measured = ~np.isnan(self.values)
+        latest = len(self.times) - 1 - measured[::-1].argmax(axis=0)
+        return self.values[latest, np.arange(self.values.shape[1])]
+
     def mean_of(self, clients: NDArray[np.bool_], until_s: NDArray[np.float64] | None = None) -> Series:
         """Mean over some clients [N], at the times at which any of them was measured.
 

@@ -167,8 +167,7 @@ class RunView:
         panel = self.panel(name)
         if panel is None:
             return None
-        series = [panel.of(client).values for client in range(len(self.clients))]
-        return np.array([values[-1] if values.size else np.nan for values in series])
+        return panel.last
 
     @cached_property
     def at_the_end(self) -> NDArray[np.float64]:
@@ -345,8 +344,8 @@ class RunView:
         )
         found = rows.collect(engine="streaming").sort("row")
         last = found.unique(["peer", "time"], keep="last", maintain_order=True)
-        parts = last.partition_by("peer", as_dict=True)
-        return [parts.get((name,), last.clear()) for name in names]
+        parts, nothing = last.partition_by("peer", as_dict=True), last.clear()
+        return [parts.get((name,), nothing) for name in names]
 
     def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
         """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""

@@ -54,6 +54,31 @@ def test_every_kind_is_covered() -> None:
     assert len(KINDS) == len(PARTITIONS.keys() - others)
 
 
+@examples(30)
+@given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 2**31))
+def test_samples_dealt_over_and_over_are_enough_for_any_number_of_clients(
+    each: int, clients: int, seed: int
+) -> None:
+    labels = Labels(np.arange(40) % 10, np.arange(10), 10)
+    dealt = iid(labels, clients, seed, samples_per_client=each, repeat=True)
+    assert len(dealt.train) == len(dealt.test) == clients
+    assert all(len(set(rows.tolist())) == each for rows in dealt.train), "no client has one twice"
+    owners = np.bincount(np.concatenate(dealt.train), minlength=40)
+    assert owners.max() - owners.min() <= 1, "all as often"
+    assert same(dealt.train, iid(labels, clients + 1, seed, samples_per_client=each, repeat=True).train[:-1])
+    if clients * each <= 40:
+        assert same(dealt.train, iid(labels, clients, seed, samples_per_client=each).train)
+
+
+def test_what_cannot_be_dealt_over_and_over_is_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="needs samples_per_client, without which each sample is dealt once"):
+        PARTITIONS["iid"].model_validate({"kind": "iid", "repeat": True})
+    with pytest.raises(UserError, match=r"samples_per_client = 6001: .* no client may have one twice"):
+        iid(TEN, 3, 0, samples_per_client=6001, repeat=True)
+    with pytest.raises(ValueError, match="repeat"):
+        PARTITIONS["dirichlet"].model_validate({"kind": "dirichlet", "alpha": 1, "repeat": True})
+
+
 @examples(60)
 @given(st.sampled_from(ALL), st.integers(2, 12), st.integers(0, 2**31))
 def test_train_samples_have_one_owner_and_test_samples_fit_them(

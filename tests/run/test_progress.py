@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.run.live.lives import ClientLife
+from sim.run.live.simulation import Simulation
 from sim.run.running import run_scenario
 from sim.run.save.progress import ALONE, RUNNING, WRITING, Pace, Progress
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
@@ -44,6 +46,44 @@ def test_a_run_by_its_duration(tmp_path: Path) -> None:
     assert 0 < running[-1].reached < 1
     assert (running[-1].clients_up, running[-1].diverged) == (6, 0)
     assert running[-1].messages > 30
+
+
+def test_looks_ask_no_client_for_what_a_run_by_its_duration_does_not_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def up(simulation: Simulation) -> list[ClientLife]:
+        asked.append("up")
+        return [client for client in simulation.clients if client.up]
+
+    def least(simulation: Simulation) -> None:
+        asked.append("iterations")
+
+    monkeypatch.setattr(Simulation, "clients_up", property(up))
+    monkeypatch.setattr(Simulation, "least_iterations", property(least))
+    shown, _ = watched(tmp_path, DIGITS)
+    assert len(shown) > 200
+    assert "iterations" not in asked
+    assert len(asked) < 20, "for the summary, whatever the number of looks"
+
+
+def test_clients_that_are_up_are_counted_through_every_coming_and_going(tmp_path: Path) -> None:
+    moves = [("1 s", "leave", 0), ("2 s", "crash", 1), ("3 s", "rejoin", 0), ("4 s", "rejoin", 1)]
+    churn = [{"at": at, "event": event, "clients": [client]} for at, event, client in moves]
+    churn.append({"at": "5 s", "event": "crash", "clients": [0, 1, 2]})
+    listed = ", ".join(f"{{at='{c['at']}', event='{c['event']}', clients={c['clients']}}}" for c in churn)
+    shown, summary = watched(tmp_path, QUADRATIC, f"churn=[{listed}]")
+    counted = {progress.clients_up for progress in shown if progress.virtual_s % 1 > 0.01}
+    assert counted == {6, 5, 4, 3}
+    assert shown[-1].clients_up == summary["clients"]["alive"] == 3  # type: ignore[index]
+
+
+def test_fewer_looks_where_each_asks_many_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, _ = watched(tmp_path, DIGITS, "run.iterations=1000")
+    monkeypatch.setattr("sim.run.save.progress._ASKED_MAX", 6 * 20)
+    fewer, _ = watched(tmp_path, DIGITS, "run.iterations=1000")
+    assert len(fewer) < len(few) / 2
 
 
 def test_what_is_shown_is_what_clients_are_judged_by(tmp_path: Path) -> None:

@@ -87,6 +87,20 @@ def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
             )
 
 
+def deal_repeatedly(rows: np.ndarray, clients: int, samples_per_client: int) -> tuple[np.ndarray, ...]:
+    """The shuffled `rows` in consecutive parts of the given size, from the front again after the last row.
+
+    No client has a row twice. Raises UserError where a client would.
+    """
+    if samples_per_client > len(rows):
+        raise UserError(
+            f"data.partition.samples_per_client = {samples_per_client}: there are {len(rows)} training "
+            f"samples, and no client may have one twice; must be at most {len(rows)}"
+        )
+    places = np.arange(clients * samples_per_client).reshape(clients, samples_per_client) % len(rows)
+    return tuple(np.sort(rows[places], axis=1))
+
+
 def deal(rows: np.ndarray, clients: int, samples_per_client: int | None) -> tuple[np.ndarray, ...]:
     """The shuffled `rows` in consecutive parts: of the given size, or everything in equal parts."""
     if samples_per_client is None:

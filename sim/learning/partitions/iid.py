@@ -1,11 +1,15 @@
 """Every client from the same distribution."""
 
+from __future__ import annotations
+
 from typing import Literal
 
 import numpy as np
+from pydantic import model_validator
 
+from actors.settings.base import SettingError
 from sim.kernel.random import stream
-from sim.learning.partitions.dealing import Labels, deal
+from sim.learning.partitions.dealing import Labels, deal, deal_repeatedly
 from sim.learning.partitions.partition import Partition, Sampled
 
 
@@ -15,10 +19,27 @@ class Iid(Sampled):
     needs_classes = False
 
     kind: Literal["iid"]
+    repeat: bool = False
+    """Deal the training samples over and over, so that there are enough for any number of clients. Clients
+    then share samples. Needs `samples_per_client`."""
+
+    @model_validator(mode="after")
+    def _says_how_many(self) -> Iid:
+        if self.repeat and self.samples_per_client is None:
+            problem = "needs samples_per_client, without which each sample is dealt once; set it, too"
+            raise SettingError("repeat", True, problem)
+        return self
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Uniformly at random: `samples_per_client` each, or equal parts; tested on everything."""
-        return deal_at_random(labels, clients, seed, self.samples_per_client)
+        """Uniformly at random: `samples_per_client` each, or equal parts; tested on everything.
+
+        With `repeat`, the shuffled samples are dealt from the front again whenever all have been dealt.
+        """
+        if not self.repeat:
+            return deal_at_random(labels, clients, seed, self.samples_per_client)
+        assert self.samples_per_client is not None
+        train = deal_repeatedly(_shuffled(labels, seed), clients, self.samples_per_client)
+        return _tested_on_everything(labels, seed, train)
 
 
 def deal_at_random(labels: Labels, clients: int, seed: int, samples_per_client: int | None) -> Partition:
@@ -26,10 +47,16 @@ def deal_at_random(labels: Labels, clients: int, seed: int, samples_per_client: 
 
     Every client is tested on all test samples.
     """
-    rows = stream(seed, "partition", "rows").permutation(len(labels.train))
-    validation = None
+    return _tested_on_everything(labels, seed, deal(_shuffled(labels, seed), clients, samples_per_client))
+
+
+def _shuffled(labels: Labels, seed: int) -> np.ndarray:
+    return stream(seed, "partition", "rows").permutation(len(labels.train))
+
+
+def _tested_on_everything(labels: Labels, seed: int, train: tuple[np.ndarray, ...]) -> Partition:
+    validation, clients = None, len(train)
     if count := len(labels.validation):
         mixed = stream(seed, "partition", "validation rows").permutation(count)
         validation = deal(len(labels.train) + mixed, clients, None)
-    train = deal(rows, clients, samples_per_client)
     return Partition(train, (np.arange(len(labels.test)),) * clients, validation=validation)

@@ -132,9 +132,10 @@ def _row(row: Any, place: str, samples: int, refuse: Refuse) -> np.ndarray:
 
 def _require_apart(rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, refuse: Refuse) -> None:
     """Require that validation samples are not trained on, and no training sample shared unless `overlap`."""
-    validation = rows.get("validation", (np.empty(0, np.int64),) * len(rows["train"]))
-    held = [np.concatenate(pair) for pair in zip(rows["train"], validation, strict=True)]
-    for client, own in enumerate(held):
+    held = list(rows["train"])
+    if "validation" in rows:
+        held = [np.concatenate(pair) for pair in zip(held, rows["validation"], strict=True)]
+    for client, own in enumerate(held) if "validation" in rows else ():
         if (twice := _twice(own)) is not None:
             raise refuse(f"client {client} has the sample {twice} in train and in validation; must be in one")
     if not overlap and (sample := _twice(np.concatenate(held))) is not None:

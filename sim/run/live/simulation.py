@@ -56,6 +56,8 @@ class Simulation:
         self.features = ""  # of the user's own samples, in words
         self.trace = self.traced_by(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
+        self.count_up = 0
+        """How many clients are up now, without a look at each."""
         self.has_begun = False
         self.has_lasted = False  # for its whole duration
         self.is_abandoned = False  # nothing of it is to run any more
@@ -181,7 +183,7 @@ class Simulation:
             life.go_on_with(actor)
             return actor
 
-        life.set_up()
+        self._set_up(life)
         if event:
             self.trace.lifecycle(self.loop.time(), life.name, event, detail)
         self.supervisor.start(factory)
@@ -207,8 +209,16 @@ class Simulation:
         self.supervisor.kill(life.name)  # also one that had failed and was about to be restarted
         self._gone(life)
 
-    def _go_down(self, life: Life[A], event: str) -> None:
+    def _set_up(self, life: Life[A]) -> None:
+        self.count_up += isinstance(life, ClientLife) and not life.up
+        life.set_up()
+
+    def _mark_down(self, life: Life[A]) -> None:
+        self.count_up -= isinstance(life, ClientLife) and life.up
         life.up = False
+
+    def _go_down(self, life: Life[A], event: str) -> None:
+        self._mark_down(life)
         life.membership.crash()
         self.trace.lifecycle(self.loop.time(), life.name, event)
 
@@ -229,7 +239,7 @@ class Simulation:
             self.loop.call_soon(self._gone, life)
         elif event == "restarted":
             self.churn.restarted += isinstance(life, ClientLife)
-            life.set_up()
+            self._set_up(life)
             self.trace.lifecycle(time_s, name, "restarted")
             self._watch(life)
             life.membership.join(_actor(life).tell)
@@ -272,7 +282,7 @@ class Simulation:
             self.supervisor.kill(client.name)  # it had failed; if it was about to be restarted, it is no more
             return
         self.churn.left += 1
-        client.up = False
+        self._mark_down(client)
         now = self.loop.time()
         self.trace.lifecycle(now, client.name, "leave")
         client.leaving = self.loop.create_task(self._leave_gracefully(client), name=f"{client.name} leaves")

@@ -1,7 +1,7 @@
 """What summary.json says of a run that has ended."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -40,7 +40,8 @@ def summarise(
     simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
 ) -> dict[str, Any]:
     """The contents of summary.json; docs/results.md has the meaning of each key."""
-    up = [client.name for client in simulation.clients_up]
+    # A dict: in order, and whether a client is in it takes no look at the others.
+    up = dict.fromkeys(client.name for client in simulation.clients_up)
     initial = sum(client.up_at_start for client in simulation.clients)
     summary = {
         **_of_the_run(simulation, wall_s),
@@ -91,7 +92,7 @@ def _of_the_run(simulation: Simulation, wall_s: float) -> dict[str, Any]:
 
 
 def _of_the_models(
-    simulation: Simulation, alone: dict[str, float] | None, up: Sequence[str]
+    simulation: Simulation, alone: dict[str, float] | None, up: Collection[str]
 ) -> dict[str, Any]:
     """How good the models of those that are up are, and the graph that they found."""
     observer, higher = simulation.observer, simulation.observer.measure.higher_is_better
@@ -122,7 +123,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _at_least_validation_loss(simulation: Simulation, up: Sequence[str]) -> list[float]:
+def _at_least_validation_loss(simulation: Simulation, up: Collection[str]) -> list[float]:
     """What each client is judged by, as of the evaluation at which its validation loss was least."""
     told = pl.DataFrame(simulation.observer.metrics.to_table())
     losses = told.filter(pl.col("name") == VALIDATION_LOSS, pl.col("value").is_finite())
@@ -139,7 +140,7 @@ def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
     """
     metrics = simulation.observer.metrics
     names = [client.name for client in simulation.clients]
-    up = [client.index for client in simulation.clients_up]
+    up = {client.index for client in simulation.clients_up}
     found = {client: row for client, row in metrics.coalitions().items() if client in up}
     if not found:
         return None
@@ -159,7 +160,7 @@ def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
     }
 
 
-def _models(simulation: Simulation, up: Sequence[str]) -> dict[str, dict[str, float | None]] | None:
+def _models(simulation: Simulation, up: Collection[str]) -> dict[str, dict[str, float | None]] | None:
     """The measures of each model that clients have, by the model's name; None where they have one each."""
     observer = simulation.observer
     if not observer.models:
@@ -170,7 +171,7 @@ def _models(simulation: Simulation, up: Sequence[str]) -> dict[str, dict[str, fl
     return {name: accuracy_summary(_finite(values, up)) for name, values in latest.items()}
 
 
-def _finite(values: Mapping[str, float], up: Sequence[str]) -> list[float]:
+def _finite(values: Mapping[str, float], up: Collection[str]) -> list[float]:
     return [value for client, value in values.items() if client in up and math.isfinite(value)]
 
 
@@ -189,7 +190,7 @@ def _of_the_messages(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _of_what_went_wrong(simulation: Simulation, up: Sequence[str]) -> dict[str, Any]:
+def _of_what_went_wrong(simulation: Simulation, up: Collection[str]) -> dict[str, Any]:
     failures = simulation.supervisor.failures
     return {
         "non_finite": _non_finite(simulation, up),
@@ -299,7 +300,7 @@ def undefined(simulation: Simulation) -> list[str]:
     return lines
 
 
-def _non_finite(simulation: Simulation, up: Sequence[str]) -> dict[str, Any] | None:
+def _non_finite(simulation: Simulation, up: Collection[str]) -> dict[str, Any] | None:
     """The first model that was not finite, and who is up with such a model; None if there was none."""
     divergence = simulation.observer.divergence
     if (first := divergence.first) is None:

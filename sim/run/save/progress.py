@@ -21,6 +21,8 @@ WRITING = "writing results"
 _OFTEN_S = 0.25  # real time that should pass between two looks, or up to four times as much
 _LOOKS_MIN = 200  # in a run that ends by its duration
 _STEP_MIN_S, _STEP_SHARE_MAX = 1e-3, 0.05  # virtual time between two looks, the latter of what has passed
+_ASKED_MAX = 1_000_000  # clients asked for their iterations or budgets in so many looks, all looks together
+_COST_SHARE = 0.02  # of the real time, at most, that looks should take
 
 _LATE_S = 60.0  # what counts as of late
 _SHORTEST_S = 1.0  # progress of less real time than this says nothing
@@ -100,6 +102,10 @@ class Watcher:
         self._looked = looked
         self._started_s = started_s
         self._looked_s = time.perf_counter()
+        run, clients = simulation.scenario.run, max(1, len(simulation.clients))
+        self._asks_all = run.iterations is not None or run.budget is not None
+        # What all clients have to be asked for grows with them, so fewer looks are made at many clients.
+        self._fewer = max(1.0, _LOOKS_MIN * clients / _ASKED_MAX) if self._asks_all else 1.0
         self._reached: float | None = None
         self._is_new = True  # whether there may be a measurement that was not looked at
         self._paces = Pace(), Pace(), Pace()
@@ -120,13 +126,15 @@ class Watcher:
 
     def _look(self, step_s: float) -> None:
         """Show how far it is, and look again after so much virtual time that little real time has passed."""
+        begun_s = time.perf_counter()
         self._show(self._progress(RUNNING))
         self._looked()
         now_s = time.perf_counter()
         took_s, self._looked_s = now_s - self._looked_s, now_s
-        if took_s < _OFTEN_S:
+        often_s = max(_OFTEN_S, (now_s - begun_s) / _COST_SHARE) if self._asks_all else _OFTEN_S
+        if took_s < often_s:
             step_s *= 2
-        elif took_s > 4 * _OFTEN_S:
+        elif took_s > 4 * often_s:
             step_s /= 2
         step_s = min(max(step_s, _STEP_MIN_S), self._longest_step_s())
         loop = self._simulation.loop
@@ -134,28 +142,31 @@ class Watcher:
 
     def _longest_step_s(self) -> float:
         """So that no stretch in which little happens makes the next look late."""
-        longest_s = max(_STEP_MIN_S, _STEP_SHARE_MAX * self._simulation.loop.time())
+        longest_s = max(_STEP_MIN_S, _STEP_SHARE_MAX * self._fewer * self._simulation.loop.time())
         duration_s = self._simulation.scenario.run.duration
-        return longest_s if duration_s is None else duration_s / _LOOKS_MIN
+        return longest_s if duration_s is None else duration_s * min(1.0, self._fewer / _LOOKS_MIN)
 
     def _progress(self, phase: str) -> Progress:
         simulation, run, elapsed_s = self._simulation, self._simulation.scenario.run, self.elapsed_s
-        up = simulation.clients_up
-        least = simulation.least_iterations
-        done = run.iterations if up and least is None else least or 0
-        shares = [] if run.budget is None else [client.work.share_of(run.budget) for client in up]
+        done = budget_spent = None
+        if run.iterations is not None:
+            least = simulation.least_iterations
+            done = run.iterations if least is None and simulation.count_up else least or 0
+        if run.budget is not None:
+            shares = [client.work.share_of(run.budget) for client in simulation.clients_up]
+            budget_spent = min(shares, default=0.0)
         progress = Progress(
             phase=phase,
             elapsed_s=elapsed_s,
             remaining_s=None,
             virtual_s=simulation.loop.time(),
             duration_s=run.duration,
-            iterations=None if run.iterations is None else done,
+            iterations=done,
             last_iteration=run.iterations,
-            budget_spent=None if run.budget is None else min(shares, default=0.0),
+            budget_spent=budget_spent,
             reached=self._newest(),
             diverged=len(simulation.observer.divergence.present),
-            clients_up=len(up),
+            clients_up=simulation.count_up,
             messages=simulation.network.counts.sent,
             updates_per_s=simulation.engine.statistics.updates / elapsed_s,
             measure=simulation.observer.measure,

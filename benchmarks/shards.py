@@ -1,0 +1,119 @@
+"""A bound of what shards of clients, each in a process, could gain: from what a run in one process does."""
+
+import gc
+import multiprocessing
+import pickle
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.linalg import eigsh
+
+from benchmarks.many_clients import SCENARIO
+from benchmarks.measuring import Effort, Say, table
+from benchmarks.whole_run import Stopwatch
+from sim.run.live.lives import ClientLife
+from sim.run.setup.builder import build
+from sim.scenario.scenario import load_scenario
+
+CLIENTS, PERIODS, SHARDS = 2_000, 4, (2, 4, 8, 16)
+WINDOW_S = 0.01  # the least latency of the scenario: what is sent in a window arrives after it
+MODEL = np.zeros(650, np.float32)  # the logistic regression of digits
+_WINDOWS, _MESSAGES = 2_000, 50  # of the measurement of a window's end, and messages in each
+
+TEXT = f"""\
+Asynchronous gossip as in the section on many clients, with {CLIENTS:,} clients, in one process. *Events* is
+the share of the CPU time that is not spent in the engine's flushes. Clients in shards would go on by
+themselves for a window of {WINDOW_S * 1000:g} ms, the least latency, and then exchange what crosses. *Cross,
+at random* is the share of messages between shards if clients are dealt to them at random. *A cut* is the
+share of links between two halves of the clients, as the second eigenvector of the graph gives them. *End of
+a window* and *a message across* are CPU time of each of two processes that pass pickled models of 650 numbers
+through a pipe; time in which one waits for the other comes on top. *Gain* is the bound: the CPU time in one
+process over the time of shards that have a core each, if all are equally busy. One engine computes for all,
+or each shard has one."""
+
+
+def measure(effort: Effort, say: Say) -> str:
+    """The section on shards, in Markdown."""
+    clients = min(CLIENTS, 10 * effort.size_max)
+    total_s, flush_s, messages, halves = _in_one_process(clients)
+    end_s, across_s = _at_the_end_of_a_window()
+    windows, events_s = PERIODS / WINDOW_S, total_s - flush_s
+    facts = [
+        ["CPU time in one process", f"{total_s:.2f} s"],
+        ["events", f"{events_s / total_s:.0%}"],
+        ["messages in a window", f"{messages / windows:.0f}"],
+        ["a cut", f"{halves:.0%}"],
+        ["end of a window", f"{end_s * 1e6:.0f} us"],
+        ["a message across", f"{across_s * 1e6:.0f} us"],
+    ]
+    rows = []
+    for shards in SHARDS:
+        cross = 1 - 1 / shards
+        passing_s = windows * end_s + messages / shards * cross * 2 * across_s
+        common = total_s / (flush_s + events_s / shards + passing_s)
+        own = total_s / (total_s / shards + passing_s)
+        rows.append([str(shards), f"{cross:.0%}", f"{common:.1f}x", f"{own:.1f}x"])
+    say(f"shards, {clients:,} clients: events are {events_s / total_s:.0%}")
+    head = ["shards", "cross, at random", "gain, one engine", "gain, an engine each"]
+    return "\n\n".join(["## Shards", TEXT, table(["what", "measured"], facts), table(head, rows)])
+
+
+def _in_one_process(clients: int) -> tuple[float, float, int, float]:
+    """CPU seconds of a run and of its flushes, its messages, and the share of them that a cut in two cuts."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "many.toml")
+        text = SCENARIO.format(clients=clients, periods=PERIODS, bandwidth="10 Mbit/s")
+        path.write_text(text, encoding="utf-8")
+        simulation = build(load_scenario(path), device="cpu")
+    flushing, running = Stopwatch(simulation.engine._run), Stopwatch(simulation.run)
+    with closing(simulation), patch.object(simulation.engine, "_run", flushing):
+        cut = _cut(simulation.clients)
+        gc.collect()
+        gc.disable()  # as `coterie run` does
+        running()
+        gc.enable()
+        return running.cpu_s, flushing.cpu_s, simulation.network.counts.sent, cut
+
+
+def _cut(clients: Sequence[ClientLife]) -> float:
+    """The share of links between the halves of all clients, as the graph's second eigenvector orders them."""
+    numbers = {client.name: client.index for client in clients}
+    ends = np.array([(client.index, numbers[peer]) for client in clients for peer in client.membership.peers])
+    links = csr_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), (len(clients), len(clients)))
+    _, vectors = eigsh(links, k=2, which="LA", v0=np.linspace(-1, 1, len(clients)), tol=1e-4)
+    half = vectors[:, 0] > np.median(vectors[:, 0])  # ascending: the largest, which is constant, is the last
+    return float(np.mean(half[ends[:, 0]] != half[ends[:, 1]]))
+
+
+def _at_the_end_of_a_window() -> tuple[float, float]:
+    """CPU seconds of one side: for the end of an empty window, and for each message that it sends or gets."""
+    here, there = multiprocessing.Pipe()
+    other = multiprocessing.get_context("spawn").Process(target=_answer, args=(there,))
+    other.start()
+    empty_s, full_s = _exchanges_s(here, 0), _exchanges_s(here, _MESSAGES)
+    here.send_bytes(b"")
+    other.join()
+    return empty_s, (full_s - empty_s) / (2 * _MESSAGES)
+
+
+def _exchanges_s(pipe: Connection, count: int) -> float:
+    """CPU seconds of a window's end at which each side sends so many messages, and gets as many."""
+    messages = [("client-1", "client-2", 1.5, MODEL + number) for number in range(count)]
+    started = time.process_time()
+    for _ in range(_WINDOWS):
+        pipe.send_bytes(pickle.dumps(messages, protocol=5))
+        pickle.loads(pipe.recv_bytes())
+    return (time.process_time() - started) / _WINDOWS
+
+
+def _answer(pipe: Connection) -> None:
+    """The other side: take what comes, and send as much."""
+    while sent := pipe.recv_bytes():
+        pipe.send_bytes(pickle.dumps(pickle.loads(sent), protocol=5))
