@@ -80,16 +80,23 @@ def _score(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
 
 def area_under_curve(outputs: np.ndarray, y: np.ndarray) -> float:
     """Area under the ROC curve, each class against the rest, or each tag: mean over those with both kinds."""
-    from scipy.special import logsumexp
     from sklearn.metrics import roc_auc_score
 
     truth = y > 0 if y.ndim == 2 else y[:, None] == np.arange(outputs.shape[1])
     scores = np.asarray(outputs, dtype=float)
     if y.ndim == 1:  # log-odds of each class, which rank as probabilities do, but never round to 0 or 1
-        others = [logsumexp(np.delete(scores, each, axis=1), axis=1) for each in range(scores.shape[1])]
-        scores = scores - np.stack(others, axis=1)
+        scores = scores - _others(scores)
     both = truth.any(axis=0) & ~truth.all(axis=0)
     return float(roc_auc_score(truth[:, both], scores[:, both], average="macro")) if both.any() else np.nan
+
+
+def _others(scores: np.ndarray) -> np.ndarray:
+    """The log of the sum of exponentials of all classes but one, for each class, [n, classes]."""
+    none = np.full((len(scores), 1), -np.inf)
+    before, after = (
+        np.logaddexp.accumulate(np.hstack([none, each[:, :-1]]), axis=1) for each in (scores, scores[:, ::-1])
+    )
+    return np.logaddexp(before, after[:, ::-1])
 
 
 def absolute_error(outputs: np.ndarray, y: np.ndarray) -> float:

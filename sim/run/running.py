@@ -122,7 +122,7 @@ def run_scenario(
             show = saving_progress(lambda: directory.path, progress)
             telling = Telling(simulation, on_evaluation)
             watcher = _watch(simulation, show, started, log, checkpoints, telling)
-            _begin(simulation, directory, earlier)
+            _begin(simulation, directory, earlier, anyway=anyway)
             explains = explained("an evaluation of all models", simulation.engine.device)
             with Watchdog(simulation, notice or _on_stderr), explains:
                 result = _run(simulation, directory, overwrite, interrupts, watcher, fork, telling, report)
@@ -151,11 +151,16 @@ def _refuse_or_say(
         notice(f"no longer exact: {'; '.join(changed)}")
 
 
-def _begin(simulation: Simulation, directory: RunDirectory, earlier: ResumableRun | None) -> None:
-    """Have a run log what it reads; one that goes on is taken to where its checkpoint is."""
+def _begin(
+    simulation: Simulation, directory: RunDirectory, earlier: ResumableRun | None, *, anyway: bool
+) -> None:
+    """Have a run log what it reads; one that goes on is taken to where its checkpoint is.
+
+    anyway: whether it may then find other numbers than the run did.
+    """
     log = directory.path / READS
     if earlier is not None and earlier.checkpoint is not None:
-        earlier.replay(simulation, log)
+        earlier.replay(simulation, log, exactly=not anyway)
     else:
         simulation.engine.read_log = RecordedReadLog(Journal(log))
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import logsumexp
 
 from sim.learning.metrics import area_under_curve
 from tests.learning.engines import client_data, new_engine
@@ -62,3 +63,14 @@ def test_certain_outputs_rank_as_they_are(
 ) -> None:
     found = area_under_curve(np.array(outputs, dtype=np.float32), np.array(classes))
     assert found == pytest.approx(area)
+
+
+def test_areas_of_many_classes_rank_by_the_odds_of_each() -> None:
+    draws = np.random.default_rng(0)
+    outputs, classes = draws.normal(size=(400, 30)) * 20, draws.integers(30, size=400)
+    areas = []
+    for each in range(30):
+        odds = outputs[:, each] - logsumexp(np.delete(outputs, each, axis=1), axis=1)
+        own, others = odds[classes == each], odds[classes != each]
+        areas.append((own[:, None] > others).mean())
+    assert area_under_curve(outputs, classes) == pytest.approx(np.mean(areas))

@@ -1,10 +1,12 @@
 """More models as people write them: trained as in plain torch, or refused by class, with what to write."""
 
+import copy
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -237,6 +239,12 @@ class Lazily(nn.Module):
         return out
 
 
+def kept(module: Any, found: Tensor) -> Tensor:
+    """Keep what a layer makes, for somebody who looks at it later; no call reads it."""
+    module.last = found.detach()
+    return found
+
+
 REFUSED: dict[str, tuple[Make, str]] = {
     "buffer assigned": (lambda: Assigned("assigned"), "buffer mean .* use nn.BatchNorm1d"),
     "buffer in place": (lambda: Assigned("in place"), "Assigned changes its buffer mean"),
@@ -265,6 +273,10 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "path dropped by Python": (
         by(lambda m, x: m.o(m.a(x) + x if random.random() < 0.5 else x)),
         "By draws random numbers of Python's random",
+    ),
+    "noise by numpy": (
+        by(lambda m, x: m.o(x * np.random.normal())),
+        "By draws random numbers of numpy.random",
     ),
     "random leaky rectifier": (
         by(lambda m, x: m.o(m.d(x)), d=nn.RReLU),
@@ -317,6 +329,17 @@ def test_others_are_refused_by_class_with_what_to_write(name: str) -> None:
     make, message = REFUSED[name]
     with pytest.raises(UserError, match=message):
         architecture(make)
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(16), nn.Dropout(0.5), nn.LayerNorm(16)], ids=str)
+def test_what_is_kept_and_never_read_is_taken(layer: nn.Module) -> None:
+    architecture(by(lambda m, x: m.o(kept(m, m.n(m.a(x)))), n=lambda: copy.deepcopy(layer)))
+
+
+def test_a_mode_that_fails_is_not_called_a_kept_attribute() -> None:
+    make = chain(AlwaysTraining, lambda: nn.BatchNorm1d(8))
+    with pytest.raises(UserError, match="stays in training mode in evaluation"):
+        architecture(lambda: By(lambda m, x: kept(m, m.inner(x)), inner=make()))
 
 
 def test_a_dropout_in_place_drops_where_it_is() -> None:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from sim.errors import UserError
-from sim.files import input_file
+from sim.files import input_file, machine
 from sim.files.data_folder import DataFolder
 from sim.files.input_table import TextFormat, read_table
 from sim.learning.data import DATASETS, Dataset
@@ -97,6 +97,19 @@ def test_columns_of_numbers_are_standardised_by_the_training_rows(tmp_path: Path
     np.testing.assert_allclose(data.train_x[:, 3], (age - age.mean()) / age.std(), rtol=1e-6)
     np.testing.assert_allclose(data.test_x[:, 3], (44 - age.mean()) / age.std(), rtol=1e-5)
     assert data.train_x[:, :3].tolist() == np.eye(3)[[0, 1, 0, 2, 1, 0]].tolist()
+
+
+def test_many_columns_of_numbers_take_less_memory_than_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file of text, numbers are texts at first, of which no more than a column is looked at at once."""
+    head, row = ",".join(f"x{place}" for place in range(30)), "1,2,3," * 10
+    text = f"{head},y\n" + "".join(f"{row}{number % 2}\n" for number in range(4_000))
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 20 * 2**20)
+    assert table(tmp_path, text, label="y", test_file=None).train_x.shape[1] == 30
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 10 * 2**20)
+    with pytest.raises(UserError, match="of memory once it is read"):
+        table(tmp_path, text, label="y", test_file=None)
 
 
 def test_groups_of_clients(tmp_path: Path) -> None:

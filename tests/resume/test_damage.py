@@ -1,6 +1,7 @@
 """Checkpoints that were altered, cut off, or are of another version."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,18 @@ def test_what_is_said_beside_the_numbers_is_checked_too(results: Path) -> None:
     torch.save(contents | {"flushes": contents["flushes"] + 1}, results / CHECKPOINT)
     with pytest.raises(UserError, match="checksum"):
         checkpoint_in(results)
+
+
+def test_a_run_that_finds_other_numbers_ends_unless_it_may_go_on(results: Path) -> None:
+    (results / CHECKPOINT).unlink()
+    (results / "checkpoint-2.pt").rename(results / CHECKPOINT)
+    at = checkpoint_in(results)
+    rows = {width: there._replace(rows=there.rows + 1) for width, there in at.rows.items()}
+    replace(at, rows=rows).write(results / CHECKPOINT)
+    result = coterie("resume", results, "--until", "6 s", *QUIET)
+    assert result.exit_code == 2
+    assert "the evaluation at 3 s finds other models" in result.stderr
+    assert coterie("resume", results, "--until", "6 s", "--anyway", *QUIET).exit_code == 0
 
 
 @pytest.mark.parametrize("how", ["cut off", "altered"])

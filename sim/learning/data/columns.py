@@ -24,7 +24,8 @@ _OTHERS = "*"
 _CATEGORIES_MAX = 10_000
 _FEW_CATEGORIES, _ROWS_EACH = 20, 4  # fewer categories are surely some; of others so many rows each
 _NUMBERS_MAX = 3 * 10**8  # of all features of a table
-_TEXT_BYTES = 300  # that a text takes until it is the number of a category
+_CELL_BYTES = 80  # that a text of a feature takes, which may be a number; its column is looked at alone
+_TEXT_BYTES = 300  # that a text takes until it is the number of a category, a class or a client
 _NUMBER_BYTES = 32  # that each of them takes until it is scaled
 _NUMBER = re.compile(  # with a decimal comma, separators of thousands, a currency, a unit: "-1.234,5 kg"
     r"[-+\u2212]?\s?[$\u20ac\xa3\xa5]?\s?(\d{1,3}(,\d{2,3})+|\d{1,3}([.'\u2019_\s]\d{3})+|\d*)([.,]?\d+)?(e[-+]?\d+)?"
@@ -153,8 +154,10 @@ def usable(section: TabularData, part: TablePart) -> TablePart:
         raise file.refusal(f"has no column {shown(absent[0])}, but {shown(frame.columns)}")
     if unknown := [name for name in section.categorical if name not in used]:
         raise file.refusal(f"has no column {shown(unknown[0])}, which data.categorical names")
-    of_text = {name for name in used if name in needed or not frame[name].dtype.is_numeric()}
-    file.require_room(len(frame) * (_TEXT_BYTES * len(of_text) + 24 * (len(used) - len(of_text))))
+    texts = [name for name in used if name not in needed and not frame[name].dtype.is_numeric()]
+    figures = len(used) - len(texts) - len(needed)
+    at_once = len(needed) + (1 if texts else 0)  # other texts become numbers one column after the other
+    file.require_room(len(frame) * (_TEXT_BYTES * at_once + _CELL_BYTES * len(texts) + 24 * figures))
     is_missing = pl.col(pl.String).is_in(list(section.missing_values))
     frame = frame.select(used).with_columns(
         pl.col(pl.Float64).fill_nan(None),
