@@ -141,7 +141,10 @@ class ClientData:
         self.test = Subset(*test, test_rows, maps, output_numbers)
 
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that change with any sample, any target, and who owns which sample."""
+        """Sixteen hexadecimal digits that tell data apart by samples, targets, and who owns which sample.
+
+        A checksum against files that have changed, not against somebody who wants two to look alike.
+        """
         found = blake2b(digest_size=8)
         for tensor in self._tensors():
             found.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())

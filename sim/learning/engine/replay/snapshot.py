@@ -43,7 +43,8 @@ def collect(engine: Engine) -> None:
     """
     before = {width: len(pool.free) for width, pool in engine.pools.items()}
     engine.collections += 1
-    # By the number of the collection alone: what Python counts depends on all other code of the process.
+    # By the number of the collection alone: what Python counts depends on all other code of the process. This
+    # is why `sim.run.process` turns automatic collections off: they would move objects to older generations.
     gc.collect(_YOUNG if engine.collections % _ALL_EVERY else _OLD)
     for width, count in before.items():
         engine.pools[width].order_free(count)
