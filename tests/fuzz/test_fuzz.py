@@ -27,6 +27,7 @@ from tests.studies.conftest import here
 
 SEEDS = range(12)
 COMPUTING = ("run", "sweep")  # whole runs are left to `make fuzz`
+_SLOW = 10  # times as long as a case of `make fuzz` takes at most: other tests may use the machine, too
 APART = ("packed", "call")  # which have tests of their own: below, and in tests/front
 ALIKE = [kind for kind in KINDS if kind not in APART]
 PACKED = 6  # cases: each is a fork that imports and unpacks
@@ -37,10 +38,10 @@ def _no_longer_than_allowed() -> Iterator[None]:
     """A case that hangs fails, and does not hang the tests."""
 
     def too_long(number: int, frame: object) -> None:
-        raise TimeoutError(f"more than {isolation.MOST_S:g} s")
+        raise TimeoutError(f"more than {_SLOW * isolation.MOST_S:g} s")
 
     before = signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(int(isolation.MOST_S))
+    signal.alarm(int(_SLOW * isolation.MOST_S))
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

@@ -304,9 +304,9 @@ def test_samples_that_all_own_are_kept_once(maps: Tensor | None) -> None:
     """So they are, whether their rows are one array or equal ones, and nobody sees a difference."""
     x, y, rows = torch.arange(5.0)[:, None], torch.tensor([0, 1, 2, 1, 0]), np.array([1, 2, 4])
     shared = Subset(x, y, [rows, rows.copy()], maps)
-    assert len(shared._rows) == 3
+    assert len(shared.rows) == 3
     apart = Subset(x, y, [rows, rows, rows[:1]], None if maps is None else maps[[0, 1, 1]])
-    assert len(apart._rows) == 7
+    assert len(apart.rows) == 7
     assert np.array_equal(shared.class_counts(3), apart.class_counts(3)[:2])
     clients, positions = np.array([1, 0]), np.array([[2, 0], [0, 1]])
     for ours, theirs in zip(shared.gather(clients, positions), apart.gather(clients, positions), strict=True):

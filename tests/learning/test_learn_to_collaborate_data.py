@@ -94,7 +94,7 @@ def test_categories_alone_are_without_numbers_and_unknown_values(tmp_path: Path)
 @pytest.mark.parametrize(
     ("spoiled", "problem"),
     [
-        ("a, b", "adult.data: is not a table of text"),
+        ("a, b", "adult.data, line 2: has 2 values; must have 15, one for each column"),
         (row(income="50K"), "row 2: income is '50K'; must be <=50K or >50K"),
         (row(gain="much"), "row 2: column 'capital-gain' is 'much'; must be a finite number"),
     ],

@@ -41,9 +41,9 @@ def test_a_function_shares_the_samples_out(tmp_path: Path) -> None:
     data = simulation.engine.data
     assert data.train.counts.sum() == 359 and set(data.test.counts) == {2}
     again = built(tmp_path, own("share = 0.25"), code=code)
-    assert np.array_equal(data.train._rows.numpy(), again.engine.data.train._rows.numpy())
+    assert np.array_equal(data.train.rows.numpy(), again.engine.data.train.rows.numpy())
     other = built(tmp_path, own("share = 0.25"), "run.seed=2", code=code)
-    assert not np.array_equal(data.train._rows.numpy(), other.engine.data.train._rows.numpy())
+    assert not np.array_equal(data.train.rows.numpy(), other.engine.data.train.rows.numpy())
     assert set(np.unique(data.train.y.numpy())) == set(range(10))
 
 

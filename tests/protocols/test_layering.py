@@ -24,6 +24,7 @@ WALL_CLOCK = {
     "sim/cli/pretrain.py": {""},  # how long it took, for people
     "sim/learning/engine/engine.py": {"Engine._run"},
     # Live runs are on the wall clock; the simulator uses nothing of them.
+    "sim/live/telling.py": {""},
     "sim/live/worker.py": {""},
     "sim/live/coordinator.py": {""},
     "sim/live/processes.py": {""},
@@ -61,7 +62,15 @@ HARMLESS = {
     ("sim/learning/models/own.py", "torch.random"),
     ("sim/learning/models/own.py", "torch.random.fork_rng"),
     ("sim/learning/models/own.py", "torch.manual_seed"),
-    # Read, to tell whether the user's code has drawn from them.
+    # Read, to tell whether the user's code has drawn from them, or put back as they were after trial calls.
+    ("sim/learning/models/purity.py", "random.Random"),
+    ("sim/learning/models/purity.py", "random.getstate"),
+    ("sim/learning/models/purity.py", "random.setstate"),
+    ("sim/learning/models/purity.py", "np.random"),
+    ("sim/learning/models/purity.py", "np.random.get_state"),
+    ("sim/learning/models/purity.py", "np.random.set_state"),
+    ("sim/learning/models/purity.py", "torch.random"),
+    ("sim/learning/models/purity.py", "torch.random.fork_rng"),
     ("sim/run/foreign_draws.py", "random.getstate"),
     ("sim/run/foreign_draws.py", "np.random"),
     ("sim/run/foreign_draws.py", "np.random.get_state"),

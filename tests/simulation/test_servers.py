@@ -107,10 +107,10 @@ def test_what_a_server_owns_is_nobody_elses_and_no_clients_data_change() -> None
             for mine, before in zip(own(world, client), own(plain, client), strict=True):
                 assert torch.equal(mine, before)
         data = world.engine.data.train
-        flat = data._rows.tolist()
+        flat = data.rows.tolist()
         assert len(set(flat)) == len(flat)
         # With the labels as they are in the data set, whatever clients call them.
-        assert torch.equal(own(world, 6)[1], data.y[data._rows[-12:]])
+        assert torch.equal(own(world, 6)[1], data.y[data.rows[-12:]])
 
 
 def test_where_clients_own_everything_they_give_some_away() -> None:
@@ -119,7 +119,7 @@ def test_where_clients_own_everything_they_give_some_away() -> None:
         before, now = plain.engine.data.train, world.engine.data.train
         assert now.counts.sum() == before.counts.sum()
         assert now.counts[-1] == 12
-        assert set(now._rows.tolist()) == set(before._rows.tolist())
+        assert set(now.rows.tolist()) == set(before.rows.tolist())
 
 
 @pytest.mark.parametrize(
