@@ -56,8 +56,10 @@ def test_the_quickstart_is_killed_at_random_moments(tmp_path: Path) -> None:
         while not (checkpoints := list(out.glob(f".*/{CHECKPOINT}"))):  # killed too early, or too late
             for place in out.glob("*"):
                 place.rename(tmp_path / f"{number}-finished-{secrets.token_hex(4)}")
-            process = command(*words)
+            started, process = time.monotonic(), command(*words)
             time.sleep(draws.uniform(0.2, 1) * took_s)
+            if process.poll() is not None:  # the machine was busy when the first run was timed
+                took_s = 0.8 * (time.monotonic() - started)
             process.kill()
             process.communicate()
         hidden = checkpoints[0].parent
