@@ -69,6 +69,11 @@ def warm_up(folder: Path, command: Sequence[str]) -> None:
     gc.freeze()  # so that the forks' collectors do not touch, and so copy, every page
 
 
+def _held_bytes() -> int:
+    """The private memory that this process has, as RLIMIT_DATA counts it."""
+    return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+
+
 def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float | None = None) -> Outcome:
     """Run `coterie` with these arguments in `folder`, in a fork; Ctrl-C after some seconds, if asked for."""
 
@@ -76,7 +81,8 @@ def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float 
         from sim.__main__ import main
 
         os.environ.pop("COTERIE_DATA", None)
-        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+        most = MOST_BYTES + _held_bytes()  # else a fork of a large process could take nothing
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
         if arguments[0] == "call":
             from tests.fuzz.calls import make_calls
