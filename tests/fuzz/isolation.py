@@ -74,6 +74,11 @@ def _held_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 
 
+def _resident_bytes() -> int:
+    """The memory that this process has in use, with which the peak of a fork begins."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float | None = None) -> Outcome:
     """Run `coterie` with these arguments in `folder`, in a fork; Ctrl-C after some seconds, if asked for."""
 
@@ -102,13 +107,13 @@ def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float 
 def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float | None = None) -> Outcome:
     """Call a function in a fork; Ctrl-C after some seconds, if asked for, and again if it goes on."""
     errors, output = folder / ".stderr", folder / _OUTPUT
-    started = time.monotonic()
+    started, most_bytes = time.monotonic(), MOST_BYTES + _resident_bytes()
     pid = os.fork()
     if pid == 0:
         _child(body, folder, output, errors, interrupt_after_s)
     _, status, used = os.wait4(pid, 0)
     passed_s, said = time.monotonic() - started, _read(errors)
-    stopped = "time" if _TIME_IS_OVER in said else "memory" if used.ru_maxrss * 1024 > MOST_BYTES else None
+    stopped = "time" if _TIME_IS_OVER in said else "memory" if used.ru_maxrss * 1024 > most_bytes else None
     return Outcome(
         os.waitstatus_to_exitcode(status),
         _read(output),
