@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from benchmarks import whole_run
 from benchmarks.measuring import Effort, Say, table
 from benchmarks.profiling import OTHER, PARTS, part_of_file
+from sim.core.observer import Observer
 from sim.learning.engine import Engine
-from sim.run.measure.observer import Observer
 
 CLIENTS = 100
 PERIODS = (15, 30)  # the first message of each pair costs more, and there are fewer of these later

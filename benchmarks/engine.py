@@ -24,7 +24,8 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.engine.workers import Workers
-from sim.learning.models import MODELS, ModelSection
+from sim.learning.models.kinds import MODELS
+from sim.learning.models.model import ModelSection
 from sim.learning.objectives import Objective, cross_entropy
 
 SECONDS = 0.5  # least length of one full measurement

@@ -75,7 +75,7 @@ def opcodes(chosen: Scenario) -> float:
 
     simulation, before = built(chosen), sys.gettrace()
     gc.disable()  # as while a scenario runs
-    with closing(simulation), patch("sim.run.measure.observer.measure_models", uncounted):
+    with closing(simulation), patch("sim.core.observer.measure_models", uncounted):
         sys.settrace(enter)
         try:
             simulation.run()

@@ -22,8 +22,8 @@ from benchmarks.measuring import (
 )
 from sim.learning.architecture import Architecture
 from sim.learning.language.base import Base, TransformerShape
-from sim.learning.models import Lora
 from sim.learning.models.modules.transformer import ADAPTABLE
+from sim.learning.models.transformer import Lora
 from sim.learning.objectives import next_token
 
 SECONDS = 2.0  # least length of one full measurement

@@ -11,15 +11,15 @@ from types import FrameType
 
 from benchmarks import growth, whole_run
 from benchmarks.measuring import Effort, Say, interleaved, table
+from sim.core.observer import Observer
 from sim.learning.engine import Engine
-from sim.run.measure.observer import Observer
 from sim.scenario.scenario import Scenario
 
 ROOT = Path(__file__).parent.parent
 INTERVAL_S = 0.001  # of CPU time, between two samples; the kernel's clock may tick more slowly
 PARTS = (
     ("sim/learning/", "jobs and the pending graph"),
-    ("sim/run/live/client_training.py", "jobs and the pending graph"),
+    ("sim/core/client_training.py", "jobs and the pending graph"),
     ("sim/kernel/random.py", "network, random numbers, membership"),
     ("sim/kernel/", "event loop and tasks"),
     ("sim/world/devices/device.py", "devices"),

@@ -18,7 +18,7 @@ from scipy.sparse.linalg import eigsh
 from benchmarks.many_clients import SCENARIO
 from benchmarks.measuring import Effort, Say, table
 from benchmarks.whole_run import Stopwatch
-from sim.run.live.lives import ClientLife
+from sim.core.lives import ClientLife
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 

@@ -16,12 +16,12 @@ from torch.func import grad, vmap
 
 from benchmarks import gossipy
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
+from sim.core.simulation import Simulation
 from sim.files.data_folder import DataFolder
-from sim.learning.data import DATASETS
+from sim.learning.data.kinds import DATASETS
 from sim.learning.evaluation import measure_models
-from sim.learning.models import MODELS as MODEL_KINDS
+from sim.learning.models.kinds import MODELS as MODEL_KINDS
 from sim.learning.objectives import cross_entropy
-from sim.run.live.simulation import Simulation
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
 
@@ -179,7 +179,7 @@ def run(chosen: Scenario) -> Run:
 def timed(simulation: Simulation) -> Run:
     """Run it to the end, and close it."""
     measuring, running = Stopwatch(measure_models), Stopwatch(simulation.run)
-    with closing(simulation), patch("sim.run.measure.observer.measure_models", measuring):
+    with closing(simulation), patch("sim.core.observer.measure_models", measuring):
         running()
     seconds, cpu_s = running.seconds - measuring.seconds, running.cpu_s - measuring.cpu_s
     statistics = simulation.engine.statistics

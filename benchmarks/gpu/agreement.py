@@ -16,11 +16,11 @@ from torch import Tensor
 
 from benchmarks.gpu.parts import Effort, Row
 from benchmarks.gpu.stand_ins import stand_ins
+from sim.core.lives import with_same_model
+from sim.core.simulation import Simulation
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.backends.autotune import usable_cores
 from sim.results.trace import Trace
-from sim.run.live.lives import with_same_model
-from sim.run.live.simulation import Simulation
 from sim.run.setup.builder import built
 from sim.scenario.scenario import load_scenario
 
@@ -144,8 +144,9 @@ def _ran(name: str, device: str) -> _Outcome:
     with (
         stand_ins(_PER_CLASS),
         patch.object(Trace, "checksum", noted),
-        built(scenario, None, device) as simulation,
+        built(scenario, None, device) as run,
     ):
+        simulation = run.simulation
         started = time.perf_counter()
         simulation.run()
         models = _models(simulation)

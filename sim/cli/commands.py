@@ -318,9 +318,9 @@ def _listing(what: Listing) -> dict[str, str]:
                 f"there is no scenario in {Path('scenarios').absolute()}, nor beside coterie's source"
             )
         return found
-    from sim.learning.data import Data
-    from sim.learning.models import Model
-    from sim.learning.partitions import PartitionKind
+    from sim.learning.data.kinds import Data
+    from sim.learning.models.kinds import Model
+    from sim.learning.partitions.kinds import PartitionKind
     from sim.scenario.refusals import kinds_of
 
     return kinds_of({Listing.datasets: Data, Listing.models: Model, Listing.partitions: PartitionKind}[what])

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 from scipy.stats import spearmanr
 
+from sim.core.simulation import Simulation
 from sim.live.loop import CAP_S
 from sim.results.metrics import Metrics
-from sim.run.live.simulation import Simulation
 from sim.run.setup.builder import built
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DeviceOverride, Devices
@@ -109,7 +109,8 @@ def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) 
         devices = Devices.model_construct(**settings)
         scenario = replace(scenario, devices=devices)
     kept = scenario.run.model_copy(update={"keep_messages": True, "compare_alone": False})
-    with built(replace(scenario, run=kept), data_dir, "cpu") as simulation:
+    with built(replace(scenario, run=kept), data_dir, "cpu") as prepared:
+        simulation = prepared.simulation
         simulation.run()
         table = pl.DataFrame(pl.from_arrow(simulation.trace.to_table()))
         return Found.of(simulation, table)

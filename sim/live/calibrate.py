@@ -19,10 +19,10 @@ from actors.codec import Codec
 from actors.message import Envelope
 from actors.scan import Buffer
 from actors.tcp.outgoing import Address
+from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.live.running import run_live
 from sim.live.wire import Events, Stamp, Wire
-from sim.run.live.simulation import Simulation
 from sim.run.save.saving import create_directory
 from sim.run.setup.builder import built
 from sim.scenario.reading import contents_of
@@ -75,7 +75,8 @@ def calibrate(scenario: Scenario, data_dir: Path | None, processes: int | None =
     done = sum(map(sum, works))
     if not done:
         raise UserError(f"nobody trains within {_MEASURED_S:g} s here: nothing can be measured")
-    with built(scenario, data_dir, "cpu") as simulation:
+    with built(scenario, data_dir, "cpu") as prepared:
+        simulation = prepared.simulation
         codec_s = _codec_s(simulation)
     latencies_s, bandwidth_bps = _wire()
     return Calibration(summary["device_time"]["busy"] / done, latencies_s, bandwidth_bps, codec_s)

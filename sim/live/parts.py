@@ -12,17 +12,16 @@ import polars as pl
 
 from actors.message import Envelope
 from actors.supervisor import Failure
+from sim.core.divergence import NonFinite
+from sim.core.lives import ClientLife, Life
+from sim.core.simulation import Simulation
 from sim.live.logs import logs_in, records
 from sim.live.placement import COORDINATOR
 from sim.results.metrics import ALL, METRICS_SCHEMA
-from sim.results.store.events_file import TABLE_SCHEMA
-from sim.results.trace import LIFECYCLE_EVENTS, MESSAGE_EVENTS, Trace
-from sim.run.live.lives import ClientLife, Life
-from sim.run.live.simulation import Simulation
-from sim.run.measure.divergence import NonFinite
+from sim.results.trace import EVENTS_SCHEMA, LIFECYCLE_EVENTS, MESSAGE_EVENTS, Trace
 from sim.world.timeline import State
 
-_EVENTS = pl.DataFrame(pl.from_arrow(TABLE_SCHEMA.empty_table())).schema
+_EVENTS = pl.DataFrame(pl.from_arrow(EVENTS_SCHEMA.empty_table())).schema
 _METRICS = pl.DataFrame(pl.from_arrow(METRICS_SCHEMA.empty_table())).schema
 _ARRIVALS = ("start", "join", "rejoin", "restarted")
 _UNTOLD: dict[str, Any] = {
@@ -150,7 +149,7 @@ class Merged:
 
 def merge(simulation: Simulation, outcome: Outcome) -> Merged:
     """Fill a simulation that has not run with what its processes found, as if it had."""
-    duration_s = simulation.scenario.run.duration
+    duration_s = simulation.rules.duration_s
     assert duration_s is not None
     simulation.loop.now_s = min(duration_s, outcome.ended_s)
     simulation.observer.by_name = {client.name: client for client in simulation.clients}

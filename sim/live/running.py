@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.core.simulation import Simulation
 from sim.live.against import Found, against, caveat, verdicts
 from sim.live.coordinator import LiveRun, take_part
 from sim.live.hosts import Host, addresses_on, host_of
@@ -24,12 +25,11 @@ from sim.live.tokens import read_token
 from sim.live.worker import ProcessOrder
 from sim.results.store.output_dir import forget
 from sim.results.store.run_directory import RunDirectory
-from sim.run.live.simulation import Simulation
-from sim.run.measure.local_baseline import record_ending, train_alone
-from sim.run.measure.summary import summarise
+from sim.run.local_baseline import record_ending, train_alone
 from sim.run.mistakes import mistakes_in_results
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.setup.builder import built
+from sim.run.summary import summarise
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario
 
@@ -110,7 +110,7 @@ def run_live(
             live.run()
             outcome = Outcome.read(directory.path)
             summary = _summary(simulation, directory, outcome, started, scenario, data_dir, held_against)
-            result = save(directory, simulation, summary, overwrite=overwrite)
+            result = save(directory, scenario, simulation, summary, overwrite=overwrite)
         except BaseException:
             if not has_begun(directory.path):
                 directory.discard()
@@ -129,13 +129,14 @@ def put_together(folder: Path, *, data_dir: Path | None = None, code: bool = Tru
     wait_for_writers(folder)
     outcome = Outcome.read(folder)
     scenario = load_scenario(folder / "scenario.toml", code=code)
-    with built(scenario, data_dir, "cpu") as simulation:
+    with built(scenario, data_dir, "cpu") as prepared:
+        simulation = prepared.simulation
         directory = create_directory(scenario, folder.parent, "cpu")
         try:
             summary = _summary(simulation, directory, outcome, started, scenario, data_dir, False)
             summary["finished"] = False
             lost = [*outcome.lost, "the coordinator was ended"]
-            result = save(directory, simulation, summary | {"ended_by": "; ".join(lost)})
+            result = save(directory, scenario, simulation, summary | {"ended_by": "; ".join(lost)})
         except BaseException:
             directory.discard()
             raise
@@ -158,7 +159,7 @@ def _summary(
     merged = merge(simulation, outcome)
     alone = train_alone(simulation) if scenario.run.compare_alone else None
     record_ending(simulation, alone)
-    summary = summarise(simulation, alone, time.perf_counter() - started_s, outcome.interrupted)
+    summary = summarise(scenario, simulation, alone, time.perf_counter() - started_s, outcome.interrupted)
     summary["messages"]["in_flight"] = merged.in_flight
     folder = f"{directory.path.absolute()}/"  # has another name when it is finished
     told = [line for part in outcome.parts for line in part.facts["live"].get("mistakes", ())]
@@ -198,13 +199,14 @@ def _prepared(
 ) -> Iterator[tuple[Simulation, Scenario, Placement]]:
     """A simulation to be filled, the scenario as all processes have it, and who is where. UserError."""
     require_live(scenario)
-    with built(scenario, data_dir, "cpu") as simulation:
+    with built(scenario, data_dir, "cpu") as prepared:
+        simulation = prepared.simulation
         run = scenario.run.model_copy(update={"name": f"{scenario.name.removesuffix('-live')}-live"})
         clients = [client.name for client in simulation.clients]
         servers = [server.name for server in simulation.servers]
         count = (processes or os.cpu_count() or 1) if machines is None else machines.processes
         who = place_actors(clients, servers, simulation.events, count)
-        yield simulation, replace(simulation.scenario, run=run), who
+        yield simulation, replace(prepared.scenario, run=run), who
 
 
 def _assignment(

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 from protocols.framework import vectors
 from protocols.framework.compute import Reduction, Samples, TrainRequest
+from sim.core.client_training import DeviceCompute
+from sim.core.lives import ClientLife, with_same_model
+from sim.core.observer import Observer
+from sim.core.simulation import Simulation
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
 from sim.live.telling import ToldTrace
 from sim.results.trace import Trace
-from sim.run.live.client_training import DeviceCompute
-from sim.run.live.lives import ClientLife, with_same_model
-from sim.run.live.simulation import Simulation
-from sim.run.measure.observer import Observer
 from sim.run.setup.builder import World
 from sim.world.churn.schedule import ChurnEvent
 from sim.world.distributions import Constant

@@ -12,17 +12,17 @@ from typing import Any
 import msgpack
 
 from actors.status import ActorStatus
+from sim.core.lives import ClientLife, Life
+from sim.core.simulation import Simulation
 from sim.live.logs import Sink, state_path
 from sim.results.metrics import Metrics
 from sim.results.trace import Addressed, Trace
-from sim.run.live.lives import ClientLife, Life
-from sim.run.live.simulation import Simulation
 
 _MASK_64 = (1 << 64) - 1
 
 
 class ToldTrace(Trace):
-    """A trace that keeps nothing: each entry goes to `tell` at once, with the columns of `TABLE_SCHEMA`.
+    """A trace that keeps nothing: each entry goes to `tell` at once, with the columns of `EVENTS_SCHEMA`.
 
     So the sending of a message is told before the message leaves the process, and its delivery before anybody
     can answer it.

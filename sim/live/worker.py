@@ -241,7 +241,8 @@ class _Worker(Events):
             self.clock.began_s = own.began_s
         scenario = load_scenario(own.scenario, code=own.code)
         world = live_world(self.clock.elapsed, raw=own.raw)
-        with shared_cores(usable_cores()), built(scenario, own.data_dir, "cpu", world) as simulation:
+        with shared_cores(usable_cores()), built(scenario, own.data_dir, "cpu", world) as run:
+            simulation = run.simulation
             gc.enable()  # when garbage is found decides nothing here
             assert isinstance(simulation, LiveSimulation)
             self._live(simulation, scenario)

@@ -9,19 +9,33 @@ so many rows each, to a file, so that the memory of a run does not grow with its
 from __future__ import annotations
 
 from hashlib import blake2b
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from sim.results.store.events_file import TABLE_SCHEMA, EventsFile
-
 MESSAGE_EVENTS = ("sent", "delivered", "lost", "dropped")
 LIFECYCLE_EVENTS = ("start", "join", "leave", "crash", "rejoin", "failed", "restarted", "stop")
 CHECKSUM = "checksum"
 EVENTS = (*MESSAGE_EVENTS, *LIFECYCLE_EVENTS, CHECKSUM)
 
+EVENTS_SCHEMA = pa.schema(
+    [
+        ("time", pa.float64()),  # virtual seconds
+        ("event", pa.string()),
+        ("actor", pa.string()),  # of a message: its sender
+        ("peer", pa.string()),  # of a message: its receiver; else null
+        ("type", pa.string()),  # message type; else null
+        ("bytes", pa.int64()),  # simulated size of a message; else null
+        # Why a message was lost, what a client came back with, or a checksum in hexadecimal; else null.
+        ("detail", pa.string()),
+        # Of a message: the same number from its sending to its end; else null.
+        ("message", pa.int64()),
+    ]
+)
+"""The columns of events.parquet."""
 
 _CODES = {event: code for code, event in enumerate(EVENTS)}
 _FIELDS = {
@@ -76,6 +90,17 @@ class Addressed(Protocol):
     def receiver(self) -> str: ...
 
 
+class EventsSink(Protocol):
+    """Where the rows of a trace go, such as a file."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def write(self, rows: pa.Table) -> None: ...
+
+    def close(self, metadata: dict[str, str]) -> None: ...
+
+
 class Trace:
     """Records a run. With `keep_messages=False` messages are hashed but not kept.
 
@@ -84,7 +109,7 @@ class Trace:
 
     def __init__(self, *, keep_messages: bool = True) -> None:
         self.keep_messages = keep_messages
-        self.kept: EventsFile | None = None
+        self.kept: EventsSink | None = None
         """Where rows go, `ROWS` at a time, and the rest by `flush`; None for memory."""
         self._tables: list[pa.Table] = []
         self._blake = blake2b(digest_size=16)
@@ -138,10 +163,10 @@ class Trace:
         return self._blake.hexdigest()
 
     def to_table(self) -> pa.Table:
-        """The rows kept in memory, in order, with the columns of `TABLE_SCHEMA`."""
+        """The rows kept in memory, in order, with the columns of `EVENTS_SCHEMA`."""
         assert self.kept is None
         self.flush()
-        return pa.concat_tables([TABLE_SCHEMA.empty_table(), *self._tables])
+        return pa.concat_tables([EVENTS_SCHEMA.empty_table(), *self._tables])
 
     def flush(self) -> None:
         """Hand on all that is to be kept so far."""
@@ -170,7 +195,7 @@ class Trace:
             "detail": details,
             "message": pl.Series(rows["message"]).set(pl.Series(rows["message"] == 0), None),
         }
-        return pl.DataFrame(columns).to_arrow().cast(TABLE_SCHEMA)
+        return pl.DataFrame(columns).to_arrow().cast(EVENTS_SCHEMA)
 
     def _settle(self) -> None:
         """Make records of the recent entries, hash them, and keep those that are to be kept."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from sim.run.live.simulation import Simulation
+    from sim.core.simulation import Simulation
 
 Result = TypeVar("Result")
 

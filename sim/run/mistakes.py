@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 from actors.settings.units import DURATION
 from actors.source_location import files_of
-from protocols.framework.client import Client, form_of
+from sim.core.observations import defines
+from sim.core.simulation import Simulation
 from sim.run.foreign_draws import foreign_draws
-from sim.run.live.simulation import Simulation
-from sim.run.measure.summary import undefined
+from sim.run.summary import undefined
 from sim.run.swallowed import swallowed_errors
 from sim.run.unawaited import unawaited_coroutines
 from sim.run.wall_clock import wall_clock
@@ -42,9 +42,9 @@ def mistakes_in_results(simulation: Simulation) -> list[str]:
 
 def _unsettled(simulation: Simulation) -> list[str]:
     """A line if a method that forms coalitions had none until the end."""
-    metrics, protocol = simulation.observer.metrics, simulation.scenario.protocol
-    forms_some = form_of(protocol.method, protocol.settings).coalition is not Client.coalition
-    if protocol.alone or not forms_some or metrics.coalitions():
+    metrics, clients = simulation.observer.metrics, simulation.clients
+    forms_some = any(client.actor is not None and defines([client], "coalition") for client in clients)
+    if clients[0].context.alone or not forms_some or metrics.coalitions():
         return []
     end = DURATION.format(metrics.newest()[0])
     return [f"no client was in a coalition by the end at {end}: all that was measured is from before"]
@@ -55,7 +55,7 @@ def _standstill(simulation: Simulation) -> list[str]:
 
     Not where a server has but a `fraction` of them train in a round: it may take long until it is one's turn.
     """
-    metrics, settings = simulation.observer.metrics, simulation.scenario.protocol.settings
+    metrics, settings = simulation.observer.metrics, simulation.rules.settings
     if getattr(settings, "fraction", 1.0) < 1.0:
         return []
     last_s, end_s = metrics.last_growth_s("iterations"), metrics.newest()[0]

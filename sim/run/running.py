@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from actors.message import describe
+from sim.core.simulation import Simulation
 from sim.errors import NotVerified, UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
@@ -25,9 +26,7 @@ from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
-from sim.run.live.simulation import Simulation
-from sim.run.measure.local_baseline import record_ending, train_alone
-from sim.run.measure.summary import summarise
+from sim.run.local_baseline import record_ending, train_alone
 from sim.run.mistakes import mistakes_in_code, mistakes_in_results
 from sim.run.process import safe_path
 from sim.run.resume.checkpoint import Checkpointer
@@ -37,8 +36,9 @@ from sim.run.save.progress_file import saving_progress
 from sim.run.save.provenance import made_by
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.save.telling import Telling, Told
-from sim.run.setup.builder import SIMULATED, built
+from sim.run.setup.builder import SIMULATED, PreparedRun, built
 from sim.run.setup.engine import MakeWorkers, threads_here
+from sim.run.summary import summarise
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
 
@@ -85,14 +85,15 @@ def run_scenario(
     if earlier is not None and earlier.checkpoint is not None:
         started -= earlier.checkpoint.wall_s
     interrupts = Interrupts()
-    with interrupts.answered(), built(scenario, data_dir, device, world) as simulation:
-        if earlier is not None and (changed := earlier.differences(simulation)):
+    with interrupts.answered(), built(scenario, data_dir, device, world) as run:
+        simulation = run.simulation
+        if earlier is not None and (changed := earlier.differences(run)):
             _refuse_or_say(earlier, changed, anyway, notice)
         if notice is not None:
-            for said in simulation.scenario.notices:
+            for said in run.scenario.notices:
                 if said not in scenario.notices:  # which were told before
                     notice(said)
-        scenario = simulation.scenario  # with what was decided: running it again gives the same directory
+        scenario = run.scenario  # with what was decided: running it again gives the same directory
         assert scenario.engine.threads != "fastest", "measured by now"
         torch.set_num_threads(scenario.engine.threads)
         fork, on = fork_of(earlier), str(simulation.engine.device)
@@ -109,7 +110,7 @@ def run_scenario(
             if notice is not None:
                 _announce(directory, overwrite, earlier is not None, notice, quiet=progress is None)
             checkpoints = Checkpointer(
-                simulation,
+                run,
                 directory.path,
                 made,
                 started,
@@ -122,10 +123,10 @@ def run_scenario(
             show = saving_progress(lambda: directory.path, progress)
             telling = Telling(simulation, on_evaluation)
             watcher = _watch(simulation, show, started, log, checkpoints, telling)
-            _begin(simulation, directory, earlier, anyway=anyway)
+            _begin(run, directory, earlier, anyway=anyway)
             explains = explained("an evaluation of all models", simulation.engine.device)
             with Watchdog(simulation, notice or _on_stderr), explains:
-                result = _run(simulation, directory, overwrite, interrupts, watcher, fork, telling, report)
+                result = _run(run, directory, overwrite, interrupts, watcher, fork, telling, report)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             kept = overwrite and not result.summary["finished"] and result.directory not in (None, place)
             if notice is not None and kept:
@@ -151,18 +152,16 @@ def _refuse_or_say(
         notice(f"no longer exact: {'; '.join(changed)}")
 
 
-def _begin(
-    simulation: Simulation, directory: RunDirectory, earlier: ResumableRun | None, *, anyway: bool
-) -> None:
+def _begin(run: PreparedRun, directory: RunDirectory, earlier: ResumableRun | None, *, anyway: bool) -> None:
     """Have a run log what it reads; one that goes on is taken to where its checkpoint is.
 
     anyway: whether it may then find other numbers than the run did.
     """
     log = directory.path / READS
     if earlier is not None and earlier.checkpoint is not None:
-        earlier.replay(simulation, log, exactly=not anyway)
+        earlier.replay(run, log, exactly=not anyway)
     else:
-        simulation.engine.read_log = RecordedReadLog(Journal(log))
+        run.simulation.engine.read_log = RecordedReadLog(Journal(log))
 
 
 def _unlogged(simulation: Simulation, checkpoints: Checkpointer) -> tuple[str, ...]:
@@ -197,7 +196,7 @@ def _is_finished(place: Path) -> bool:
 
 
 def _run(
-    simulation: Simulation,
+    run: PreparedRun,
     directory: RunDirectory,
     overwrite: bool,
     interrupts: Interrupts,
@@ -211,11 +210,12 @@ def _run(
     fork: what the summary says of one.
     """
     error: BaseException | None = None
-    with mistakes_in_code(simulation.scenario) as warnings:
+    scenario, simulation = run.scenario, run.simulation
+    with mistakes_in_code(scenario) as warnings:
         alone = None
         try:
             interrupts.run(simulation)
-            if simulation.scenario.run.compare_alone and interrupts.number is None:
+            if scenario.run.compare_alone and interrupts.number is None:
                 watcher.enter(ALONE)
                 alone = interrupts.attempt(train_alone, simulation)
         except BaseException as raised:
@@ -227,7 +227,7 @@ def _run(
         record_ending(simulation, alone)
         interrupted = interrupts.number is not None
         watcher.enter(WRITING)
-        summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
+        summary = summarise(scenario, simulation, alone, watcher.elapsed_s, interrupted)
     if fork is not None:
         summary["fork"] = fork
     summary["warnings"] = [*warnings, *mistakes_in_results(simulation)]
@@ -236,7 +236,7 @@ def _run(
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.target))
     simulation.engine.read_log.flush()
-    result = save(directory, simulation, summary, overwrite=replaces, report=report)
+    result = save(directory, scenario, simulation, summary, overwrite=replaces, report=report)
     failure = telling.ended()
     error = error or failure
     if error is not None:

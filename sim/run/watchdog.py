@@ -10,10 +10,10 @@ from types import FrameType
 from typing import Self
 
 from actors.source_location import own_line, written
+from sim.core.simulation import Simulation
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.task import VirtualTask
 from sim.plugins.source_files import PRODUCT
-from sim.run.live.simulation import Simulation
 
 PATIENCE_S = 10.0  # real time
 LOOK_EVERY_S = 1.0

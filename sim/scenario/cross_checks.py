@@ -10,8 +10,8 @@ from actors.settings.units import DURATION
 from protocols.framework.client import Client, form_of
 from protocols.framework.requirements import ProtocolSettings
 from protocols.shared.server_rounds import RoundClient
-from sim.learning.data import DATASETS, IMAGE_DATASETS
-from sim.learning.models import model_misfits
+from sim.learning.data.kinds import DATASETS, IMAGE_DATASETS
+from sim.learning.models.kinds import model_misfits
 from sim.members import client_numbers
 from sim.results.measures import MEASURES
 from sim.scenario.protocol_errors import blaming, requirements_of

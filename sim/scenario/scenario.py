@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from actors.settings.base import SettingError, Settings
 from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError, errors_about
-from sim.learning.data import Data
-from sim.learning.models import Model
+from sim.learning.data.kinds import Data
+from sim.learning.models.kinds import Model
 from sim.plugins.loader import Plugin, absolute_name, find_file
 from sim.scenario.cross_checks import misfits, unmet
 from sim.scenario.key_path import places, put, value_at

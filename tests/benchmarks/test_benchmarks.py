@@ -142,7 +142,7 @@ def test_growth_counts_all_steps_and_memory() -> None:
         "sim/world/devices/device.py": "devices",
         "sim/world/network.py": "network, random numbers, membership",
         "sim/learning/engine/handles.py": "jobs and the pending graph",
-        "sim/run/live/client_training.py": "jobs and the pending graph",
+        "sim/core/client_training.py": "jobs and the pending graph",
         "actors/codec.py": "sizes of messages",
         "actors/mailbox.py": "actors and mailboxes",
         "protocols/decentralized/gossip.py": "the protocol itself",
@@ -180,7 +180,7 @@ def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_co
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Execution, "run", look("level", run))
-        patch.setattr("sim.run.measure.observer.measure_models", look("models", measure_models))
+        patch.setattr("sim.core.observer.measure_models", look("models", measure_models))
         with closing(whole_run.built(whole_run.scenario("mlp", 10, 2))) as simulation:
             simulation.run()
     assert set(found) == {("level", profiling.TENSORS), ("models", None)}

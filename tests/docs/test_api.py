@@ -5,8 +5,8 @@ from pathlib import Path
 
 import protocols
 from docs.build.api import page
+from sim.core.observer import ALWAYS, OF_EVERY_CLIENT
 from sim.results.metrics import OWN_METRICS
-from sim.run.measure.observer import ALWAYS, OF_EVERY_CLIENT
 
 ROOT = Path(__file__).parents[2]
 

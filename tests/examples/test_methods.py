@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, make, messages, params, ran, start_from
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from sim.run.running import run_scenario
 from sim.run.setup.builder import build
-from sim.scenario.scenario import load_scenario
+from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.topology.own import OwnTopology
 from tests.own.worlds import GOSSIP
 from tests.simulation.worlds import write
@@ -32,7 +32,11 @@ def options(*keys: str) -> list[str]:
 
 
 def built(tmp_path: Path, *keys: str) -> Simulation:
-    return build(load_scenario(write(tmp_path, GOSSIP), options("clients.count=40", *keys)), device="cpu")
+    return build(scenario(tmp_path, *keys), device="cpu")
+
+
+def scenario(tmp_path: Path, *keys: str) -> Scenario:
+    return load_scenario(write(tmp_path, GOSSIP), options("clients.count=40", *keys))
 
 
 def test_all_at_once_in_one_run(tmp_path: Path) -> None:
@@ -90,8 +94,8 @@ def test_an_outage_takes_a_region_down(tmp_path: Path) -> None:
 
 def test_the_lazy_ring_is_doubly_stochastic(tmp_path: Path) -> None:
     key = "clients.topology={kind='WORLD/topology.py:lazy_ring', own=0.8}"
-    with closing(built(tmp_path, key)) as simulation:
-        topology = simulation.scenario.clients.topology
+    with closing(built(tmp_path, key)):
+        topology = scenario(tmp_path, key).clients.topology
         assert isinstance(topology, OwnTopology)
         weights = topology.adjacency(40, 1).weights
     assert weights is not None

@@ -8,11 +8,16 @@ from torch import nn
 
 from sim.files.data_folder import DataFolder
 from sim.learning.architecture import Architecture
-from sim.learning.data import DATASETS, Dataset, QuadraticData
+from sim.learning.data.dataset import Dataset
 from sim.learning.data.images import ImageArrays, ImageData
-from sim.learning.models import MODELS, Decoupled, ModelSection
-from sim.learning.partitions import PARTITIONS, Partition
+from sim.learning.data.kinds import DATASETS
+from sim.learning.data.synthetic import QuadraticData
+from sim.learning.models.decoupled import Decoupled
+from sim.learning.models.kinds import MODELS
+from sim.learning.models.model import ModelSection
 from sim.learning.partitions.dealing import Labels
+from sim.learning.partitions.kinds import PARTITIONS
+from sim.learning.partitions.partition import Partition
 
 OF_NUMBERS = tuple(name for name, kind in MODELS.items() if "language" not in kind.tasks)
 """Models of anything but texts, for which is tests/learning/test_language.py."""

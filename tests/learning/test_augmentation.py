@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from protocols.framework.compute import TrainRequest
+from sim.core.client_training import DeviceCompute
+from sim.core.learning_settings import LearningSettings
 from sim.files.data_folder import DataFolder
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, ImageChanges, apply, draw_changes, image_keys, kernel_size
@@ -17,8 +19,6 @@ from sim.learning.engine import ClientData, Engine, Optimizer
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision
-from sim.run.live.client_training import DeviceCompute
-from sim.run.live.learning_settings import LearningSettings
 from sim.run.setup.learning import load_learning
 from sim.run.setup.plan import planned
 from sim.scenario.scenario import load_scenario

@@ -11,10 +11,11 @@ import torch
 from sim.errors import UserError
 from sim.files.data_folder import FOLDER_VARIABLE
 from sim.learning import vision
-from sim.learning.data import DATASETS, IMAGE_DATASETS, Dataset
 from sim.learning.data import digits as digits_module
+from sim.learning.data.dataset import Dataset
 from sim.learning.data.images import ImageData, channel_statistics
-from sim.learning.partitions import Partition
+from sim.learning.data.kinds import DATASETS, IMAGE_DATASETS
+from sim.learning.partitions.partition import Partition
 from tests.learning.image_files import COLOUR, GREY, LABELS, idx, put, put_arrays, put_cifar, put_idx_files
 from tests.learning.sections import digits, load_images, quadratic, read_images
 

@@ -22,7 +22,7 @@ from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.memory import bytes_made
 from sim.learning.engine.replay.replay_log import META
 from sim.learning.engine.vector_pool import VectorPool
-from sim.learning.models import MODELS
+from sim.learning.models.kinds import MODELS
 from sim.learning.objectives import cross_entropy, next_token
 
 CUDA = torch.device("cuda")

@@ -11,7 +11,7 @@ from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.engine.workers import Workers
-from sim.learning.models import MODELS as MODELS_OF
+from sim.learning.models.kinds import MODELS as MODELS_OF
 from tests.device import DEVICE
 from tests.learning.engines import SHAPES, Jobs, client_data, course, new_engine
 

@@ -13,7 +13,7 @@ from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.engine.workers import Workers
-from sim.learning.models import MODELS
+from sim.learning.models.kinds import MODELS
 from tests.learning.engines import SHAPES, Jobs, client_data, course, new_engine
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from protocols.framework.vectors import mix
+from sim.core.client_training import DeviceCompute
+from sim.core.learning_settings import LearningSettings
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.objectives import cross_entropy
-from sim.run.live.client_training import DeviceCompute
-from sim.run.live.learning_settings import LearningSettings
 from sim.world.devices.device import CostModel, Device
 from tests.learning.engines import CLASSES, Jobs, client_data, generator, new_engine, own_samples
 from tests.learning.sections import architecture

@@ -23,7 +23,8 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile
 from sim.learning.architecture import Architecture
-from sim.learning.data import DATASETS, Dataset
+from sim.learning.data.dataset import Dataset
+from sim.learning.data.kinds import DATASETS
 from sim.learning.data.text import TextData
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.evaluation import measure_models
@@ -31,7 +32,8 @@ from sim.learning.language import pretraining
 from sim.learning.language.base import BaseNotes, TransformerShape, load_base, save_base
 from sim.learning.language.pretraining import Pretraining, pretrain
 from sim.learning.language.tokenizers import Bytes, Characters, TokenizerFile
-from sim.learning.models import MODELS, Lora
+from sim.learning.models.kinds import MODELS
+from sim.learning.models.transformer import Lora
 from sim.learning.objectives import next_token
 from tests.learning.engines import generator, only_tests
 

@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.learning.data import Data, DataSection
+from sim.learning.data.dataset import DataSection
+from sim.learning.data.kinds import Data
 
 ROW = "39, Private, 77516, {education}, 13, Single, Sales, Single, White, Male, {gain}, 0, 40, Cuba, {income}"
 

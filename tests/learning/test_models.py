@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.flops import flops_counted
-from sim.learning.models import MODELS
+from sim.learning.models.kinds import MODELS
 from sim.learning.models.mlp import FullyConnected
 from sim.learning.models.modules.residual_network import ResidualNetwork
 from tests.learning.sections import OF_NUMBERS, architecture, module

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import UserError
-from sim.learning.partitions import PARTITIONS, Partition
 from sim.learning.partitions.dealing import Labels, cluster_members, even_sizes
+from sim.learning.partitions.kinds import PARTITIONS
+from sim.learning.partitions.partition import Partition
 from tests.draws import examples
 from tests.learning.sections import partition as partition_of
 

@@ -15,8 +15,7 @@ from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
 from sim.live.parts import Merged, Outcome, ProcessResults, merge
 from sim.live.telling import Teller, ToldTrace
-from sim.results.store.events_file import TABLE_SCHEMA
-from sim.results.trace import Trace
+from sim.results.trace import EVENTS_SCHEMA, Trace
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from sim.world.distributions import Constant
@@ -139,7 +138,7 @@ def test_who_had_left_does_not_crash_with_its_process(simulation: Any) -> None:
 def test_a_run_of_which_nothing_was_told_has_results(simulation: Any, crashes: list[Any]) -> None:
     merged = merge(simulation, outcome(crashes=crashes))
     assert merged.events.height == 0 and merged.in_flight == 0
-    assert merged.events.columns == TABLE_SCHEMA.names
+    assert merged.events.columns == EVENTS_SCHEMA.names
 
 
 def fates(found: Merged) -> dict[str, int]:

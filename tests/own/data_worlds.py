@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
 from tests.simulation.worlds import write

@@ -17,7 +17,8 @@ from sim.cli.studies import app
 from sim.errors import UserError
 from sim.files import input_file
 from sim.files.data_folder import DataFolder
-from sim.learning.data import Dataset, pictures
+from sim.learning.data import pictures
+from sim.learning.data.dataset import Dataset
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.data import arrow, png, saved_split
@@ -439,7 +440,7 @@ def test_results_are_of_the_folders_content(tmp_path: Path) -> None:
 
 def hub(folder: Path, source: str = "ylecun/mnist", *, download: bool = True, **keys: Any) -> Dataset:
     """The data set of a name of the Hub, with this data folder."""
-    from sim.learning.data import DATASETS
+    from sim.learning.data.kinds import DATASETS
 
     contents = {"name": "huggingface", "source": source, "partition": "iid", **keys}
     return DATASETS["huggingface"].model_validate(contents).load(3, 1, DataFolder(folder, download))

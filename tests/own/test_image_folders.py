@@ -17,8 +17,10 @@ from sim.errors import UserError
 from sim.files import input_file, picture_folder
 from sim.files.data_folder import DataFolder
 from sim.learning import vision
-from sim.learning.data import DATASETS, Dataset, pictures
+from sim.learning.data import pictures
+from sim.learning.data.dataset import Dataset
 from sim.learning.data.images import ImageArrays
+from sim.learning.data.kinds import DATASETS
 from sim.scenario.resolved import digest
 from tests.learning.sections import read_images
 from tests.own.data_worlds import TEXT, built, load, owned

@@ -10,7 +10,7 @@ import torch
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
-from sim.run.setup.builder import build
+from sim.run.setup.builder import build, prepare
 from sim.run.setup.checking import check
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
@@ -117,9 +117,10 @@ class Net(nn.Module):
     options = (model, "run.duration=6 s", "run.evaluate_every=6 s", "training.learning_rate=0.5")
     ends, taken = [], []
     for way in ("auto", "fastest", "loop"):
-        built = build(load_scenario(write(tmp_path, DIGITS), [*options, f"engine.way={way}"]), device="cpu")
+        run = prepare(load_scenario(write(tmp_path, DIGITS), [*options, f"engine.way={way}"]), device="cpu")
+        built = run.simulation
         built.run()
-        taken.append(built.scenario.engine.way)
+        taken.append(run.scenario.engine.way)
         ends.append(np.stack([client.params.numpy() for client in built.clients]))
         start = built.clients[0].compute.initial().numpy()
         built.close()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from sim.errors import UserError
-from sim.learning.partitions import PARTITIONS, Partition
 from sim.learning.partitions.dealing import Labels, Owners
+from sim.learning.partitions.kinds import PARTITIONS
+from sim.learning.partitions.partition import Partition
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.own.data_worlds import built

@@ -14,7 +14,8 @@ from sim.errors import UserError
 from sim.files import input_file, machine
 from sim.files.data_folder import DataFolder
 from sim.files.input_table import TextFormat, read_table
-from sim.learning.data import DATASETS, Dataset
+from sim.learning.data.dataset import Dataset
+from sim.learning.data.kinds import DATASETS
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from tests.own.data_worlds import built, load

@@ -7,11 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import GeneratorAt, RandomStream
 from sim.results.store.run_directory import RunDirectory
-from sim.run.live.simulation import Simulation
 from sim.run.running import run_scenario, verify
 from sim.run.setup.builder import build
 from sim.scenario.resolved import digest, to_toml

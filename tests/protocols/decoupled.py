@@ -6,8 +6,8 @@ import torch
 from actors.transport import InMemoryTransport
 from protocols.framework.context import ClientContext
 from protocols.shared.server_rounds import RoundServer, RoundSettings
+from sim.core.simulation import Simulation
 from sim.learning.architecture import TrainingPass
-from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, learner
 
 # A batch holds all samples of a client. Clients have unequal numbers of samples, and some lack classes.

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from protocols.federated.afl import AFL, AFLServer, ascended
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, make, optima, ran
 
 AGNOSTIC = ("protocol.name=afl", "data.clusters=4", "run.duration=1000 s", "run.evaluate_every=100 s")

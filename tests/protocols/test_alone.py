@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from protocols.framework.compute import TrainRequest
-from sim.run.live.lives import ClientLife
-from sim.run.live.simulation import Simulation
+from sim.core.lives import ClientLife
+from sim.core.simulation import Simulation
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, make, ran
 

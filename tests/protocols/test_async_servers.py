@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocols.federated_async.fedasync import FedAsyncSettings, freshness
 from protocols.shared.async_server import AsyncServer
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.draws import examples
 from tests.protocols.test_baselines import BAD, WORLD, accuracy, untrained
 from tests.protocols.test_lost_messages import world

@@ -7,7 +7,7 @@ client that is 20 times slower.
 import numpy as np
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import DIGITS, learner, ran
 
 WORLD = (

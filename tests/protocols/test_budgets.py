@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.framework.client import Client
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.draws import examples
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, make, messages, optima, params, ran

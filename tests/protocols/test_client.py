@@ -11,8 +11,8 @@ import pytest
 from actors.message import PeerUnavailable
 from protocols.framework.client import Client
 from protocols.framework.node import CurrentModel
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
     at,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from protocols.federated.clustered_fl import Cluster, bipartition, cosines
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, messages, optima, params, ran
 
 CFL = ("protocol.name=clustered-fl", "protocol.local_steps=2", "protocol.patience=3 s", "clients.count=6")

@@ -15,7 +15,7 @@ from protocols.cobo.pairs import PairWeights, levelled
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.framework.mathematics import project_on_simplex, shared_uniform
 from protocols.shared.pair_ledger import Account
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.protocols.worlds import QUADRATIC, churn, messages, ran

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran
 
 WORLD = (QUADRATIC, "data.clusters=4", "protocol.local_steps=2", "protocol.patience=30 s")

@@ -11,7 +11,7 @@ import pytest
 from coterie import Client, RoundModel, Rounds, neighbour_mean, neighbour_weights
 from protocols.decentralized.dpsgd import ADPSGD
 from protocols.shared.averaging import Exchange
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
     at,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from protocols.decentralized.el_oracle import regular_graph
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.test_dpsgd import STILL, start
 from tests.protocols.worlds import (
     QUADRATIC,

@@ -13,8 +13,8 @@ from protocols.federated.fedavg import FedAvgSettings
 from protocols.federated.oracle import Oracle
 from protocols.framework.context import ClientContext
 from protocols.shared.server_rounds import RoundServer
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import (
     DIGITS,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from protocols.federated.fedem import responsibilities
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import DIGITS, at, learner, ran
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from protocols.decentralized.federated_clustering import threshold_clustering
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, optima, params, ran
 
 FC = (QUADRATIC, "protocol.name=federated-clustering", "protocol.patience=20 s", "data.clusters=2")

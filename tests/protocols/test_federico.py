@@ -13,7 +13,7 @@ from protocols.federico.asynchronous import FedericoAsynchronous
 from protocols.federico.messages import RequestedModel, WeightedUpdate
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, optima, params, ran, start_from
 
 FEDERICO = ("protocol.name=federico", "protocol.patience=6 s")

@@ -15,8 +15,8 @@ from protocols.federated_parts.fedproto import (
     PrototypeTask,
 )
 from protocols.shared.local_losses import FeaturePrototypes
+from sim.core.simulation import Simulation
 from sim.learning.engine.handles import Vector
-from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import (
     CLASSES,
     DECOUPLED,

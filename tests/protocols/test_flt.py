@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import arrays
 from threadpoolctl import threadpool_limits
 
 from protocols.federated.flt import centroids_of, clusters_of, encoded, matching_distance
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import own_data
 from tests.protocols.test_fedavg import softmax_gradient
 from tests.protocols.weather import MINUTES, WEATHER

@@ -6,7 +6,7 @@ import pytest
 from actors.status import ActorStatus
 from protocols.decentralized.gossip import Gossip
 from protocols.framework.client import Client
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran, start_from
 
 GOSSIP = ("protocol.name=gossip", "protocol.period=2 s")

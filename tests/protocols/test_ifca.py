@@ -8,8 +8,8 @@ import torch
 
 from protocols.federated.ifca import IFCAServer
 from protocols.shared.several_models import with_signs
+from sim.core.simulation import Simulation
 from sim.learning.models.modules.batch_norm import BatchNorm
-from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import own_data
 from tests.protocols.test_fedavg import softmax_gradient
 from tests.protocols.worlds import DIGITS, at, churn, learner, params, ran

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocols.learn_to_collaborate import LearnToCollaborate
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 

@@ -7,8 +7,8 @@ from protocols.framework.vectors import Vector
 from protocols.learn_to_collaborate.local_gradients import LocalGradients
 from protocols.learn_to_collaborate.messages import GradientFound, GradientWanted, HeadStepWanted
 from protocols.learn_to_collaborate.method import CollaboratingClient
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import columns, initial, model, trained
 from tests.protocols.worlds import DIGITS, learner, make, ran
 

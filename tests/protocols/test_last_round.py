@@ -5,8 +5,8 @@ import pytest
 
 from actors.message import Envelope
 from protocols.shared.server_rounds import LastRound
-from sim.run.live.simulation import Simulation
-from sim.run.measure.summary import summarise
+from sim.core.simulation import Simulation
+from sim.run.summary import budget_summary
 from tests.protocols.test_fedavg import server
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, cut, learner, messages, params, ran
 
@@ -38,10 +38,10 @@ def test_each_server_has_its_rounds() -> None:
 
 def test_who_is_told_that_it_was_the_last_round_has_not_spent_its_budget() -> None:
     with ran(*WORLD, *FEDAVG, "protocol.rounds=3", "run.budget.steps=5") as world:
-        budget = summarise(world, None, 0.0, False)["budget"]
+        budget = budget_summary(world)
         assert budget == {"steps": 5, "finished": 0, "spent_seconds": [None] * 4}
     with ran(*WORLD, *FEDAVG, "protocol.rounds=3", "run.budget.steps=2") as world:
-        budget = summarise(world, None, 0.0, False)["budget"]
+        budget = budget_summary(world)
         assert budget == {"steps": 2, "finished": 4, "spent_seconds": [2.25] * 4}
 
 

@@ -1,6 +1,7 @@
 """Who may import whom, and what nobody on the simulated path may use; read from the sources."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -162,6 +163,7 @@ ROOMS = (
     "world",
     "learning",
     "results",
+    "core",
     "scenario",
     "run",
     "live",
@@ -342,3 +344,20 @@ def test_the_face_of_protocols_says_the_same_to_type_checkers() -> None:
     assert len(for_checkers) == len(block.body)
     for name in protocols.__all__:
         assert getattr(protocols, name).__module__ in (protocols.MODULES[name], "typing", "builtins")
+
+
+CORE_LINES_MAX = 20_000
+BESIDE_THE_CORE = ("scenario", "run", "results.report", "results.store", "live", "studies", "cli")
+
+
+def test_the_core_reads_alone() -> None:
+    """What a simulation needs to run: no scenario, no files of results, no readers of data, no commands."""
+    script = "import sys, sim.core.simulation; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    modules = [name for name in done.stdout.split() if within(name, *OURS)]
+    assert [name for name in modules if within(name, *[f"sim.{each}" for each in BESIDE_THE_CORE])] == []
+    readers = {f"sim.learning.data.{path.stem}" for path in (ROOT / "sim" / "learning" / "data").glob("*.py")}
+    assert sorted(readers & set(modules)) == []
+    files = [file for name in modules if (file := file_of(name)) is not None]
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= CORE_LINES_MAX

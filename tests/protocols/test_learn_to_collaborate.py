@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from actors.message import Envelope
 from protocols.learn_to_collaborate.method import CollaboratingClient
 from protocols.learn_to_collaborate.pareto_search import ParetoSearch
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from sim.run.mistakes import mistakes_in_results
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario

@@ -25,7 +25,7 @@ from protocols.framework.client import Client
 from protocols.mapl.messages import KnowledgeWanted
 from protocols.scool.asynchronous import SCooLAsynchronous
 from protocols.scool.messages import Shared
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.draws import examples
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from

@@ -10,8 +10,8 @@ from protocols.decentralized.mapl_plus import MaplPlus
 from protocols.framework.vectors import Vector
 from protocols.mapl.graph_learning import AUTHORS_CODE, GraphLearning, Neighbourhood, learn_weights
 from protocols.mapl.method import MAPL, MAPLAsynchronous, MaplClient
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import (
     CLASSES,
     DECOUPLED,

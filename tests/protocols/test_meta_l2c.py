@@ -17,8 +17,8 @@ from protocols.decentralized.meta_l2c import (
 )
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, churn, learner, make, params, ran
 
 L2C = ("protocol.name=meta-l2c", "data.validation_share=0.25", "protocol.local_steps=2")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, cut, learner, messages, optima, params, ran
 
 # All train alone from 0, a step takes 0.5 s, messages 0.25 s. Client 3 joins at 2 s.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from protocols import AsyncClient, AsyncServer, Contribution, RoundClient, RoundServer, Vector
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, make, messages
 
 HERE = f"protocol.name={__name__}"

@@ -6,7 +6,7 @@ import torch
 
 from protocols.federated.per_fedavg import PerFedAvg
 from protocols.framework.vectors import Vector
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, messages, optima, ran
 

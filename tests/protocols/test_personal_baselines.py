@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import DIGITS, ran
 
 WORLD = (

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from protocols.federated.pfedhn import PFedHNServer
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, optima, params, ran
 
 HYPER = ("protocol.name=pfedhn", "data.clusters=4", "protocol.embedding=4", "protocol.hidden=[16, 8]")

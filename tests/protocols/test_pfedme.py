@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from protocols.federated.pfedme import PFedMe, PFedMeServer
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, learner, make, optima, ran
 
 MOREAU = ("protocol.name=pfedme", "data.clusters=4", "run.duration=10000 s", "run.evaluate_every=5000 s")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.worlds import DIGITS, QUADRATIC, at, churn, cut, make, messages, ran
 from tests.simulation.worlds import write
 

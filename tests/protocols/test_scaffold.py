@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from protocols.federated.scaffold import Scaffold, ScaffoldServer
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, learner, make, messages, optima, ran
 
 WORLD = (QUADRATIC, "data.clusters=2", "data.curvatures=[2.0, 0.25]", "run.duration=1000 s")

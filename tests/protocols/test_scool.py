@@ -17,7 +17,7 @@ from protocols.scool.messages import Beliefs, EvaluationRequest, PeerEvaluation
 from protocols.scool.peer_evaluation import Publication
 from protocols.scool.posterior import PeerState
 from protocols.scool.priors import BlockPrior
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.test_survival import LOSSY
 from tests.protocols.worlds import (
     DIGITS,

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from protocols.framework.client import Client
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from sim.run.setup.builder import build
-from sim.scenario.scenario import load_scenario
+from sim.scenario.scenario import Scenario, load_scenario
 
 T = TypeVar("T")
 
@@ -87,12 +87,17 @@ step_time = "500 ms"
 """
 
 
-def make(text: str, *overrides: str) -> Simulation:
-    """The simulation of a scenario's text, with overrides such as "run.duration=2 s", ready to run."""
+def loaded(text: str, *overrides: str) -> Scenario:
+    """The scenario of a text, with overrides such as "run.duration=2 s"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "world.toml"
         path.write_text(text, encoding="utf-8")
-        return build(load_scenario(path, overrides), device="cpu")
+        return load_scenario(path, overrides)
+
+
+def make(text: str, *overrides: str) -> Simulation:
+    """The simulation of a scenario's text, ready to run."""
+    return build(loaded(text, *overrides), device="cpu")
 
 
 @contextmanager

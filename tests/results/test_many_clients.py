@@ -3,7 +3,7 @@
 import numpy as np
 
 from sim.results.population import Panel
-from sim.run.measure.summary import _finite
+from sim.run.summary import _finite
 
 
 class Counted(str):

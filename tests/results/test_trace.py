@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.message import Envelope
-from sim.results.store.events_file import TABLE_SCHEMA
-from sim.results.trace import LIFECYCLE_EVENTS, MESSAGE_EVENTS, Trace, first_difference
+from sim.results.trace import EVENTS_SCHEMA, LIFECYCLE_EVENTS, MESSAGE_EVENTS, Trace, first_difference
 
 
 def small_trace(**options) -> Trace:
@@ -20,7 +19,7 @@ def small_trace(**options) -> Trace:
 
 def test_table_holds_every_entry_in_order():
     table = small_trace().to_table()
-    assert table.schema == TABLE_SCHEMA
+    assert table.schema == EVENTS_SCHEMA
     assert [tuple(row.values()) for row in table.to_pylist()] == [
         (0.0, "start", "client-0", None, None, None, None, None),
         (1.0, "sent", "client-0", "client-1", "Model", 500, None, 1),
@@ -52,7 +51,7 @@ def test_without_messages_the_hash_stays_and_lifecycle_is_kept():
 def test_empty_trace_has_a_hash_and_an_empty_table():
     trace = Trace()
     assert len(trace.hash()) == 32
-    assert trace.to_table().schema == TABLE_SCHEMA
+    assert trace.to_table().schema == EVENTS_SCHEMA
     assert len(trace.to_table()) == 0
 
 

@@ -11,12 +11,11 @@ from sim.files.journal import Journal, frames
 from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog
 from sim.learning.engine.replay.snapshot import collect, require_same_owners, start_replay
 from sim.results.store.output_dir import READS
-from sim.run.live.simulation import Simulation
 from sim.run.resume.checkpoint import Checkpoint
 from sim.run.resume.held_vectors import name_of_owner
 from sim.run.resume.resuming import ResumableRun
 from sim.run.save.provenance import made_by
-from sim.run.setup.builder import built
+from sim.run.setup.builder import PreparedRun, built
 from sim.scenario.scenario import Scenario
 from tests.resume.same import require_same_rows
 
@@ -50,12 +49,13 @@ def require_goes_on_anywhere(
 
 def recorded(folder: Path, scenario: Scenario, events: int) -> Whole:
     """Run a scenario to its end, with a checkpoint at the end of each instant with an `events`-th event."""
-    with ready(scenario) as simulation:
+    with ready(scenario) as run:
+        simulation = run.simulation
         simulation.engine.read_log = RecordedReadLog(Journal(folder / READS))
         checkpoints: list[Checkpoint] = []
 
         def paused() -> bool:
-            checkpoints.append(Checkpoint.of(simulation, 0.0, made(simulation)))
+            checkpoints.append(Checkpoint.of(run, 0.0, made(run)))
             return True
 
         def message(*event: object) -> None:
@@ -65,12 +65,13 @@ def recorded(folder: Path, scenario: Scenario, events: int) -> Whole:
 
         simulation.on_pause, simulation.network.listener = paused, message
         simulation.run()
-        return Whole(folder, checkpoints, Checkpoint.of(simulation, 0.0, made(simulation)))
+        return Whole(folder, checkpoints, Checkpoint.of(run, 0.0, made(run)))
 
 
 def require_same_walk(scenario: Scenario, whole: Whole) -> None:
     """One replay, which computes nothing, holds at each checkpoint the rows that the run held."""
-    with ready(scenario) as simulation:
+    with ready(scenario) as run:
+        simulation = run.simulation
         log = ReplayedReadLog(frames(whole.folder / READS))
         start_replay(simulation.engine, log)
         simulation.begin()
@@ -83,22 +84,23 @@ def require_same_walk(scenario: Scenario, whole: Whole) -> None:
 
 def require_same_end(scenario: Scenario, whole: Whole, at: Checkpoint, log: Path) -> None:
     """A run that goes on from a checkpoint ends as the one that was not cut short."""
-    with ready(scenario) as simulation:
-        ResumableRun(whole.folder, at, is_finished=False).replay(simulation, log)
-        simulation.run()
-        end = Checkpoint.of(simulation, 0.0, made(simulation))
+    with ready(scenario) as run:
+        ResumableRun(whole.folder, at, is_finished=False).replay(run, log)
+        run.simulation.run()
+        end = Checkpoint.of(run, 0.0, made(run))
     assert end.trace_hash == whole.end.trace_hash
     require_same_rows(end, whole.end)
 
 
 @contextmanager
-def ready(scenario: Scenario) -> Iterator[Simulation]:
-    with built(scenario, None, "cpu") as simulation:
+def ready(scenario: Scenario) -> Iterator[PreparedRun]:
+    with built(scenario, None, "cpu") as run:
+        simulation = run.simulation
         simulation.observer.on_evaluated = partial(collect, simulation.engine)
-        yield simulation
+        yield run
         assert [str(failure) for failure in simulation.supervisor.failures] == []
         simulation.engine.read_log.close()
 
 
-def made(simulation: Simulation) -> dict[str, str]:
-    return made_by(simulation.scenario, simulation.engine.device)
+def made(run: PreparedRun) -> dict[str, str]:
+    return made_by(run.scenario, run.simulation.engine.device)

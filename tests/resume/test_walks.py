@@ -13,7 +13,7 @@ from sim.learning.engine.graph.operations import Mix, Operation
 from sim.learning.engine.replay.replay_log import ReplayedReadLog
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
-from sim.run.measure.local_baseline import record_ending
+from sim.run.local_baseline import record_ending
 from sim.run.resume.explain import replaying
 from sim.run.running import RunResult, run_scenario
 from sim.scenario.scenario import load_scenario

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from protocols.framework.compute import TrainRequest
+from sim.core.client_training import DeviceCompute
+from sim.core.learning_settings import LearningSettings
 from sim.learning.engine import Engine, Optimizer, Vector
-from sim.run.live.client_training import DeviceCompute
-from sim.run.live.learning_settings import LearningSettings
 from sim.world.devices.device import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, client_data, new_engine, objective_of, small
 from tests.virtual_time import run_virtual

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from protocols.framework.compute import TrainRequest
+from sim.core import training_history as taken_module
+from sim.core.client_training import DeviceCompute
 from sim.learning.engine import Optimizer
-from sim.run.live import training_history as taken_module
-from sim.run.live.client_training import DeviceCompute
 from sim.world.devices.device import CostModel
 from tests.learning.engines import client_data, new_engine, small
 from tests.run.computes import (

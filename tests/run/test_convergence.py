@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.core.convergence import Plateau
 from sim.results import outcome
-from sim.run.measure.convergence import Plateau
 from sim.scenario.sections.run import Convergence
 from tests.simulation.worlds import DIGITS, QUADRATIC, run
 

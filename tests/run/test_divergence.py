@@ -5,8 +5,8 @@ import math
 import numpy as np
 import torch
 
+from sim.core.divergence import Divergence, NonFinite
 from sim.learning.evaluation import finite_rows
-from sim.run.measure.divergence import Divergence, NonFinite
 
 CLIENTS = ("a", "b", "c")
 FINE = {"accuracy": np.array([0.5, 0.5, 0.5]), "loss": np.array([1.0, 1.0, 1.0])}

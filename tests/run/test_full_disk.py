@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
-from sim.results.store.events_file import TABLE_SCHEMA
 from sim.results.store.output_dir import MARK
 from sim.results.store.run_directory import RunDirectory, load_checked
+from sim.results.trace import EVENTS_SCHEMA
 from tests.simulation.worlds import QUADRATIC, write
 
 pytestmark = pytest.mark.report
@@ -101,7 +101,7 @@ def test_a_trace_for_which_there_is_no_room_while_it_comes(
     write_table, written = pq.ParquetWriter.write_table, []
 
     def full_later(writer: pq.ParquetWriter, table: pa.Table, **options: Any) -> None:
-        is_of_trace = table.schema.names == TABLE_SCHEMA.names
+        is_of_trace = table.schema.names == EVENTS_SCHEMA.names
         written.extend([table] if is_of_trace else [])
         (full if is_of_trace and len(written) == 2 else write_table)(writer, table, **options)
 

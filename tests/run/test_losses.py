@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from protocols.framework.compute import Batch, TrainRequest
 from protocols.framework.objectives import Model, Parameters
+from sim.core.client_training import DeviceCompute
 from sim.learning.engine import Engine, Optimizer, Vector
-from sim.run.live.client_training import DeviceCompute
 from tests.learning.engines import drawn, generator, own_samples, plain_module, small
 from tests.run.computes import BATCH_SIZE, COUNTS, HELD_BACK, initial, new_compute, new_data_engine, now
 from tests.virtual_time import run_virtual

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.run.live.lives import ClientLife
-from sim.run.live.simulation import Simulation
+from sim.core.lives import ClientLife
+from sim.core.simulation import Simulation
 from sim.run.running import run_scenario
 from sim.run.save.progress import ALONE, RUNNING, WRITING, Pace, Progress
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.live.simulation import Simulation
 from tests.simulation.worlds import QUADRATIC, simulation, write
 
 TEN = QUADRATIC.replace("count = 6", "count = 10")

@@ -1,16 +1,19 @@
 """Adding a client changes nobody else's world, so that variations can be compared client by client."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sim.core.simulation import Simulation
 from sim.files.data_folder import DataFolder
 from sim.learning.engine.graph.batches import draw_batches
-from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import build
+from sim.scenario.scenario import Scenario
 from sim.world.connection import Connection
-from tests.simulation.worlds import DIGITS, events, simulation
+from tests.simulation.worlds import DIGITS, events, load
 
 N = 6
 OVERRIDES = (
@@ -31,33 +34,30 @@ PARTITIONS = (
 )
 
 
-def world(count: int, folder: Path, *overrides: str) -> AbstractContextManager[Simulation]:
+@contextmanager
+def world(count: int, folder: Path, *overrides: str) -> Iterator[Simulation]:
+    """The simulation of the same world with so many clients."""
+    with closing(build(scenario(count, folder, *overrides), device="cpu")) as simulation:
+        yield simulation
+
+
+def scenario(count: int, folder: Path, *overrides: str) -> Scenario:
     """The same world with `count` clients on a ring of the first six; a seventh has no neighbours."""
     (folder / "ring.txt").write_text("".join(f"{i} {(i + 1) % N}\n" for i in range(N)))
     topology = "clients.topology={kind='edge-list', file='ring.txt'}"
-    return simulation(
-        folder, DIGITS, *OVERRIDES, topology, f"clients.count={count}", "engine.way=loop", *overrides
-    )
+    options = (*OVERRIDES, topology, f"clients.count={count}", "engine.way=loop", *overrides)
+    return load(folder, DIGITS, *options)
 
 
 def test_devices_stay_the_same(tmp_path: Path) -> None:
-    with world(N, tmp_path) as built, world(N + 1, tmp_path) as larger:
-        for client in range(N):
-            few, more = (
-                each.scenario.devices.build(1, DataFolder(), each.scenario.clients.count)
-                for each in (built, larger)
-            )
-            assert few.cost_model(client) == more.cost_model(client)
-            first, second = few.slowness(client), more.slowness(client)
-            times = [k * 0.7 for k in range(60)]
-            assert [first.finish_s(time, 0.3) for time in times] == [
-                second.finish_s(time, 0.3) for time in times
-            ]
-        speeds = {
-            larger.scenario.devices.build(1, DataFolder(), N + 1).cost_model(client)
-            for client in range(N + 1)
-        }
-        assert len(speeds) == N + 1  # so equal ones mean something
+    few, more = (scenario(count, tmp_path).devices.build(1, DataFolder(), count) for count in (N, N + 1))
+    for client in range(N):
+        assert few.cost_model(client) == more.cost_model(client)
+        first, second = few.slowness(client), more.slowness(client)
+        times = [k * 0.7 for k in range(60)]
+        assert [first.finish_s(time, 0.3) for time in times] == [second.finish_s(time, 0.3) for time in times]
+    speeds = {more.cost_model(client) for client in range(N + 1)}
+    assert len(speeds) == N + 1  # so equal ones mean something
 
 
 Fate = tuple[float, bool, float | None]

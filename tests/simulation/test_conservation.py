@@ -10,7 +10,7 @@ import tomli_w
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.draws import examples
 from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 

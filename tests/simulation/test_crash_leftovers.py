@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.simulation.worlds import QUADRATIC, events, simulation
 
 # Steps take 0.125 s: at 1.3 s ten are done and the eleventh is under way.

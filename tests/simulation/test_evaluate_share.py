@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
-from sim.run.live.simulation import Simulation
 from tests.resume.same import require_same
 from tests.resume.test_resume import went_on
 from tests.simulation.worlds import DIGITS, load, run, simulation

@@ -8,8 +8,8 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss
 
+from sim.core.simulation import Simulation
 from sim.results.store.run_directory import RunDirectory
-from sim.run.live.simulation import Simulation
 from tests.learning.engines import own_samples
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, simulation, write
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.simulation.worlds import QUADRATIC, events, simulation
 
 HEAD = """\

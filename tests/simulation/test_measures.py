@@ -12,12 +12,12 @@ import torch
 from sklearn import metrics
 from torch.nn import functional
 
+from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.results.metrics import Metrics
-from sim.run.live.simulation import Simulation
-from sim.run.measure.summary import _at_least_validation_loss, undefined
 from sim.run.running import run_scenario
 from sim.run.setup.builder import build
+from sim.run.summary import _at_least_validation_loss, undefined
 from tests.own.data_worlds import built, load, owned
 
 TAGS = """

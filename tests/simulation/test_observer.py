@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 
 COBO = ("protocol.name=cobo", "protocol.sampling=none", "run.duration=3 s")

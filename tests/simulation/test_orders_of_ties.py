@@ -8,7 +8,7 @@ from operator import itemgetter
 import numpy as np
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import DIGITS, ran
 

@@ -283,9 +283,10 @@ def test_every_scenario_has_a_short_form() -> None:
 
 
 def test_across_the_flapping_line_are_other_digits_and_one_client_here_has_them() -> None:
-    with closing(build(load_scenario(FOLDER / "world_flapping.toml"), device="cpu")) as simulation:
+    scenario = load_scenario(FOLDER / "world_flapping.toml")
+    with closing(build(scenario, device="cpu")) as simulation:
         clusters = simulation.clusters
-        [cut] = simulation.scenario.network.partition
+        [cut] = scenario.network.partition
         assert clusters is not None and cut.groups is not None and cut.groups != "clusters"
         of_sides = [
             Counter(clusters[client] for client in side if client != "servers") for side in cut.groups

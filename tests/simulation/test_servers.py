@@ -14,12 +14,13 @@ from torch import nn
 from protocols import Client, Server, ServerPlan
 from protocols.federated.fedavg import FedAvg
 from protocols.shared.server_rounds import RoundServer
+from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.learning.partitions.partition import Partition
 from sim.results.trace import Trace
-from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import build
 from sim.run.setup.owners import owned
-from tests.protocols.worlds import DIGITS, QUADRATIC, at, make, messages, ran
+from tests.protocols.worlds import DIGITS, QUADRATIC, at, loaded, make, messages, ran
 
 HERE = __file__
 # Rounds of 0.25 s there, 0.5 s of training and 0.25 s back.
@@ -352,8 +353,9 @@ def test_without_servers_nothing_is_said_of_them() -> None:
         UserError, match=r"server: must be left out, as protocol.name = .gossip. has no servers"
     ):
         make(DIGITS.replace('"local"', '"gossip"') + SERVER)
-    with closing(make(DIGITS.replace('"local"', '"fedavg"') + SERVER, "protocol.name=gossip")) as world:
-        assert any("server" in notice for notice in world.scenario.notices)
+    scenario = loaded(DIGITS.replace('"local"', '"fedavg"') + SERVER, "protocol.name=gossip")
+    assert any("server" in notice for notice in scenario.notices)
+    build(scenario, device="cpu").close()
 
 
 def test_the_same_run_twice_has_the_same_trace() -> None:

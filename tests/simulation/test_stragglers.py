@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from tests.simulation.worlds import QUADRATIC, simulation
 
 STRAGGLER = 2

@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sim.run.live.simulation import Simulation
+from sim.core.simulation import Simulation
 from sim.run.running import RunResult, run_scenario
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario

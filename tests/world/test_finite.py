@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from actors.message import Envelope
-from sim.run.live.message_contents import has_non_finite
+from sim.core.message_contents import has_non_finite
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.learning.engines import new_engine

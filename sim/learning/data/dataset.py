@@ -13,8 +13,9 @@ from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import Count, ShareBelowOne
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.learning.partitions import Partition, PartitionKind
 from sim.learning.partitions.dealing import Labels, Owners
+from sim.learning.partitions.kinds import PartitionKind
+from sim.learning.partitions.partition import Partition
 
 NUMBERS_MAX = 3 * 10**8
 """Data that are made have no more: 8 GB while they are made."""

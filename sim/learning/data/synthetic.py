@@ -12,8 +12,8 @@ from actors.settings.quantities import Count, ShareBelowOne, Weight, Within
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, memory_misfits, no_validation
-from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import cluster_members, even_sizes, membership
+from sim.learning.partitions.partition import Partition
 from sim.members import cluster_misfits
 
 _Curvature = Annotated[PositiveFloat, Within(1e-6, 1_000_000)]

@@ -17,7 +17,6 @@ from sim.files.data_folder import DataFolder
 from sim.files.input_file import no_room
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
-from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import (
     Owners,
     deal,
@@ -25,6 +24,7 @@ from sim.learning.partitions.dealing import (
     membership,
     rows_by_class,
 )
+from sim.learning.partitions.partition import Partition
 
 if TYPE_CHECKING:
     from sim.learning.language.tokenizers import Tokenizer

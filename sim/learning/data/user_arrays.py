@@ -21,8 +21,8 @@ from sim.learning.data.raw_arrays import (
     require_finite,
     require_told_apart,
 )
-from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import Owners, rows_by_class
+from sim.learning.partitions.partition import Partition
 
 CLASSES_MAX = 100_000
 PARTS = ("train", "validation", "test")

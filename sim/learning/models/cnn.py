@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, idle
 from actors.settings.quantities import Count, Within
-from sim.learning.data import DataSection
+from sim.learning.data.dataset import DataSection
 from sim.learning.models.model import ModelSection
 
 if TYPE_CHECKING:

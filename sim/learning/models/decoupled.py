@@ -15,7 +15,7 @@ from pydantic import Field
 from actors.settings.base import SettingError
 from actors.settings.quantities import Count
 from sim.errors import UserError
-from sim.learning.data import DataSection
+from sim.learning.data.dataset import DataSection
 from sim.learning.models.backbones import ANY_SHAPE, BackboneName
 from sim.learning.models.model import ModelSection
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from actors.settings.base import SettingError, Settings
 from sim.errors import UserError
-from sim.learning.data import IMAGE_DATASETS, DataSection
+from sim.learning.data.dataset import DataSection
+from sim.learning.data.kinds import IMAGE_DATASETS
 
 if TYPE_CHECKING:
     from torch import nn

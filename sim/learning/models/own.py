@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from sim.learning.architecture import Architecture
-    from sim.learning.data import Dataset
+    from sim.learning.data.dataset import Dataset
     from sim.learning.objectives import Objective
 
 _CLIENTS, _SAMPLES = 2, 2  # of a trial; batch norms need two samples

@@ -11,14 +11,14 @@ from actors.settings.base import SettingError
 from actors.settings.quantities import Count, Within
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.learning.data import DataSection
+from sim.learning.data.dataset import DataSection
 from sim.learning.models.model import ModelSection
 
 if TYPE_CHECKING:
     from torch import nn
 
     from sim.learning.architecture import Architecture
-    from sim.learning.data import Dataset
+    from sim.learning.data.dataset import Dataset
     from sim.learning.language.base import Base
 
 _Target = Literal["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"]

@@ -7,22 +7,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-TABLE_SCHEMA = pa.schema(
-    [
-        ("time", pa.float64()),  # virtual seconds
-        ("event", pa.string()),
-        ("actor", pa.string()),  # of a message: its sender
-        ("peer", pa.string()),  # of a message: its receiver; else null
-        ("type", pa.string()),  # message type; else null
-        ("bytes", pa.int64()),  # simulated size of a message; else null
-        # Why a message was lost, what a client came back with, or a checksum in hexadecimal; else null.
-        ("detail", pa.string()),
-        # Of a message: the same number from its sending to its end; else null.
-        ("message", pa.int64()),
-    ]
-)
+from sim.results.trace import EVENTS_SCHEMA
 
-_TEXTS = [field.name for field in TABLE_SCHEMA if field.type == pa.string()]
+_TEXTS = [field.name for field in EVENTS_SCHEMA if field.type == pa.string()]
 """Few different ones; a dictionary of numbers would be larger than they are, and take longer."""
 
 
@@ -80,5 +67,5 @@ class EventsFile:
             # Without arrow's own schema, whose metadata would hide what is added at the end.
             options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
             options |= {"store_schema": False, "use_dictionary": _TEXTS}
-            self._writer = pq.ParquetWriter(self._file, TABLE_SCHEMA, **options)
+            self._writer = pq.ParquetWriter(self._file, EVENTS_SCHEMA, **options)
         return self._writer

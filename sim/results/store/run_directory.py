@@ -17,11 +17,11 @@ from sim.errors import UserError, one_line
 from sim.files.input_file import InputFile, no_room
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store import output_dir
-from sim.results.store.events_file import TABLE_SCHEMA, EventsFile
+from sim.results.store.events_file import EventsFile
 from sim.results.store.manifest import Manifest
 from sim.results.store.output_dir import MARK, PROGRESS, READS, REPORT, HiddenFolder
 from sim.results.store.summary_file import SUMMARY_KEYS, checked
-from sim.results.trace import Trace
+from sim.results.trace import EVENTS_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
     [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]
@@ -33,7 +33,7 @@ _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
 TABLES = {
     "metrics": METRICS_SCHEMA,
     "graph": GRAPH_SCHEMA,
-    "events": TABLE_SCHEMA,
+    "events": EVENTS_SCHEMA,
     "intervals": INTERVALS_SCHEMA,
 }
 SPECIAL_TABLES = {"coalitions": COALITIONS_SCHEMA, "parent": METRICS_SCHEMA}

@@ -18,7 +18,7 @@ from sim.errors import UserError
 from sim.learning.engine.replay.replay_log import RecordedReadLog
 from sim.learning.engine.replay.snapshot import Stored, stored
 from sim.results.store.output_dir import CHECKPOINT, checkpoints, sync
-from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import PreparedRun
 from sim.scenario.shared_prefix import prefix_digest
 
 ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
@@ -44,8 +44,9 @@ class Checkpoint:
     rows: dict[int, Stored]
 
     @classmethod
-    def of(cls, simulation: Simulation, wall_s: float, made_by: dict[str, str]) -> Checkpoint:
-        """Where a simulation is now. Raises OSError where its log cannot be written."""
+    def of(cls, run: PreparedRun, wall_s: float, made_by: dict[str, str]) -> Checkpoint:
+        """Where a run is now. Raises OSError where its log cannot be written."""
+        simulation = run.simulation
         read_log = simulation.engine.read_log
         assert isinstance(read_log, RecordedReadLog)
         return cls(
@@ -55,7 +56,7 @@ class Checkpoint:
             read_log.synced(),
             simulation.trace.hash(),
             wall_s,
-            prefix_digest(simulation.scenario, simulation.loop.time()),
+            prefix_digest(run.scenario, simulation.loop.time()),
             made_by,
             stored(simulation.engine),
         )
@@ -143,7 +144,7 @@ def _damage(file: Path, why: str) -> str:
 
 
 class Checkpointer:
-    """Writes checkpoints of a simulation into `folder` every so many seconds of real time, and at its end.
+    """Writes checkpoints of a run into `folder` every so many seconds of real time, and at its end.
 
     made_by: what the numbers depend on, found before the run. started_s: as of a `Watcher`. at_s: virtual
     times of others, which stay. at_end: whether one of the end is wanted, if it is small. interrupted:
@@ -152,7 +153,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        simulation: Simulation,
+        run: PreparedRun,
         folder: Path,
         made_by: dict[str, str],
         started_s: float,
@@ -162,7 +163,8 @@ class Checkpointer:
         interrupted: Callable[[], bool],
     ) -> None:
         self.failure: OSError | None = None
-        self._simulation = simulation
+        simulation = self._simulation = run.simulation
+        self._run = run
         self._folder = folder
         self._made_by = made_by
         self.every_s = every_s
@@ -198,6 +200,6 @@ class Checkpointer:
                 sync(self._folder)
                 self._is_described = True
             wall_s = self._written_s - self._started_s
-            Checkpoint.of(self._simulation, wall_s, self._made_by).write(self._folder / name)
+            Checkpoint.of(self._run, wall_s, self._made_by).write(self._folder / name)
         except OSError as error:  # the run is worth more
             self.failure = error

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from actors.status import ActorStatus
 from protocols.framework.client import Client
+from sim.core.lives import ClientLife
+from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.files.journal import frames
 from sim.learning.engine.replay.replay_log import ReplayedReadLog, ReplayError
 from sim.learning.engine.replay.snapshot import collect, start_replay
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
-from sim.run.live.lives import ClientLife
-from sim.run.live.simulation import Simulation
 from sim.run.resume.resuming import Provenance, changed, folders_of
 from sim.run.save.provenance import made_by
 from sim.run.setup.builder import built
@@ -86,7 +86,8 @@ def replaying(
     Raises UserError for what cannot be built, and `ReplayError` where the log is of another run.
     """
     assert scenario.engine.threads != "fastest", "a scenario as results state it"
-    with built(scenario, data_dir, device) as simulation:
+    with built(scenario, data_dir, device) as run:
+        simulation = run.simulation
         start_replay(simulation.engine, ReplayedReadLog(frames(directory.path / READS)))
         simulation.observer.on_evaluated = partial(collect, simulation.engine)
         yield simulation

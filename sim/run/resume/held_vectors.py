@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sim.core.simulation import Simulation
 from sim.learning.engine import Vector
 from sim.learning.engine.replay.snapshot import Owner
-from sim.run.live.simulation import Simulation
 
 _DEPTH_MAX = 4  # of attributes, keys, and items of lists, one within the other
 

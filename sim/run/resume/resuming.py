@@ -31,10 +31,10 @@ from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
 from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
 from sim.results.store.run_directory import RunDirectory
-from sim.run.live.simulation import Simulation
 from sim.run.resume.checkpoint import Checkpoint
 from sim.run.resume.held_vectors import name_of_owner
 from sim.run.save.provenance import made_by
+from sim.run.setup.builder import PreparedRun
 from sim.scenario.overrides import add
 from sim.scenario.reading import contents_of
 from sim.scenario.scenario import Scenario, load_scenario
@@ -188,11 +188,11 @@ class ResumableRun:
             if end_s < self.time_s:
                 raise UserError(f"{self.path} goes on from {self.time_s:g} s: --until must be later")
 
-    def differences(self, simulation: Simulation) -> list[str]:
+    def differences(self, run: PreparedRun) -> list[str]:
         """What has changed since it was run and would change its numbers, a line each."""
         before = self.provenance.made_by if self.checkpoint is None else self.checkpoint.made_by
-        engine = simulation.engine
-        return changed(before, made_by(simulation.scenario, engine.device, engine.data))
+        engine = run.simulation.engine
+        return changed(before, made_by(run.scenario, engine.device, engine.data))
 
     @property
     def name(self) -> str:
@@ -204,25 +204,25 @@ class ResumableRun:
     def provenance(self) -> Provenance:
         return Provenance.of(self.path)
 
-    def _evaluations(self, simulation: Simulation) -> dict[float, str]:
+    def _evaluations(self, run: PreparedRun) -> dict[float, str]:
         """The trace hashes of evaluations that the run made after its checkpoint, by virtual time.
 
         A run that goes on exactly has the same ones. Empty for a run that need not: a fork, or other code.
         """
         assert self.checkpoint is not None
-        if self.fork_s is not None or self.differences(simulation):
+        if self.fork_s is not None or self.differences(run):
             return {}
         return evaluations_after(self.checkpoint.reads, frames(self.path / READS))
 
-    def replay(self, simulation: Simulation, log: Path, *, exactly: bool = True) -> None:
+    def replay(self, run: PreparedRun, log: Path, *, exactly: bool = True) -> None:
         """Take a simulation at virtual time 0 to the checkpoint, and have it write `log` on from there.
 
         exactly: whether evaluations after the checkpoint must be those that the run has logged. UserError
         where that is not the run that the checkpoint is of.
         """
-        at = self.checkpoint
+        at, simulation = self.checkpoint, run.simulation
         assert at is not None
-        if prefix_digest(simulation.scenario, at.time_s) != at.scenario:
+        if prefix_digest(run.scenario, at.time_s) != at.scenario:
             raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: its scenario is another one now")
 
         def arrive(replayed: ReplayedReadLog) -> None:
@@ -234,7 +234,7 @@ class ResumableRun:
                 replayed.failure = error
                 raise
             journal = Journal.continued(log, self.path / READS, at.log_bytes)
-            expected = self._evaluations(simulation) if exactly else {}
+            expected = self._evaluations(run) if exactly else {}
             record = RecordedReadLog(journal, replayed.recent, replayed.count, expected)
             compute_from(simulation.engine, at.rows, record)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sim.results.measures import MEASURES, Measure
 
 if TYPE_CHECKING:
-    from sim.run.live.simulation import Simulation
+    from sim.core.simulation import Simulation
 
 RUNNING = "running"
 ALONE = "training alone for comparison"
@@ -102,8 +102,8 @@ class Watcher:
         self._looked = looked
         self._started_s = started_s
         self._looked_s = time.perf_counter()
-        run, clients = simulation.scenario.run, max(1, len(simulation.clients))
-        self._asks_all = run.iterations is not None or run.budget is not None
+        rules, clients = simulation.rules, max(1, len(simulation.clients))
+        self._asks_all = rules.iterations is not None or rules.budget is not None
         # What all clients have to be asked for grows with them, so fewer looks are made at many clients.
         self._fewer = max(1.0, _LOOKS_MIN * clients / _ASKED_MAX) if self._asks_all else 1.0
         self._reached: float | None = None
@@ -143,26 +143,26 @@ class Watcher:
     def _longest_step_s(self) -> float:
         """So that no stretch in which little happens makes the next look late."""
         longest_s = max(_STEP_MIN_S, _STEP_SHARE_MAX * self._fewer * self._simulation.loop.time())
-        duration_s = self._simulation.scenario.run.duration
+        duration_s = self._simulation.rules.duration_s
         return longest_s if duration_s is None else duration_s * min(1.0, self._fewer / _LOOKS_MIN)
 
     def _progress(self, phase: str) -> Progress:
-        simulation, run, elapsed_s = self._simulation, self._simulation.scenario.run, self.elapsed_s
+        simulation, rules, elapsed_s = self._simulation, self._simulation.rules, self.elapsed_s
         done = budget_spent = None
-        if run.iterations is not None:
+        if rules.iterations is not None:
             least = simulation.least_iterations
-            done = run.iterations if least is None and simulation.count_up else least or 0
-        if run.budget is not None:
-            shares = [client.work.share_of(run.budget) for client in simulation.clients_up]
+            done = rules.iterations if least is None and simulation.count_up else least or 0
+        if rules.budget is not None:
+            shares = [client.work.share_of(rules.budget) for client in simulation.clients_up]
             budget_spent = min(shares, default=0.0)
         progress = Progress(
             phase=phase,
             elapsed_s=elapsed_s,
             remaining_s=None,
             virtual_s=simulation.loop.time(),
-            duration_s=run.duration,
+            duration_s=rules.duration_s,
             iterations=done,
-            last_iteration=run.iterations,
+            last_iteration=rules.iterations,
             budget_spent=budget_spent,
             reached=self._newest(),
             diverged=len(simulation.observer.divergence.present),

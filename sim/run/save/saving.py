@@ -13,11 +13,11 @@ import pyarrow as pa
 import torch
 from polars.exceptions import PanicException
 
+from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.plugins.loader import Plugin
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
-from sim.run.live.simulation import Simulation
 from sim.run.save.provenance import made_by, provenance
 from sim.scenario.resolved import digest, to_toml
 from sim.scenario.scenario import Scenario
@@ -75,6 +75,7 @@ def create_directory(
 
 def save(
     directory: RunDirectory,
+    scenario: Scenario,
     simulation: Simulation,
     summary: dict[str, Any],
     *,
@@ -88,13 +89,13 @@ def save(
     saved = _save(directory, simulation, summary, overwrite, report)
     if saved.directory is not None:
         return saved
-    again = _save_elsewhere(directory, simulation, summary, report)
+    again = _save_elsewhere(directory, scenario, simulation, summary, report)
     directory.discard()
     return replace(again, unwritten=saved.unwritten + again.unwritten)
 
 
 def _save_elsewhere(
-    first: RunDirectory, simulation: Simulation, summary: dict[str, Any], report: bool
+    first: RunDirectory, scenario: Scenario, simulation: Simulation, summary: dict[str, Any], report: bool
 ) -> RunResult:
     try:
         folder = Path(tempfile.mkdtemp(prefix="coterie-"))
@@ -102,10 +103,10 @@ def _save_elsewhere(
         return RunResult(None, summary)
     try:
         directory = create_directory(
-            simulation.scenario,
+            scenario,
             folder,
             str(simulation.engine.device),
-            made=made_by(simulation.scenario, simulation.engine.device, simulation.engine.data),
+            made=made_by(scenario, simulation.engine.device, simulation.engine.data),
             fork=summary.get("fork"),
         )
         saved = _save(directory, simulation, summary, False, report, first)

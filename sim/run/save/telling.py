@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from sim.core.simulation import Simulation
 from sim.plugins.section import FAILURES
 from sim.results.evaluations import Evaluation
-from sim.run.live.simulation import Simulation
 
 Told = Callable[[Evaluation], object]
 

@@ -14,6 +14,13 @@ from protocols.framework.compute import Compute
 from protocols.framework.context import NO_LINKS, ClientContext, NewcomersStart, Noise
 from protocols.framework.server import Server, ServerPlan
 from protocols.membership.view import AnnouncedView
+from sim.core.budget import BudgetedCompute
+from sim.core.client_training import DeviceCompute
+from sim.core.learning_settings import LearningSettings
+from sim.core.lives import ClientLife, ServerLife
+from sim.core.message_contents import has_non_finite
+from sim.core.rules import RunRules
+from sim.core.simulation import Simulation
 from sim.files.data_folder import DataFolder
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key, stream
@@ -21,12 +28,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
-from sim.run.live.budget import BudgetedCompute
-from sim.run.live.client_training import DeviceCompute
-from sim.run.live.learning_settings import LearningSettings
-from sim.run.live.lives import ClientLife, ServerLife
-from sim.run.live.message_contents import has_non_finite
-from sim.run.live.simulation import Simulation
+from sim.learning.metrics import metrics_of
 from sim.run.process import quiet_collector, spare, threads
 from sim.run.setup.engine import (
     MakeWorkers,
@@ -67,6 +69,14 @@ class World:
 SIMULATED = World()
 
 
+@dataclass(frozen=True)
+class PreparedRun:
+    """A simulation at virtual time 0, and its scenario with the backend and the threads decided."""
+
+    scenario: Scenario
+    simulation: Simulation
+
+
 def build(
     scenario: Scenario,
     data_dir: Path | None = None,
@@ -75,14 +85,24 @@ def build(
     download: bool = True,
     world: World = SIMULATED,
 ) -> Simulation:
-    """A simulation at virtual time 0, ready to run; its scenario names the backend and the threads taken.
+    """The simulation of a scenario at virtual time 0. Raises UserError."""
+    return prepare(scenario, data_dir, device, download=download, world=world).simulation
 
-    Raises UserError.
-    """
+
+def prepare(
+    scenario: Scenario,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    *,
+    download: bool = True,
+    world: World = SIMULATED,
+) -> PreparedRun:
+    """A run of a scenario at virtual time 0. Raises UserError."""
     with users_faults(scenario):
         folder, devices = DataFolder(data_dir, download), scenario.engine.devices
         on = choose_device(device) if devices is None else first_device(devices, device)
-        return _Builder(scenario, folder, on, world).simulation()
+        builder = _Builder(scenario, folder, on, world)
+        return PreparedRun(builder.scenario, builder.simulation())
 
 
 def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
@@ -105,16 +125,17 @@ def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
 @contextmanager
 def built(
     scenario: Scenario, data_dir: Path | None, device: str, world: World = SIMULATED
-) -> Iterator[Simulation]:
-    """A simulation at virtual time 0, and a process in which it may run: see `sim.run.process`. UserError."""
+) -> Iterator[PreparedRun]:
+    """A run at virtual time 0, in a process that is set up for it: see `sim.run.process`. UserError."""
     with (
         quiet_collector(),
         threads(scenario.engine.threads),
         tensor_cores(scenario.engine.precision),
-        closing(build(scenario, data_dir, device, world=world)) as simulation,
     ):
-        spare()  # with the modules that building it has loaded
-        yield simulation
+        prepared = prepare(scenario, data_dir, device, world=world)
+        with closing(prepared.simulation):
+            spare()  # with the modules that building it has loaded
+            yield prepared
 
 
 def _key_of_ties(scenario: Scenario) -> int | None:
@@ -166,15 +187,14 @@ class _Builder:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = self.world.simulation(
-                self.scenario, self.loop, self.network, self.engine, self.plan.churn.events
+                self._rules(), self.loop, self.network, self.engine, self.plan.churn.events
             )
             plan = self.plan
             simulation.networks, simulation.staying = plan.networks, plan.churn.staying
-            simulation.all_settings = changed_settings(self.scenario.protocol.settings, self.scenario.change)
             simulation.clusters = plan.learning.clusters
             simulation.features = plan.learning.dataset.features
             simulation.churn.turned_away = plan.churn.turned_away
-            shared, make = self._shared_context(simulation), _maker_of_clients(simulation)
+            shared, make = self._shared_context(simulation), self._maker_of_clients(simulation)
             simulation.clients += [
                 self._client(shared, make, index, name) for index, name in enumerate(self.names)
             ]
@@ -186,6 +206,38 @@ class _Builder:
         except BaseException:
             self.loop.close()
             raise
+
+    def _maker_of_clients(self, simulation: Simulation) -> Callable[[ClientLife], Client]:
+        """Makes the actors of clients, as the settings are by then."""
+        method = self.scenario.protocol.method
+
+        def make(life: ClientLife) -> Client:
+            settings = simulation.settings
+            return made(form_of(method, settings), life.name, life.context, life.compute, settings)
+
+        return make
+
+    def _rules(self) -> RunRules:
+        scenario, objective = self.scenario, self.plan.learning.objective
+        run, settings, task = scenario.run, scenario.protocol.settings, scenario.data.task
+        rates = [(each.at, each.training.learning_rate) for each in scenario.change if each.training]
+        return RunRules(
+            settings=settings,
+            evaluate_every=run.evaluate_every,
+            task=task,
+            metrics=[metric.name for metric in metrics_of(task, run.metrics or (), objective)],
+            seed=run.seed,
+            duration_s=run.duration,
+            iterations=run.iterations,
+            budget=run.budget,
+            converged=run.converged,
+            evaluate_share=run.evaluate_share,
+            keep_messages=run.keep_messages,
+            on_failure=scenario.supervision.on_failure,
+            max_restarts=scenario.supervision.max_restarts,
+            learning_rates=rates,
+            later_settings=changed_settings(settings, scenario.change),
+        )
 
     def _views(self, up: list[str]) -> ViewOf:
         """The function that makes each actor's view of the others."""
@@ -297,17 +349,6 @@ class _Builder:
         returns = [(crash.back, crash.state) for crash in crashes if crash.back is not None]
         context = self._context(shared, plan.name, compute=compute)
         return ServerLife(plan.name, context, make, compute, returns, crashes=crashes)
-
-
-def _maker_of_clients(simulation: Simulation) -> Callable[[ClientLife], Client]:
-    """Makes the actors of clients, as the settings are by then."""
-    method = simulation.scenario.protocol.method
-
-    def make(life: ClientLife) -> Client:
-        settings = simulation.settings
-        return made(form_of(method, settings), life.name, life.context, life.compute, settings)
-
-    return make
 
 
 def _trainable(engine: Engine, settings: LearningSettings) -> Callable[[vectors.Vector], vectors.Vector]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from sim.core.learning_settings import LearningSettings
 from sim.errors import UserError
 from sim.learning.engine import ClientData, Engine
 from sim.learning.engine.backends.autotune import Trial, fastest_threads
@@ -13,7 +14,6 @@ from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.workers import Workers
-from sim.run.live.learning_settings import LearningSettings
 from sim.run.process import cores
 from sim.run.setup.learning import Learning
 from sim.run.setup.memory import Room, machines_room

@@ -6,17 +6,17 @@ from typing import cast
 import numpy as np
 import torch
 
+from sim.core.learning_settings import LearningSettings
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
-from sim.learning.data import Dataset
+from sim.learning.data.dataset import Dataset
 from sim.learning.engine import ClientData
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.metrics import unfit
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
 from sim.plugins.section import FAILURES, in_short
-from sim.run.live.learning_settings import LearningSettings
 from sim.run.setup.plan import LearningPlan
 from sim.scenario.protocol_errors import require_scalar_loss
 from sim.scenario.scenario import Scenario

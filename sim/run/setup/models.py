@@ -4,12 +4,13 @@ from typing import Any
 
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.learning.data import Dataset
-from sim.learning.models import Decoupled, Lora
+from sim.learning.data.dataset import Dataset
 from sim.learning.models.backbones import client_backbones
+from sim.learning.models.decoupled import Decoupled
 from sim.learning.models.mlp import FullyConnected
 from sim.learning.models.own import OwnModel
 from sim.learning.models.size import Sized
+from sim.learning.models.transformer import Lora
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.clients import FreshStart
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from sim.errors import UserError
 from sim.kernel.random import stream
-from sim.learning.partitions import Partition
+from sim.learning.partitions.partition import Partition
 from sim.scenario.scenario import Scenario
 
 Rows = tuple[np.ndarray, ...]

@@ -19,7 +19,7 @@ from protocols.framework.server import ServerPlan
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import no_room
-from sim.learning.data import Dataset
+from sim.learning.data.dataset import Dataset
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.models.size import Sized
 from sim.plugins.section import FAILURES, in_short

@@ -6,9 +6,9 @@ Every section is frozen and refuses unknown keys. After validation quantities ar
 from typing import Annotated, ClassVar
 
 from actors.settings.base import Settings
-from sim.learning.data import Data
+from sim.learning.data.kinds import Data
 from sim.learning.data.own import OwnData
-from sim.learning.models import Model
+from sim.learning.models.kinds import Model
 from sim.learning.models.own import OwnModel
 from sim.plugins.point import PluginPoint
 from sim.scenario.sections.change import Change

@@ -1,25 +1,23 @@
 """What is run, how long, and how much each client may train."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, WithJsonSchema, model_validator
 
-from actors.settings.base import SettingError, Settings, at_most_one, exactly_one
+from actors.settings.base import SettingError, Settings, at_most_one
 from actors.settings.quantities import (
     PositiveDuration,
     PositiveWeight,
     ShareAboveZero,
-    Size,
     Span,
-    Weight,
     Within,
     span,
 )
 from actors.settings.units import DURATION, SIZE
+from sim.core.budget import ClientBudget
+from sim.core.convergence import Convergence
 from sim.results.measures import MEASURES
-
-Kind = Literal["steps", "samples", "time", "bytes"]
 
 _TIES = "true, false, or a whole number from 0 to 1,000,000"
 
@@ -36,47 +34,6 @@ _Ties = Annotated[
     BeforeValidator(_ties),
     WithJsonSchema({"x-allowed": _TIES, "anyOf": [{"type": "boolean"}, _whole]}),
 ]
-
-
-class ClientBudget(Settings):
-    """What each client may spend over all its lives; then it trains no more and only serves the others.
-    State exactly one key."""
-
-    steps: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
-    """Training steps; the last training is shortened, so that nobody takes more."""
-    samples: Annotated[PositiveInt, Within(1, 1_000_000_000_000)] | None = None
-    """Samples seen in training and in gradients, each view counted. Training ends with the last whole batch
-    that fits."""
-    time: PositiveDuration | None = None
-    """Virtual time for which the client is up; training that has begun by then is finished."""
-    bytes: Size | None = None
-    """Bytes that the client sends; training that has begun by then is finished."""
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> "ClientBudget":
-        exactly_one(self, *get_args(Kind))
-        return self
-
-    @property
-    def kind(self) -> Kind:
-        kinds: tuple[Kind, ...] = get_args(Kind)
-        return next(kind for kind in kinds if getattr(self, kind) is not None)
-
-    @property
-    def limit(self) -> float:
-        """The value of the stated key: a number of steps or samples, seconds, or bytes."""
-        limit: float = getattr(self, self.kind)
-        return limit
-
-
-class Convergence(Settings):
-    """When training has converged: nobody gets better any more."""
-
-    patience: PositiveDuration
-    """For how long no client that is up has become better, by what clients are judged by; a client is looked
-    at at each evaluation."""
-    tolerance: Weight = 0.001
-    """By how much a client must beat its best to have become better."""
 
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from sim.results.report.page import write_report
 from sim.results.report.tables import clients
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
-from tests.protocols.worlds import QUADRATIC, churn, ran
+from tests.protocols.worlds import QUADRATIC, churn, loaded, ran
 from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import END_S, write_run
 
@@ -27,12 +27,12 @@ def spent(folder: Path, **parts: Any) -> RunDirectory:
 
 
 def test_a_run_says_when_each_budget_was_spent() -> None:
-    from sim.run.measure.summary import summarise
+    from sim.run.summary import summarise
 
     options = ("run.budget.steps=5", "devices.override=[{clients=[2], slowdown=4}]", "run.duration=30 s")
     moves = churn("crash", 1, "2 s") + churn("crash", 3, "4 s") + churn("rejoin", 3, "6 s", "fresh")
     with ran(QUADRATIC + moves, *options) as world:
-        found = summarise(world, None, 0.0, False)
+        found = summarise(loaded(QUADRATIC + moves, *options), world, None, 0.0, False)
         # Client 3 comes back with nothing left: its budget was spent in its first life.
         assert found["budget"] == {"steps": 5, "finished": 3, "spent_seconds": [2.5, None, 10.0, 2.5]}
         page = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")

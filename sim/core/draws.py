@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from protocols.framework.compute import Batch, Samples
+from sim.core.learning_settings import LearningSettings
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.graph.operations import Weighted
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
 from sim.learning.engine.handles import known
-from sim.run.live.learning_settings import LearningSettings
 
 Purpose = Literal["train", "gradient", "loss", "batch"]
 PURPOSES = get_args(Purpose)

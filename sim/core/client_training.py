@@ -10,6 +10,9 @@ import numpy as np
 
 from protocols.framework import vectors
 from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
+from sim.core.draws import Draws, Purpose, given_samples
+from sim.core.learning_settings import LearningSettings
+from sim.core.training_history import StepsTaken
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Factor
@@ -18,9 +21,6 @@ from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.objectives import loss_of_each
 from sim.learning.schedules import Schedule
-from sim.run.live.draws import Draws, Purpose, given_samples
-from sim.run.live.learning_settings import LearningSettings
-from sim.run.live.training_history import StepsTaken
 from sim.world.devices.device import WAITING, CostModel, Device
 
 # A forward pass alone costs about a third of a training step: the backward pass is about two forward passes.

@@ -10,11 +10,11 @@ from protocols.framework.client import Client
 from protocols.framework.context import ClientContext
 from protocols.framework.server import Server
 from protocols.membership.view import MembershipView
+from sim.core.budget import Work
+from sim.core.client_training import DeviceCompute
 from sim.learning.engine import Vector
-from sim.run.live.budget import Work
-from sim.run.live.client_training import DeviceCompute
-from sim.scenario.sections.server import ServerCrash
 from sim.world.churn.schedule import State
+from sim.world.churn.server_crash import ServerCrash
 from sim.world.devices.device import Device
 
 A = TypeVar("A", Client, Server)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from sim.core.lives import with_same_model
+from sim.core.simulation import Simulation
 from sim.learning.evaluation import measure_models
 from sim.results.metrics import ALONE, TOTALS
-from sim.run.live.lives import with_same_model
-from sim.run.live.simulation import Simulation
 
 
 def train_alone(simulation: Simulation) -> dict[str, float]:
@@ -23,7 +23,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     for clients in with_same_model(client for client in simulation.clients if client.name in trained):
         rows = engine.rows([trained[client.name] for client in clients])
         kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
-        task, measure = simulation.scenario.data.task, simulation.observer.measure.name
+        task, measure = simulation.rules.task, simulation.observer.measure.name
         found = measure_models(
             task,
             kernel,

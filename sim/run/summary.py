@@ -12,6 +12,9 @@ from actors.status import ActorStatus
 from actors.supervisor import Failure, in_short
 from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
+from sim.core.budget import Work
+from sim.core.personalized_models import metric_of
+from sim.core.simulation import Simulation
 from sim.results.measures import VALIDATION_LOSS, Measure, measure_called
 from sim.results.metrics import (
     ALL,
@@ -26,9 +29,7 @@ from sim.results.metrics import (
     time_to_target,
 )
 from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Population, panel_of, settled_summary
-from sim.run.live.budget import Work
-from sim.run.live.simulation import Simulation
-from sim.run.measure.personalized_models import metric_of
+from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
 
 _COUNTS_MAX = 100_000  # of samples of a class at a client, in a summary
@@ -37,19 +38,23 @@ _UNDEFINED = {"auc": "are all of one class", "r2": "are fewer than two"}
 
 
 def summarise(
-    simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
+    scenario: Scenario,
+    simulation: Simulation,
+    alone: dict[str, float] | None,
+    wall_s: float,
+    interrupted: bool,
 ) -> dict[str, Any]:
     """The contents of summary.json; docs/results.md has the meaning of each key."""
     # A dict: in order, and whether a client is in it takes no look at the others.
     up = dict.fromkeys(client.name for client in simulation.clients_up)
     initial = sum(client.up_at_start for client in simulation.clients)
     summary = {
-        **_of_the_run(simulation, wall_s),
+        **_of_the_run(scenario, simulation, wall_s),
         "clients": {"initial": initial, **vars(simulation.churn), "alive": len(up)},
-        **_of_the_models(simulation, alone, up),
+        **_of_the_models(simulation, alone, up, scenario.run.settled_iterations),
         **_of_the_messages(simulation),
-        "engine": _engine(simulation),
-        "budget": _budget(simulation),
+        "engine": {**_engine(simulation), "threads": scenario.engine.threads},
+        "budget": budget_summary(simulation),
         "work": _work([client.work for client in simulation.clients]),
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
@@ -62,11 +67,11 @@ def summarise(
         **_of_what_went_wrong(simulation, up),
         "interrupted": interrupted,
         "uncounted": sorted({name for kind in simulation.architectures for name in kind.uncounted}),
-        "notices": list(simulation.scenario.notices),
+        "notices": list(scenario.notices),
     }
-    if simulation.scenario.run.evaluate_share < 1:
-        summary["evaluate_share"] = simulation.scenario.run.evaluate_share
-    run, judged_by = simulation.scenario.run, simulation.observer.measure
+    run, judged_by = scenario.run, simulation.observer.measure
+    if run.evaluate_share < 1:
+        summary["evaluate_share"] = run.evaluate_share
     if run.target_accuracy is not None:
         summary["target"] = _target(simulation, measure_called("accuracy"), run.target_accuracy)
     elif run.target is not None:
@@ -74,9 +79,8 @@ def summarise(
     return summary
 
 
-def _of_the_run(simulation: Simulation, wall_s: float) -> dict[str, Any]:
+def _of_the_run(scenario: Scenario, simulation: Simulation, wall_s: float) -> dict[str, Any]:
     """What was run, and for how long."""
-    scenario = simulation.scenario
     return {
         "scenario": scenario.name,
         "protocol": scenario.protocol.label,
@@ -92,7 +96,10 @@ def _of_the_run(simulation: Simulation, wall_s: float) -> dict[str, Any]:
 
 
 def _of_the_models(
-    simulation: Simulation, alone: dict[str, float] | None, up: Collection[str]
+    simulation: Simulation,
+    alone: dict[str, float] | None,
+    up: Collection[str],
+    settled_iterations: int | None,
 ) -> dict[str, Any]:
     """How good the models of those that are up are, and the graph that they found."""
     observer, higher = simulation.observer, simulation.observer.measure.higher_is_better
@@ -103,7 +110,7 @@ def _of_the_models(
         "measure": observer.measure.name,
         "accuracy": accuracy_summary(_finite(latest.get("accuracy", {}), up)),
         "models": _models(simulation, up),
-        "settled": _settled(simulation, finite) if observer.measure.tells_moves else None,
+        "settled": _settled(simulation, finite, settled_iterations) if observer.measure.tells_moves else None,
         "better_than_alone": share_better(measured, alone, higher_is_better=higher) if alone else None,
         "help": help_summary(measured, alone, higher_is_better=higher) if alone else None,
         "graph": _graph(simulation),
@@ -223,7 +230,6 @@ def _engine(simulation: Simulation) -> dict[str, Any]:
         "updates": statistics.updates,
         "device": str(engine.device),
         "ways": engine.backends,
-        "threads": simulation.scenario.engine.threads,
         "memory": engine.bytes_held,
         "memory_per_client": engine.bytes_held / len(simulation.clients),
     }
@@ -233,15 +239,15 @@ def _class_counts(simulation: Simulation) -> list[list[int]] | None:
     """How many training samples of each class each client has; None without classes, or of very many."""
     clients = simulation.clients
     classes = clients[0].compute.classes
-    if simulation.scenario.data.task != "classification" or len(clients) * classes > _COUNTS_MAX:
+    if simulation.rules.task != "classification" or len(clients) * classes > _COUNTS_MAX:
         return None
     counts: list[list[int]] = simulation.engine.data.train.class_counts(classes)[: len(clients)].tolist()
     return counts
 
 
-def _budget(simulation: Simulation) -> dict[str, Any] | None:
+def budget_summary(simulation: Simulation) -> dict[str, Any] | None:
     """What each client might spend, how many of those that are up have, and when; None without a budget."""
-    budget = simulation.scenario.run.budget
+    budget = simulation.rules.budget
     if budget is None:
         return None
     finished = sum(client.compute.spent_s is not None for client in simulation.clients_up)
@@ -327,7 +333,7 @@ def _membership_traffic(counts: Counts) -> dict[str, int | list[str]]:
 def _population(simulation: Simulation) -> dict[str, Any] | None:
     """How newcomers caught up and how departures were survived; None where no measure tells, or of few."""
     judged_by = simulation.observer.measure
-    if not judged_by.tells_moves or simulation.scenario.run.evaluate_share < 1:
+    if not judged_by.tells_moves or simulation.rules.evaluate_share < 1:
         return None
     names = {client.name: client.index for client in simulation.clients}
     metrics = pl.DataFrame(simulation.observer.metrics.to_table()).lazy()
@@ -342,14 +348,16 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
     return Population(panel, moves, higher_is_better=judged_by.higher_is_better).summary()
 
 
-def _settled(simulation: Simulation, measured: Mapping[str, float]) -> dict[str, float | None] | None:
+def _settled(
+    simulation: Simulation, measured: Mapping[str, float], least: int | None
+) -> dict[str, float | None] | None:
     """What those are judged by that are up for long enough; None in a run in which nobody came."""
     came = {actor for _, actor, event, _ in simulation.trace.lifecycles if event in ARRIVALS}
     if not any(client.name in came for client in simulation.clients):
         return None
     iterations = {client.name: client.iterations for client in simulation.clients_up}
     stayed = [name for name in iterations if name not in came]
-    least, higher = simulation.scenario.run.settled_iterations, simulation.observer.measure.higher_is_better
+    higher = simulation.observer.measure.higher_is_better
     return settled_summary(measured, iterations, stayed, least, higher_is_better=higher)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from protocols.shared.server_rounds import RoundSettings
+from sim.core.lives import ClientLife, least_iterations
+from sim.core.rules import RunRules
 from sim.kernel.clock import VirtualLoop
-from sim.run.live.lives import ClientLife, least_iterations
-from sim.scenario.scenario import Scenario
 from sim.world.churn.schedule import ChurnEvent
 
 
@@ -21,22 +21,21 @@ class Milestones:
 
     def __init__(
         self,
-        scenario: Scenario,
+        rules: RunRules,
         loop: VirtualLoop,
         clients: Sequence[ClientLife],
         events: Sequence[ChurnEvent],
         evaluate: Callable[[], object],
     ) -> None:
-        run = scenario.run
         self._loop = loop
         self._clients = clients
         self._events = events
         self._evaluate = evaluate
-        self._every = run.evaluate_every.count
-        self._limit = run.iterations
-        method = scenario.protocol.settings
-        has_last_round = isinstance(method, RoundSettings) and method.rounds is not None
-        self._may_finish = run.budget is not None or has_last_round
+        self._every = rules.evaluate_every.count
+        self._limit = rules.iterations
+        settings = rules.settings
+        has_last_round = isinstance(settings, RoundSettings) and settings.rounds is not None
+        self._may_finish = rules.budget is not None or has_last_round
         # Numbers of iterations at which something may have to be done; 0: none.
         self._next_evaluation = self._every or 0
         self._last_iteration = self._limit or 0

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from actors.supervisor import Supervisor
+from sim.core.lives import ClientLife
+from sim.core.observations import asked, defines
 from sim.learning.engine import Engine, Vector
 from sim.results.metrics import ALONE
-from sim.run.live.lives import ClientLife
-from sim.run.measure.observations import asked, defines
 
 Ensemble = tuple[tuple[float, Vector], ...]
 """Models whose predicted probabilities are averaged, each with its share of 1."""

@@ -11,23 +11,20 @@ import numpy as np
 from torch import Tensor
 
 from actors.supervisor import Supervisor
-from protocols.framework.client import Client, form_of
+from sim.core.convergence import Plateau
+from sim.core.divergence import Divergence
+from sim.core.lives import ClientLife, with_same_model
+from sim.core.observations import coalition_of, defines, exact_shares, observed, weights_of
+from sim.core.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
+from sim.core.rules import RunRules
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.vector_pool import HeldRows
 from sim.learning.evaluation import look_at, measure_models
-from sim.learning.metrics import metrics_of
 from sim.results.measures import MEASURES, measure_called
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
-from sim.run.live.lives import ClientLife, with_same_model
-from sim.run.measure.convergence import Plateau
-from sim.run.measure.divergence import Divergence
-from sim.run.measure.observations import coalition_of, defines, exact_shares, observed, weights_of
-from sim.run.measure.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
-from sim.scenario.protocol_errors import objective_of
-from sim.scenario.scenario import Scenario
 from sim.world.network import SimulatedNetwork
 
 ALWAYS = ("accuracy", "loss", "distance")  # measured in most runs, so that they never mean anything else
@@ -62,7 +59,7 @@ class Observer:
 
     def __init__(
         self,
-        scenario: Scenario,
+        rules: RunRules,
         loop: VirtualLoop,
         network: SimulatedNetwork,
         engine: Engine,
@@ -79,7 +76,7 @@ class Observer:
         self.on_evaluated: Callable[[], object] | None = None
         self.at_end = False
         """Whether the evaluation is, or was, the one at the end of the run."""
-        self._scenario = scenario
+        self._rules = rules
         self._loop = loop
         self._network = network
         self._engine = engine
@@ -90,15 +87,12 @@ class Observer:
         self._reports: dict[tuple[str, str], list[Any]] = {}
         self._by_coterie: dict[tuple[str, str], bool] = {}  # by actor and name: who reports it
         self.converged_s: float | None = None
-        protocol, rule = scenario.protocol, scenario.run.converged
-        objective = objective_of(protocol.method, protocol.settings)
-        metrics = metrics_of(scenario.data.task, scenario.run.metrics or (), objective)
-        self.evaluated = [metric.name for metric in metrics]
+        self.evaluated = list(rules.metrics)
         self.measure = measure_called(self.evaluated[0])
         """The measure that clients' models are judged by."""
         higher = self.measure.higher_is_better
-        self._plateau = None if rule is None else Plateau(rule, higher_is_better=higher)
-        self._judged_by_own = form_of(protocol.method, protocol.settings).evaluated is Client.evaluated
+        converged = rules.converged
+        self._plateau = None if converged is None else Plateau(converged, higher_is_better=higher)
         self._evaluated_s = -1.0
         self._left: list[ClientLife] = []  # who was up at the last evaluation and not measured
         self._evaluations = 0
@@ -149,9 +143,9 @@ class Observer:
             self.metrics.add(now, actor, name, total / count)
 
     def evaluate_every(self, time_s: float) -> None:
-        """Evaluate from `time_s` on at multiples of how often the scenario says, before the end; or once."""
-        every_s = self._scenario.run.evaluate_every.seconds
-        end_s = self._scenario.run.duration or math.inf
+        """Evaluate from `time_s` on at multiples of how often the rules say, before the end; or once."""
+        every_s = self._rules.evaluate_every.seconds
+        end_s = self._rules.duration_s or math.inf
 
         def evaluate(number: int) -> None:
             self.evaluate()
@@ -213,11 +207,11 @@ class Observer:
 
     def _drawn(self, up: list[ClientLife]) -> list[ClientLife]:
         """Whose models are measured now, by a draw of the evaluation's own, on which nothing else hangs."""
-        run, number = self._scenario.run, self._evaluations
-        count = max(1, round(run.evaluate_share * len(up)))
+        rules, number = self._rules, self._evaluations
+        count = max(1, round(rules.evaluate_share * len(up)))
         if count == len(up):
             return up
-        return sorted(up, key=lambda client: key(run.seed, "evaluated", number, client.index))[:count]
+        return sorted(up, key=lambda client: key(rules.seed, "evaluated", number, client.index))[:count]
 
     def _evaluate_models(
         self, now: float, up: Sequence[ClientLife], chosen: Container[int], *, again: bool = False
@@ -246,11 +240,12 @@ class Observer:
         looked = self._engine.read_measurement(partial(look_at, rows))
         finite = looked["finite"]
         if not again:
+            judged_by_own = not defines(clients, "evaluated")
             for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
                 self._trace.checksum(now, client.name, value)
                 if client.name not in self._first_checksums:
                     self._first_checksums[client.name] = value
-                elif self._judged_by_own:
+                elif judged_by_own:
                     changed = value != self._first_checksums[client.name]
                     self.models_changed = bool(self.models_changed) or changed
         places = [place for place, client in enumerate(clients) if client.index in chosen]
@@ -296,7 +291,7 @@ class Observer:
     ) -> dict[str, np.ndarray]:
         """What is measured of one model, or ensemble, of each client; all have the same architecture."""
         numbers = [client.index for client in clients]
-        task, kernel = self._scenario.data.task, clients[0].compute.kernel
+        task, kernel = self._rules.task, clients[0].compute.kernel
         data, names, workers = self._engine.data, self.evaluated, self._engine.workers
         return self._engine.read_measurement(
             lambda: measure_models(

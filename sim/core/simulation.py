@@ -7,16 +7,16 @@ from actors.message import Envelope
 from actors.status import ActorStatus
 from actors.supervisor import Supervisor
 from protocols.framework.requirements import ProtocolSettings
+from sim.core.lives import A, ChurnCounts, ClientLife, Life, ServerLife, least_iterations
+from sim.core.milestones import Milestones
+from sim.core.observer import Observer
+from sim.core.rules import RunRules
 from sim.kernel.clock import VirtualLoop
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine
 from sim.results.trace import Trace
-from sim.run.live.lives import A, ChurnCounts, ClientLife, Life, ServerLife, least_iterations
-from sim.run.live.milestones import Milestones
-from sim.run.measure.observer import Observer
-from sim.scenario.scenario import Scenario
-from sim.scenario.sections.server import ServerCrash
 from sim.world.churn.schedule import ChurnEvent, State, schedule
+from sim.world.churn.server_crash import ServerCrash
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
 
@@ -32,13 +32,13 @@ class Simulation:
 
     def __init__(
         self,
-        scenario: Scenario,
+        rules: RunRules,
         loop: VirtualLoop,
         network: SimulatedNetwork,
         engine: Engine,
         events: Sequence[ChurnEvent],
     ) -> None:
-        self.scenario = scenario
+        self.rules = rules
         self.loop = loop
         self.network = network
         self.engine = engine
@@ -47,14 +47,12 @@ class Simulation:
         self.servers: list[ServerLife] = []
         self.networks: list[tuple[float, NetworkModel]] = []
         """The networks that follow at changes, each with its time (seconds)."""
-        self.settings = scenario.protocol.settings
-        self.all_settings: list[tuple[float, ProtocolSettings]] = []
-        """The settings that follow at changes, each with its time (seconds)."""
+        self.settings = rules.settings
         self.staying: frozenset[tuple[int, float]] = frozenset()
         """Client and time (seconds) of those `events` that do not happen."""
         self.clusters: tuple[int, ...] | None = None
         self.features = ""  # of the user's own samples, in words
-        self.trace = self.traced_by(keep_messages=scenario.run.keep_messages)
+        self.trace = self.traced_by(keep_messages=rules.keep_messages)
         self.churn = ChurnCounts()
         self.count_up = 0
         """How many clients are up now, without a look at each."""
@@ -68,19 +66,17 @@ class Simulation:
         self.on_log: Callable[[str], None] = lambda line: None
         self.supervisor = Supervisor(
             network,
-            on_failure=scenario.supervision.on_failure,
-            max_restarts=scenario.supervision.max_restarts,
+            on_failure=rules.on_failure,
+            max_restarts=rules.max_restarts,
             log=lambda line: self.on_log(line),
             observe=self._supervised,
         )
         self._by_name: dict[str, Life[Any]] = {}
         self._milestones = milestones = Milestones(
-            scenario, loop, self.clients, events, lambda: self.observer.evaluate()
+            rules, loop, self.clients, events, lambda: self.observer.evaluate()
         )
         reported = milestones.reported if milestones.may_be_due else None
-        self.observer = self.observed_by(
-            scenario, loop, network, engine, self.supervisor, self.trace, reported
-        )
+        self.observer = self.observed_by(rules, loop, network, engine, self.supervisor, self.trace, reported)
         network.listener = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------
@@ -104,11 +100,10 @@ class Simulation:
         self.observer.evaluate_every(self.loop.time())
         for time_s, network in self.networks:
             self.loop.call_at_observer(time_s, self.network.change, network)
-        for time_s, settings in self.all_settings:
+        for time_s, settings in self.rules.later_settings:
             self.loop.call_at_observer(time_s, self._go_on_with, settings)
-        for change in self.scenario.change:
-            if change.training is not None:
-                self.loop.call_at_observer(change.at, self._train_at, change.training.learning_rate)
+        for time_s, rate in self.rules.learning_rates:
+            self.loop.call_at_observer(time_s, self._train_at, rate)
 
     def _train_at(self, learning_rate: float) -> None:
         for life in self.lives:
@@ -134,7 +129,7 @@ class Simulation:
             self._go_on()
 
     def _go_on(self) -> None:
-        duration_s = self.scenario.run.duration
+        duration_s = self.rules.duration_s
         if duration_s is None:
             self.loop.run_forever()
         else:
@@ -175,7 +170,7 @@ class Simulation:
     # --- lives of clients and servers -----------------------------------------------------------------------
 
     def _start(self, life: Life[A], make: Callable[[], A], event: str = "", detail: str = "") -> None:
-        """Bring an actor up, and have a failed one replaced by a new one if the scenario says so."""
+        """Bring an actor up, and have a failed one replaced by a new one if the rules say so."""
 
         def factory() -> A:
             nonlocal make
@@ -302,7 +297,7 @@ class Simulation:
 
         That is one whose last client has failed, or one that would end by iterations that nobody will do.
         """
-        if self.scenario.run.duration is not None and not self.supervisor.failures:
+        if self.rules.duration_s is not None and not self.supervisor.failures:
             return
         if any(client.name in self.supervisor.running for client in self.clients):
             return

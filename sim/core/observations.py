@@ -7,9 +7,9 @@ from actors.source_location import line_of
 from actors.supervisor import Supervisor
 from protocols.framework.client import Client
 from protocols.framework.coalition import Coalition
+from sim.core.lives import ClientLife
 from sim.learning.engine import Scalar
 from sim.plugins.section import FAILURES
-from sim.run.live.lives import ClientLife
 
 T = TypeVar("T")
 

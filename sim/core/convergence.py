@@ -3,7 +3,18 @@
 import math
 from collections.abc import Mapping
 
-from sim.scenario.sections.run import Convergence
+from actors.settings.base import Settings
+from actors.settings.quantities import PositiveDuration, Weight
+
+
+class Convergence(Settings):
+    """When training has converged: nobody gets better any more."""
+
+    patience: PositiveDuration
+    """For how long no client that is up has become better, by what clients are judged by; a client is looked
+    at at each evaluation."""
+    tolerance: Weight = 0.001
+    """By how much a client must beat its best to have become better."""
 
 
 class Plateau:

@@ -1,1 +1,0 @@
-"""The lives of clients and servers in virtual time."""
