@@ -10,7 +10,6 @@ import argparse
 import tempfile
 import time
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ import tomli_w
 from benchmarks.measuring import Effort, Say, table
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog
-from sim.learning.engine.replay.snapshot import collect, start_replay, stored
+from sim.learning.engine.replay.snapshot import start_replay, stored
+from sim.run.collection import GarbageCollection
 from sim.run.process import quiet_collector, spare, threads
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
@@ -36,7 +36,7 @@ def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
             engine.read_log = RecordedReadLog(Journal(log))
         elif kind == "walk":
             start_replay(engine, ReplayedReadLog(frames(log)))
-        simulation.observer.on_evaluated = partial(collect, engine)
+        simulation.add_hook(GarbageCollection())
         started = time.process_time()
         simulation.run()
         engine.read_log.flush()

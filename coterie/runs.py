@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -29,12 +29,14 @@ from coterie.arguments import (
 )
 from protocols.framework.client import Client
 from sim.cli.console import ProgressLine, Terminal
+from sim.core.hooks import RunHook
 from sim.errors import UserError, require_current_folder
 from sim.plugins.loader import require_not_loading
 from sim.results.evaluations import Evaluation, evaluations
 from sim.results.frames import where_from
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
+from sim.run.options import RunOptions
 from sim.run.resume.resuming import ResumableRun
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
@@ -130,6 +132,7 @@ def run(
     data_dir: str | Path | None = None,
     quiet: bool = False,
     on_evaluation: Callable[[Evaluation], object] | None = None,
+    hooks: Sequence[RunHook] = (),
 ) -> Run:
     """Run a scenario and return its results.
 
@@ -138,7 +141,8 @@ def run(
     of keys, such as {"network.loss": 0.1}; None takes a key away. Where a key names your code, `model.name`
     say, its value may be the class or function, if that is written in a file. seed: instead of run.seed. out:
     where the folder of the results goes. quiet: show no progress. on_evaluation: a function that is called
-    with each `Evaluation` while the run goes on; it changes nothing of the run.
+    with each `Evaluation` while the run goes on; it changes nothing of the run. hooks: objects of `RunHook`,
+    which are called at more moments of the run.
 
     A class is run as it is, and the files that it is written in are kept with the results; of one that was
     written in a notebook only its own source, so that the run cannot be repeated from its folder. Raises
@@ -172,7 +176,16 @@ def run(
     if loaded.sweep is not None:
         raise UserError(f"{scenario}: holds a sweep, which `coterie sweep` runs")
     place, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
-    return _ran(loaded, quiet, on_evaluation, out=place, overwrite=overwrite, device=device, data_dir=data)
+    return _ran(
+        loaded,
+        quiet,
+        on_evaluation,
+        out=place,
+        overwrite=overwrite,
+        device=device,
+        data_dir=data,
+        hooks=hooks,
+    )
 
 
 def load(directory: str | Path) -> Run:
@@ -245,7 +258,11 @@ def _optional(folder: str | Path | None, name: str) -> Path | None:
 
 
 def _ran(
-    scenario: Scenario, quiet: bool, on_evaluation: Callable[[Evaluation], object] | None, **settings: Any
+    scenario: Scenario,
+    quiet: bool,
+    on_evaluation: Callable[[Evaluation], object] | None,
+    earlier: ResumableRun | None = None,
+    **options: Any,
 ) -> Run:
     """Run, show how far it is, and read the results."""
     told = None if on_evaluation is None else _outside(on_evaluation)
@@ -254,7 +271,8 @@ def _ran(
         for said in () if quiet else scenario.notices:
             print(said, file=sys.stderr)
         say: Callable[[str], None] | None = None if progress is None else progress.say
-        result = run_scenario(scenario, progress=progress, notice=say, on_evaluation=told, **settings)
+        chosen = RunOptions(progress=progress, notice=say, on_evaluation=told, **options)
+        result = run_scenario(scenario, chosen, earlier=earlier)
     _require_success(result)
     assert result.directory is not None
     return Run(result.directory)

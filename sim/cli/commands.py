@@ -114,7 +114,7 @@ def run(
         tracked = options.trackers(track, tensorboard)
         _require_before_end(scenario, checkpoint_at or ())
     settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
-    kept = {"checkpoint_every_s": checkpoint_every, "checkpoints_s": checkpoint_at or ()}
+    kept: dict[str, Any] = {"checkpoint_every_s": checkpoint_every, "checkpoints_s": checkpoint_at or ()}
     with _workers(on, address) as by:
         result = run_shown(
             scenario, file, quiet=quiet, out=out, overwrite=overwrite, **kept, **by, **settings
@@ -327,12 +327,12 @@ def _listing(what: Listing) -> dict[str, str]:
 
 
 def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any], quiet: bool) -> None:
-    from sim.run import running as runs
+    from sim.run.verifying import verify
 
     if not quiet:
         say("verifying: running it once more, in a process of its own", err=True)
     try:
-        difference = runs.verify(scenario, result, **settings)
+        difference = verify(scenario, result, **settings)
     except KeyboardInterrupt as error:
         stop("interrupted before the second run had ended; nothing is verified", code_of(error))
     except NotVerified as error:

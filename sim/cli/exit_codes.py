@@ -20,6 +20,7 @@ from sim.results.outcome import why_failed
 from sim.run.interrupts import BEFORE_RESULTS, exit_code
 
 if TYPE_CHECKING:
+    from sim.run.resume.resuming import ResumableRun
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
@@ -76,16 +77,26 @@ def say(line: object, err: bool = False) -> None:
         typer.echo(line, err=err)
 
 
-def run_shown(scenario: "Scenario", file: Path | None = None, *, quiet: bool, **settings: Any) -> "RunResult":
-    """Run a scenario, with those settings of `run_scenario`, and show how far it is."""
+def run_shown(
+    scenario: "Scenario",
+    file: Path | None = None,
+    *,
+    quiet: bool,
+    earlier: "ResumableRun | None" = None,
+    **options: Any,
+) -> "RunResult":
+    """Run a scenario with these `RunOptions`, and show how far it is."""
     with exit_on_errors(file):
         from sim.run import running
+        from sim.run.options import RunOptions
 
         gc.freeze()  # what was imported lasts: the run's collections need not look at it
         if quiet:
-            return running.run_scenario(scenario, progress=None, notice=partial(say, err=True), **settings)
+            chosen = RunOptions(notice=partial(say, err=True), **options)
+            return running.run_scenario(scenario, chosen, earlier=earlier)
         with ProgressLine(Terminal(stderr=True)) as progress:
-            return running.run_scenario(scenario, progress=progress, notice=progress.say, **settings)
+            chosen = RunOptions(progress=progress, notice=progress.say, **options)
+            return running.run_scenario(scenario, chosen, earlier=earlier)
 
 
 def show(result: "RunResult") -> None:

@@ -9,11 +9,11 @@ import numpy as np
 
 from protocols.shared.server_rounds import RoundSettings
 from sim.cli.console import between
+from sim.core.rules import ClientBudget
 from sim.results import text
 from sim.run.setup.memory import NUMBER_BYTES, models_bytes, own_bytes
 from sim.run.setup.plan import RunPlan
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.run import ClientBudget
 
 _MESSAGE_BYTES = 30  # of the trace: of times that are all different; others take fewer
 

@@ -3,18 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from actors.settings.base import Settings
-from actors.settings.quantities import PositiveDuration, Weight
-
-
-class Convergence(Settings):
-    """When training has converged: nobody gets better any more."""
-
-    patience: PositiveDuration
-    """For how long no client that is up has become better, by what clients are judged by; a client is looked
-    at at each evaluation."""
-    tolerance: Weight = 0.001
-    """By how much a client must beat its best to have become better."""
+from sim.core.rules import Convergence
 
 
 class Plateau:

@@ -53,8 +53,7 @@ def _require_free(name: str, evaluated: Sequence[str]) -> None:
 class Observer:
     """Measures the clients now and then; what it finds lands in `metrics` and `trace`.
 
-    by_name: the clients, once there are any; servers: their names. on_evaluated is called after each
-    evaluation.
+    by_name: the clients, once there are any; servers: their names.
     """
 
     def __init__(
@@ -66,14 +65,14 @@ class Observer:
         supervisor: Supervisor,
         trace: Trace,
         reported: Callable[[float], None] | None,
+        evaluated: Callable[[], object],
     ) -> None:
-        """`reported`, if any, is told of the iterations that actors report."""
+        """reported: called with iterations that actors report. evaluated: called after each evaluation."""
         self.metrics = Metrics()
         self.divergence = Divergence()
         self.models: dict[str, None] = {}  # by which names clients have several
         self.by_name: Mapping[str, ClientLife] = {}
         self.servers: Sequence[str] = ()
-        self.on_evaluated: Callable[[], object] | None = None
         self.at_end = False
         """Whether the evaluation is, or was, the one at the end of the run."""
         self._rules = rules
@@ -83,6 +82,7 @@ class Observer:
         self._supervisor = supervisor
         self._trace = trace
         self._reported = reported
+        self._tell_evaluated = evaluated
         # By actor and name: sum and number of values since the last evaluation, and whether coterie's.
         self._reports: dict[tuple[str, str], list[Any]] = {}
         self._by_coterie: dict[tuple[str, str], bool] = {}  # by actor and name: who reports it
@@ -202,8 +202,7 @@ class Observer:
                     self._loop.stop()
         if not at_end:  # the evaluation of an interrupted run's end is no part of the run that goes on
             self._engine.read_log.evaluated(now, self._trace.hash)
-        if self.on_evaluated is not None:
-            self.on_evaluated()
+        self._tell_evaluated()
 
     def _drawn(self, up: list[ClientLife]) -> list[ClientLife]:
         """Whose models are measured now, by a draw of the evaluation's own, on which nothing else hangs."""

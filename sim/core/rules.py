@@ -2,12 +2,56 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
-from actors.settings.quantities import Span
+from pydantic import PositiveInt, model_validator
+
+from actors.settings.base import Settings, exactly_one
+from actors.settings.quantities import PositiveDuration, Size, Span, Weight, Within
 from protocols.framework.requirements import ProtocolSettings
-from sim.core.budget import ClientBudget
-from sim.core.convergence import Convergence
+
+Kind = Literal["steps", "samples", "time", "bytes"]
+
+
+class ClientBudget(Settings):
+    """What each client may spend over all its lives; then it trains no more and only serves the others.
+    State exactly one key."""
+
+    steps: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
+    """Training steps; the last training is shortened, so that nobody takes more."""
+    samples: Annotated[PositiveInt, Within(1, 1_000_000_000_000)] | None = None
+    """Samples seen in training and in gradients, each view counted. Training ends with the last whole batch
+    that fits."""
+    time: PositiveDuration | None = None
+    """Virtual time for which the client is up; training that has begun by then is finished."""
+    bytes: Size | None = None
+    """Bytes that the client sends; training that has begun by then is finished."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "ClientBudget":
+        exactly_one(self, *get_args(Kind))
+        return self
+
+    @property
+    def kind(self) -> Kind:
+        kinds: tuple[Kind, ...] = get_args(Kind)
+        return next(kind for kind in kinds if getattr(self, kind) is not None)
+
+    @property
+    def limit(self) -> float:
+        """The value of the stated key: a number of steps or samples, seconds, or bytes."""
+        limit: float = getattr(self, self.kind)
+        return limit
+
+
+class Convergence(Settings):
+    """When training has converged: nobody gets better any more."""
+
+    patience: PositiveDuration
+    """For how long no client that is up has become better, by what clients are judged by; a client is looked
+    at at each evaluation."""
+    tolerance: Weight = 0.001
+    """By how much a client must beat its best to have become better."""
 
 
 @dataclass(frozen=True, kw_only=True)

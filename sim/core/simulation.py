@@ -7,6 +7,7 @@ from actors.message import Envelope
 from actors.status import ActorStatus
 from actors.supervisor import Supervisor
 from protocols.framework.requirements import ProtocolSettings
+from sim.core.hooks import Hooks, RunHook
 from sim.core.lives import A, ChurnCounts, ClientLife, Life, ServerLife, least_iterations
 from sim.core.milestones import Milestones
 from sim.core.observer import Observer
@@ -59,16 +60,14 @@ class Simulation:
         self.has_begun = False
         self.has_lasted = False  # for its whole duration
         self.is_abandoned = False  # nothing of it is to run any more
-        self.on_pause: Callable[[], bool] = lambda: False
-        """Called when a run has paused, at the end of an instant: whether it is to go on."""
-        self.on_end: Callable[[], object] = lambda: None
-        """Called when a run has lasted for its whole duration, before its last evaluation."""
-        self.on_log: Callable[[str], None] = lambda line: None
+        self.is_stopped = False
+        """Whether the run is to end at its next pause."""
+        self.hooks = Hooks()
         self.supervisor = Supervisor(
             network,
             on_failure=rules.on_failure,
             max_restarts=rules.max_restarts,
-            log=lambda line: self.on_log(line),
+            log=lambda line: self.hooks.call("failed", line),
             observe=self._supervised,
         )
         self._by_name: dict[str, Life[Any]] = {}
@@ -76,8 +75,15 @@ class Simulation:
             rules, loop, self.clients, events, lambda: self.observer.evaluate()
         )
         reported = milestones.reported if milestones.may_be_due else None
-        self.observer = self.observed_by(rules, loop, network, engine, self.supervisor, self.trace, reported)
+        self.observer = self.observed_by(
+            rules, loop, network, engine, self.supervisor, self.trace, reported, self._evaluated
+        )
         network.listener = self.trace.message
+
+    def add_hook(self, hook: RunHook) -> None:
+        """Have a hook called from now on, after those that are there already."""
+        self.hooks.add(hook)
+        self.network.listener = self.hooks.listener(self.trace.message)
 
     # --- running --------------------------------------------------------------------------------------------
 
@@ -87,12 +93,13 @@ class Simulation:
             self.begin()
         self.advance()
         if self.has_lasted:
-            self.on_end()
+            self.hooks.call("ended", self)
         self.observer.evaluate(at_end=True)
 
     def begin(self) -> None:
         """Have the clients start as soon as time passes."""
         self.has_begun = True
+        self.hooks.call("begin", self)
         self._by_name = {life.name: life for life in self.lives}
         self.observer.by_name = {client.name: client for client in self.clients}
         self.observer.servers = [server.name for server in self.servers]
@@ -104,6 +111,9 @@ class Simulation:
             self.loop.call_at_observer(time_s, self._go_on_with, settings)
         for time_s, rate in self.rules.learning_rates:
             self.loop.call_at_observer(time_s, self._train_at, rate)
+
+    def _evaluated(self) -> None:
+        self.hooks.call("evaluated", self)
 
     def _train_at(self, learning_rate: float) -> None:
         for life in self.lives:
@@ -124,7 +134,10 @@ class Simulation:
             ends = False
             while loop.paused:  # perhaps in the middle of an instant, and again before it is over
                 ends = not loop.run_until(loop.time())
-            if ends or not self.on_pause():
+            if ends:
+                return
+            self.hooks.call("paused", self)
+            if self.is_stopped:
                 return
             self._go_on()
 
@@ -134,6 +147,11 @@ class Simulation:
             self.loop.run_forever()
         else:
             self.has_lasted = self.loop.run_until(duration_s)
+
+    def stop(self) -> None:
+        """End the run at the end of the present instant."""
+        self.is_stopped = True
+        self.loop.pause()
 
     def close(self) -> None:
         """End all actors and the loop; nothing is recorded any more."""
@@ -145,6 +163,7 @@ class Simulation:
             return
         self.loop.run_until_complete(self.supervisor.drain())
         self.loop.shutdown()
+        self.hooks.call("closed", self)
 
     def _begin(self) -> None:
         for server in self.servers:

@@ -162,8 +162,8 @@ class Interrupts:
             self._give_up(number)
         if again or self._at_once:
             raise Interrupted(number)
-        if loop is not None and loop.is_running():
-            loop.pause()
+        if self._simulation is not None and self._simulation.loop.is_running():
+            self._simulation.stop()
         elif loop is not None and loop.time() == 0.0:
             raise Interrupted(number)  # it has not begun
 

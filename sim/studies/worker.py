@@ -9,7 +9,7 @@ from collections.abc import MutableSequence
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sim.errors import UserError
 from sim.results.outcome import headlines
@@ -19,6 +19,7 @@ from sim.studies.cells import SweepCell
 from sim.studies.index import CellMark
 
 if TYPE_CHECKING:
+    from sim.run.options import RunOptions
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
@@ -69,6 +70,7 @@ class Ran:
 def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int = 0) -> Ran:
     """Run one cell. Errors are returned, not raised. shares[slot] is set to the share that is done."""
     from sim.kernel.clock import Deadlock
+    from sim.run.options import RunOptions
     from sim.run.process import cores, shared_cores
     from sim.run.running import run_scenario
     from sim.scenario.resolved import digest
@@ -85,18 +87,18 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
             raise UserError(
                 "the scenario, or a file of its code, was changed while the sweep went on", task.file
             )
-        settings: dict[str, Any] = {
-            "out": task.out,
-            "overwrite": True,
-            "device": how.device,
-            "data_dir": how.data_dir,
-            "progress": show,
-            "checkpoint_at_end": how.checkpoints,
-            "report": how.reports,
-            "checkpoints_s": task.checkpoints_s,
-        }
+        options = RunOptions(
+            out=task.out,
+            overwrite=True,
+            device=how.device,
+            data_dir=how.data_dir,
+            progress=show,
+            checkpoint_at_end=how.checkpoints,
+            report=how.reports,
+            checkpoints_s=task.checkpoints_s,
+        )
         with shared_cores(how.at_once or cores()):
-            result = _went_on(task, scenario, settings) or run_scenario(scenario, **settings)
+            result = _went_on(task, scenario, options) or run_scenario(scenario, options)
     except (UserError, Deadlock) as error:
         return Ran(None, str(error)[:_ERROR_LENGTH])
     except Exception as error:
@@ -112,7 +114,7 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
     return Ran(result.directory.name, why)
 
 
-def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunResult | None:
+def _went_on(task: Task, scenario: Scenario, options: RunOptions) -> RunResult | None:
     """Run a fork from a checkpoint of its parent; None if that is not possible: run it from the start."""
     from sim.run.resume.resuming import ResumableRun
     from sim.run.running import run_scenario
@@ -121,7 +123,7 @@ def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunRes
         return None
     try:
         earlier = ResumableRun.find(task.out / task.parent, task.cell.fork_s)
-        return run_scenario(scenario, earlier=earlier, **settings)
+        return run_scenario(scenario, options, earlier=earlier)
     except UserError:
         return None
 

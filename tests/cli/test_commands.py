@@ -25,7 +25,9 @@ from sim.errors import UserError
 from sim.kernel.clock import Deadlock
 from sim.results import text
 from sim.results.measures import measure_called
+from sim.run import verifying
 from sim.run.interrupts import Interrupted
+from sim.run.options import RunOptions
 from sim.run.save.progress import ALONE, RUNNING, Progress
 from sim.scenario.scenario import Scenario
 from tests.scenario.texts import SMALL, write
@@ -125,12 +127,12 @@ class Runs(ModuleType):
         self.difference: str | None = None
         self.error: BaseException | None = None
 
-    def run_scenario(self, scenario: Scenario, **settings: Any) -> SimpleNamespace:
-        self.calls.append(("run", scenario, settings))
+    def run_scenario(self, scenario: Scenario, options: RunOptions, **earlier: Any) -> SimpleNamespace:
+        self.calls.append(("run", scenario, vars(options) | earlier))
         if self.error is not None:
             raise self.error
-        if (progress := settings["progress"]) is not None:
-            progress(AT_HALF_TIME)
+        if options.progress is not None:
+            options.progress(AT_HALF_TIME)
         return SimpleNamespace(
             directory=Path("runs/small-3"),
             summary=self.summary,
@@ -150,6 +152,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     stand_in = Runs()
     monkeypatch.setitem(sys.modules, "sim.run.running", stand_in)
     monkeypatch.setattr(sim.run, "running", stand_in, raising=False)
+    monkeypatch.setattr(verifying, "verify", stand_in.verify)
     return stand_in
 
 

@@ -26,6 +26,7 @@ from sim.cli.watch import bound, server_of, state
 from sim.results.report.html import rendered_page
 from sim.results.report.page import write_report
 from sim.results.store.manifest import Manifest
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.save.progress import WRITING, Progress
 from sim.run.save.progress_file import saving_progress
@@ -261,7 +262,7 @@ def test_a_run_can_be_watched_while_it_runs_and_leaves_no_note(tmp_path: Path) -
         if progress.phase == WRITING:
             seen.extend(state(tmp_path / "runs")["running"])
 
-    result = run_scenario(load(tmp_path, DIGITS), out=tmp_path / "runs", progress=look)
+    result = run_scenario(load(tmp_path, DIGITS), RunOptions(out=tmp_path / "runs", progress=look))
     assert result.directory is not None
     assert [each["name"] for each in seen] == [result.directory.name]
     assert seen[0]["facts"][0] == WRITING and len(seen[0]["curve"]) >= 1

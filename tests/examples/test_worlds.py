@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sim.core.simulation import Simulation
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
@@ -56,7 +57,7 @@ def test_all_at_once_in_one_run(tmp_path: Path) -> None:
         "network.downlink=WORLD/bandwidth.py:homes",
         "devices.step_time=WORLD/speed.py:generations",
     )
-    result = run_scenario(load_scenario(write(tmp_path, text), keys), out=tmp_path, device="cpu")
+    result = run_scenario(load_scenario(write(tmp_path, text), keys), RunOptions(out=tmp_path, device="cpu"))
     assert result.summary["finished"] and not result.summary["failures"]
     assert result.directory is not None
     copies = {re.sub(r"-[0-9a-f]{8}$", "", path.name) for path in result.directory.iterdir() if path.is_dir()}
@@ -65,7 +66,7 @@ def test_all_at_once_in_one_run(tmp_path: Path) -> None:
     }  # fmt: skip
     again = load_scenario(result.directory / "scenario.toml")
     assert (
-        run_scenario(again, out=tmp_path / "again", device="cpu").summary["trace_hash"]
+        run_scenario(again, RunOptions(out=tmp_path / "again", device="cpu")).summary["trace_hash"]
         == (result.summary["trace_hash"])
     )
 

@@ -22,6 +22,7 @@ from sim.live.running import run_live
 from sim.live.worker import ProcessOrder
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario, load_scenario
@@ -75,7 +76,7 @@ def test_a_run_on_sockets_is_the_simulated_one(tmp_path: Path) -> None:
     wanted = scenario("run.duration=4 s", "network.loss=0.1")
     result = live(wanted, tmp_path, held_against=True)
     summary = result.summary
-    simulated = run_scenario(wanted, out=tmp_path).summary
+    simulated = run_scenario(wanted, RunOptions(out=tmp_path)).summary
     held = {what: holds for what, _, holds in summary["verdicts"]}
     if not summary["live"]["stalls"]:  # no process of a busy machine stood still for half a second
         for key in ("sent", "bytes"):
@@ -113,7 +114,10 @@ def test_mistakes_of_a_method_are_told_as_by_a_run(tmp_path: Path) -> None:
         return all(has_trained(hidden(tmp_path), f"process-{number}") for number in range(2))
 
     result = live(wanted, tmp_path, on_progress=ended_when(both_have_trained))
-    told, simulated = result.summary["warnings"], run_scenario(wanted, out=tmp_path).summary["warnings"]
+    told, simulated = (
+        result.summary["warnings"],
+        run_scenario(wanted, RunOptions(out=tmp_path)).summary["warnings"],
+    )
     assert len(told) == 2 and told[1] == simulated[1] and "no client's model ever changed" in told[1]
     start, place, end = re.split(r"[()]", told[0])
     assert simulated[0] == f"{start}({tmp_path / 'own.py'}:5){end}"
@@ -182,7 +186,7 @@ def test_who_stands_still_loses_that_time_and_nobody_else_does(tmp_path: Path) -
     assert any(lost_s > 1.5 for _, lost_s in summary["live"]["stalls"])
     assert accounted(summary)
     assert "cut off" not in summary["loss_reasons"]  # no connection was given up
-    simulated = run_scenario(wanted, out=tmp_path).summary["work"]["steps"]["clients"]
+    simulated = run_scenario(wanted, RunOptions(out=tmp_path)).summary["work"]["steps"]["clients"]
     steps = summary["work"]["steps"]["clients"]
     ours, theirs = steps[0::2], steps[1::2]
     if len(summary["live"]["stalls"]) == 1:  # nobody else stood still on a busy machine

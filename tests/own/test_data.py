@@ -9,6 +9,7 @@ import pytest
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.results.store.run_directory import RunDirectory
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from tests.own.data_worlds import all_of, built, load, owned
 
@@ -95,7 +96,9 @@ def test_a_regression_is_solved(tmp_path: Path) -> None:
         "training.batch_size=16",
         "run.compare_alone=true",
     )
-    result = run_scenario(load(tmp_path, keys, *options, code=code), out=tmp_path / "runs", device="cpu")
+    result = run_scenario(
+        load(tmp_path, keys, *options, code=code), RunOptions(out=tmp_path / "runs", device="cpu")
+    )
     assert result.summary["loss"]["mean"] < 1e-6
     assert result.summary["accuracy"] == {} or result.summary["accuracy"]["mean"] is None
     assert result.directory is not None
@@ -138,7 +141,7 @@ def test_several_inputs(tmp_path: Path, name: str) -> None:
     assert data.inputs == ((1, 2), (3,), ()) and data.input_shape == (6,)
     assert np.array_equal(data.train_x[:, 1], data.train_x[:, 0] + 0.5)
     assert np.array_equal(data.train_x[:, 5], data.train_y)
-    result = run_scenario(scenario, out=tmp_path / "runs", device="cpu")
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "runs", device="cpu"))
     assert result.summary["accuracy"]["mean"] > 0.7  # the words say the class
 
 

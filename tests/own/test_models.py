@@ -9,6 +9,7 @@ import torch
 
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.setup.builder import build, prepare
 from sim.run.setup.checking import check
@@ -80,7 +81,7 @@ def test_it_learns(tmp_path: Path, name: str) -> None:
     options = (net(tmp_path, GOOD[name]), "run.duration=6 s", "run.evaluate_every=6 s")
     training = ("protocol.name=local", "training.learning_rate=0.2", "protocol.local_steps=2")
     scenario = load_scenario(write(tmp_path, DIGITS), [*options, *training])
-    result = run_scenario(scenario, out=tmp_path / "runs", device="cpu")
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "runs", device="cpu"))
     assert not result.summary["failures"]
     table = RunDirectory.load(result.directory).scan("metrics").collect().filter(name="accuracy")  # type: ignore[arg-type]
     means = [table.filter(time=time)["value"].mean() for time in (0.0, 6.0)]
@@ -168,12 +169,12 @@ def test_results_keep_the_file_and_what_it_imports_and_run_again_from_there(tmp_
     scenario = load_scenario(
         write(tmp_path, DIGITS), [net(tmp_path, GOOD["a function"]), "model.widths=[8, 8]"]
     )
-    result = run_scenario(scenario, out=tmp_path / "runs", device="cpu")
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "runs", device="cpu"))
     assert result.directory is not None
     [folder] = result.directory.glob("model-*")
     assert sorted(path.name for path in folder.iterdir()) == [".coterie", "beside.py", "net.py"]
     copy = load_scenario(result.directory / "scenario.toml")
-    again = run_scenario(copy, out=tmp_path / "again", device="cpu")
+    again = run_scenario(copy, RunOptions(out=tmp_path / "again", device="cpu"))
     assert again.summary["trace_hash"] == result.summary["trace_hash"]
     (tmp_path / "beside.py").write_text(
         "from torch import nn\ndef head(a, b):\n    return nn.Linear(a, b, False)\n"

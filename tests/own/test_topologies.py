@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sim.errors import UserError
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
@@ -67,7 +68,7 @@ def test_messages_go_along_directed_links_only(tmp_path: Path) -> None:
     text, method = (EXAMPLES / "world" / "topology.py").read_text(), EXAMPLES / "push_sum.py"
     path = scenario_with(tmp_path, TOPOLOGY, text, "exponential", keys="directed = true", base=QUADRATIC)
     scenario = load_scenario(path, [f"protocol.name={method}:PushSum", "run.evaluate_every=10 s"])
-    result = run_scenario(scenario, out=tmp_path / "runs", device="cpu")
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "runs", device="cpu"))
     assert result.directory is not None and not result.summary["failures"]
     pairs = messages(result.directory).select("actor", "peer").unique().rows()
     hops = {(int(peer[7:]) - int(actor[7:])) % 6 for actor, peer in pairs}

@@ -12,8 +12,10 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import GeneratorAt, RandomStream
 from sim.results.store.run_directory import RunDirectory
-from sim.run.running import run_scenario, verify
+from sim.run.options import RunOptions
+from sim.run.running import run_scenario
 from sim.run.setup.builder import build
+from sim.run.verifying import verify
 from sim.scenario.resolved import digest, to_toml
 from sim.scenario.scenario import load_scenario
 from sim.world.participants import Participants, client_name
@@ -61,7 +63,7 @@ def mine(rng, sender, receiver, time, base: Duration = "10 ms", sigma: float = 0
 
 def test_latency_is_what_the_function_says(tmp_path: Path) -> None:
     path = scenario_with(tmp_path, LATENCY, WAVE, keys='base = "1 s"')
-    result = run_scenario(load_scenario(path), out=tmp_path / "runs", device="cpu")
+    result = run_scenario(load_scenario(path), RunOptions(out=tmp_path / "runs", device="cpu"))
     assert result.directory is not None and not result.summary["failures"]
     seen = 0
     for (sender, receiver), rows in messages(result.directory).group_by("actor", "peer"):
@@ -135,7 +137,7 @@ FAILS_LATER = "def mine(time):\n    if time > 3:\n        raise KeyError('too la
 def test_what_fails_in_the_run_ends_it_and_keeps_the_results_so_far(tmp_path: Path) -> None:
     scenario = load_scenario(scenario_with(tmp_path, LATENCY, FAILS_LATER), ["run.evaluate_every=1 s"])
     with pytest.raises(UserError, match=r"own\.py:3: mine failed .*time = 3.*KeyError: 'too late'") as raised:
-        run_scenario(scenario, out=tmp_path / "runs", device="cpu")
+        run_scenario(scenario, RunOptions(out=tmp_path / "runs", device="cpu"))
     assert "the results up to then are in" in raised.value.__notes__[-1]
     [directory] = (tmp_path / "runs").iterdir()
     summary = RunDirectory.load(directory).summary()
@@ -211,7 +213,9 @@ def test_slow_times_that_fail_in_the_run_end_it(tmp_path: Path) -> None:
     text = "def mine():\n    yield from ((n / 50, 1) for n in range(1, 200))\n    raise ValueError('done')\n"
     path = scenario_with(tmp_path, "devices.slow_times", text)
     with pytest.raises(UserError, match=r"own\.py:3: mine failed for client = \d: ValueError: done"):
-        run_scenario(load_scenario(path, ["run.evaluate_every=1 s"]), out=tmp_path / "runs", device="cpu")
+        run_scenario(
+            load_scenario(path, ["run.evaluate_every=1 s"]), RunOptions(out=tmp_path / "runs", device="cpu")
+        )
     [directory] = (tmp_path / "runs").iterdir()
     assert not RunDirectory.load(directory).summary()["failures"]
 
@@ -246,13 +250,13 @@ def test_a_run_with_churn_of_ones_own_can_be_verified(tmp_path: Path) -> None:
     write(tmp_path, "def drawn(shared_rng):\n    return shared_rng.uniform(1, 2)\n", "helper.py")
     text = "from helper import drawn\n" + SHIFTS.replace("shared_rng.uniform(1, 2)", "drawn(shared_rng)")
     scenario = load_scenario(scenario_with(tmp_path, "churn_process", text))
-    result = run_scenario(scenario, out=tmp_path / "runs", device="cpu")
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "runs", device="cpu"))
     assert result.directory is not None
     [copy] = result.directory.glob("churn_process-*")
     assert sorted(path.name for path in copy.iterdir()) == [".coterie", "helper.py", "own.py"]
     assert f'kind = "{copy.name}/own.py:mine"' in (result.directory / "scenario.toml").read_text()
     kept = run_scenario(
-        load_scenario(result.directory / "scenario.toml"), out=tmp_path / "again", device="cpu"
+        load_scenario(result.directory / "scenario.toml"), RunOptions(out=tmp_path / "again", device="cpu")
     )
     assert kept.summary["trace_hash"] == result.summary["trace_hash"]
     assert verify(scenario, result, device="cpu") is None

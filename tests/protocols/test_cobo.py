@@ -18,6 +18,7 @@ from protocols.shared.pair_ledger import Account
 from sim.core.simulation import Simulation
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
+from tests.hooks import AtEvaluations
 from tests.protocols.worlds import QUADRATIC, churn, messages, ran
 
 SLOW = "\n[[devices.override]]\nclients = [0]\nslowdown = 20\n"
@@ -86,9 +87,7 @@ def test_quadratics_follow_the_authors_trajectory() -> None:
         )
         simulation = build(scenario, device="cpu")
         matrices = []
-        simulation.observer.on_evaluated = lambda matrices=matrices, s=simulation: matrices.append(
-            weight_matrix(s)
-        )
+        simulation.add_hook(AtEvaluations(lambda s, matrices=matrices: matrices.append(weight_matrix(s))))
         simulation.run()
         references = reference_trajectory(*optima(simulation), list(REFERENCE), seed)
         for t in REFERENCE:

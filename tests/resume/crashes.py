@@ -6,11 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
+from sim.core.hooks import RunHook
+from sim.core.simulation import Simulation
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog
-from sim.learning.engine.replay.snapshot import collect, require_same_owners, start_replay
+from sim.learning.engine.replay.snapshot import require_same_owners, start_replay
 from sim.results.store.output_dir import READS
+from sim.run.collection import GarbageCollection
 from sim.run.resume.checkpoint import Checkpoint
 from sim.run.resume.held_vectors import name_of_owner
 from sim.run.resume.resuming import ResumableRun
@@ -54,16 +58,17 @@ def recorded(folder: Path, scenario: Scenario, events: int) -> Whole:
         simulation.engine.read_log = RecordedReadLog(Journal(folder / READS))
         checkpoints: list[Checkpoint] = []
 
-        def paused() -> bool:
-            checkpoints.append(Checkpoint.of(run, 0.0, made(run)))
-            return True
+        class Checkpoints(RunHook):
+            ends_run: ClassVar[bool] = True
 
-        def message(*event: object) -> None:
-            simulation.trace.message(*event)  # type: ignore[arg-type]
-            if len(simulation.trace) % events == 0:
-                simulation.loop.pause()
+            def message(self, *event: Any) -> None:
+                if len(simulation.trace) % events == 0:
+                    simulation.loop.pause()
 
-        simulation.on_pause, simulation.network.listener = paused, message
+            def paused(self, simulation: Simulation) -> None:
+                checkpoints.append(Checkpoint.of(run, 0.0, made(run)))
+
+        simulation.add_hook(Checkpoints())
         simulation.run()
         return Whole(folder, checkpoints, Checkpoint.of(run, 0.0, made(run)))
 
@@ -96,7 +101,7 @@ def require_same_end(scenario: Scenario, whole: Whole, at: Checkpoint, log: Path
 def ready(scenario: Scenario) -> Iterator[PreparedRun]:
     with built(scenario, None, "cpu") as run:
         simulation = run.simulation
-        simulation.observer.on_evaluated = partial(collect, simulation.engine)
+        simulation.add_hook(GarbageCollection())
         yield run
         assert [str(failure) for failure in simulation.supervisor.failures] == []
         simulation.engine.read_log.close()

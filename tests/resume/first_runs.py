@@ -21,6 +21,7 @@ from sim.run.process import quiet_collector
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short
+from tests.hooks import AtEvaluations
 from tests.protocols.test_survival import LOSSY, variants
 from tests.simulation.worlds import write
 
@@ -41,7 +42,7 @@ def left_by(text: str, overrides: Sequence[str]) -> tuple[str, dict[int, list[in
         scenario = load_scenario(write(Path(folder), text), overrides)
         with quiet_collector(), closing(build(scenario, device="cpu")) as simulation:
             engine = simulation.engine
-            simulation.observer.on_evaluated = lambda *_: collect(engine)
+            simulation.add_hook(AtEvaluations(lambda _: collect(engine)))
             simulation.run()
             rows = {width: there.free.tolist() for width, there in stored(engine).items()}
             return simulation.trace.hash(), rows

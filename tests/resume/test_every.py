@@ -11,6 +11,7 @@ import pytest
 import tomli_w
 
 from sim.results.store.output_dir import READS
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.scenario.scenario import Scenario, load_scenario
 from tests.fuzz.worlds import SHORT, short
@@ -46,7 +47,9 @@ def goes_on(folder: Path, text: str, overrides: Sequence[str], elsewhere: GoesOn
     scenario = load_scenario(write(folder, text), overrides)
     end_s = ended(folder / "first", scenario)
     times_s = [random_of.uniform(0, end_s) for _ in range(2)]
-    whole = run_scenario(scenario, out=folder / "whole", device="cpu", checkpoints_s=times_s).directory
+    whole = run_scenario(
+        scenario, RunOptions(out=folder / "whole", device="cpu", checkpoints_s=times_s)
+    ).directory
     assert whole is not None
     for time_s in times_s:
         path = cut_short(whole, folder / f"{time_s!r}", time_s)
@@ -56,7 +59,7 @@ def goes_on(folder: Path, text: str, overrides: Sequence[str], elsewhere: GoesOn
         return
     part_s = random_of.uniform(max(starts_s(scenario), default=0), scenario.run.duration)
     shorter = replace(scenario, run=scenario.run.model_copy(update={"duration": part_s}))
-    part = run_scenario(shorter, out=folder / "part", device="cpu").directory
+    part = run_scenario(shorter, RunOptions(out=folder / "part", device="cpu")).directory
     assert part is not None
     elsewhere("resume", part, "--until", f"{scenario.run.duration!r} s", "--quiet", "--device", "cpu")
     [longer] = [path for path in part.parent.iterdir() if path != part]
@@ -67,7 +70,7 @@ def ended(folder: Path, scenario: Scenario) -> float:
     """The virtual time at which it ends, in seconds; it is run to find out, unless it says so."""
     if scenario.run.duration is not None and scenario.run.budget is None:
         return scenario.run.duration
-    return float(run_scenario(scenario, out=folder, device="cpu").summary["virtual_seconds"])
+    return float(run_scenario(scenario, RunOptions(out=folder, device="cpu")).summary["virtual_seconds"])
 
 
 def cut_short(whole: Path, folder: Path, time_s: float) -> Path:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sim.learning.engine.workers import Workers
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.setup import builder
 from sim.run.setup import engine as engine_of
@@ -76,7 +77,7 @@ def test_a_run_on_several_devices_is_explained_on_one(
         two.setattr(builder, "first_device", lambda devices, name: torch.device("cpu"))
         two.setattr(engine_of, "DeviceWorkers", lambda devices, data: Workers(len(devices)))
         scenario = load(tmp_path, QUADRATIC, 'engine.devices=["cuda:0", "cuda:1"]')
-        path = run_scenario(scenario, out=tmp_path, device="auto").directory
+        path = run_scenario(scenario, RunOptions(out=tmp_path, device="auto")).directory
     result = coterie("explain", path, "--at", "1 s", "--client", 0)
     assert result.exit_code == 0, result.output
 

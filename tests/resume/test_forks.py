@@ -15,6 +15,7 @@ import pytest
 from sim.results.report.curves import differences
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
+from sim.run.options import RunOptions
 from sim.run.resume.resuming import ResumableRun
 from sim.run.running import run_scenario
 from sim.run.save.progress import RUNNING, Progress
@@ -118,7 +119,7 @@ def test_a_lost_copy_of_the_parents_measurements_is_told(
         for folder in out.glob(".*") if progress.phase != RUNNING or progress.virtual_s > 1.0 else ():
             shutil.rmtree(folder, ignore_errors=True)
 
-    result = run_scenario(scenario, out=out, device="cpu", earlier=earlier, progress=lose)
+    result = run_scenario(scenario, RunOptions(out=out, device="cpu", progress=lose), earlier=earlier)
     assert any(name.startswith("parent.parquet: ") for name in result.unwritten), result.unwritten
 
 

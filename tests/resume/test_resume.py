@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from sim.cli.commands import app
 from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
+from sim.run.options import RunOptions
 from sim.run.resume.checkpoint import Checkpoint
 from sim.run.running import run_scenario
 from sim.run.save.progress import Progress
@@ -64,7 +65,7 @@ def interrupted(folder: Path, text: str, time_s: float, *overrides: str) -> Path
 
     sent: list[bool] = []
     scenario = load_scenario(write(folder, text), overrides)
-    result = run_scenario(scenario, out=folder, device="cpu", progress=look)
+    result = run_scenario(scenario, RunOptions(out=folder, device="cpu", progress=look))
     assert result.directory is not None and result.interrupted
     return result.directory
 

@@ -14,6 +14,7 @@ from sim.learning.engine.replay.replay_log import ReplayedReadLog
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.local_baseline import record_ending
+from sim.run.options import RunOptions
 from sim.run.resume.explain import replaying
 from sim.run.running import RunResult, run_scenario
 from sim.scenario.scenario import load_scenario
@@ -28,7 +29,7 @@ def ran(folder: Path, name: str, *overrides: str) -> RunResult:
     table = short(name)
     table["run"]["compare_alone"] = False  # which is no part of a walk
     file = write(folder, tomli_w.dumps(table), f"{name}.toml")
-    return run_scenario(load_scenario(file, overrides), out=folder / "runs", device="cpu")
+    return run_scenario(load_scenario(file, overrides), RunOptions(out=folder / "runs", device="cpu"))
 
 
 def computes(operation: Operation, nodes: object) -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.convergence import Plateau
+from sim.core.rules import Convergence
 from sim.results import outcome
-from sim.scenario.sections.run import Convergence
 from tests.simulation.worlds import DIGITS, QUADRATIC, run
 
 

@@ -14,6 +14,7 @@ from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from sim.run import on_ray
 from sim.run.on_ray import RayWorkers, workers_on_ray
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
 from sim.run.setup.builder import World, build
@@ -48,7 +49,7 @@ def scenario(tmp_path: Path) -> Scenario:
 
 
 def ran(scenario: Scenario, out: Path, **more: Any) -> RunResult:
-    return run_scenario(scenario, out=out, device="cpu", checkpoint_at_end=False, **more)
+    return run_scenario(scenario, RunOptions(out=out, device="cpu", checkpoint_at_end=False, **more))
 
 
 def require_same(result: RunResult, other: RunResult) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sim.core.lives import ClientLife
 from sim.core.simulation import Simulation
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.save.progress import ALONE, RUNNING, WRITING, Pace, Progress
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
@@ -20,7 +21,8 @@ def watched(folder: Path, text: str, *overrides: str) -> tuple[list[Progress], d
     """What was shown of a run, and its summary."""
     shown: list[Progress] = []
     result = run_scenario(
-        load(folder, text, *overrides), out=folder / "watched", device="cpu", progress=shown.append
+        load(folder, text, *overrides),
+        RunOptions(out=folder / "watched", device="cpu", progress=shown.append),
     )
     return shown, result.summary
 

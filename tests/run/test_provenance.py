@@ -12,6 +12,7 @@ import torch
 
 import sim.run.save.provenance
 from sim.results.store.run_directory import RunDirectory
+from sim.run.options import RunOptions
 from sim.run.running import RunResult, run_scenario
 from sim.run.save.provenance import provenance
 from sim.scenario.scenario import load_scenario
@@ -40,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(scenario: Path, out: Path) -> RunResult:
-    return run_scenario(load_scenario(scenario), out=out, device="cpu")
+    return run_scenario(load_scenario(scenario), RunOptions(out=out, device="cpu"))
 
 
 def test_an_edited_protocol_does_not_overwrite_earlier_results(folder: Path) -> None:
@@ -91,7 +92,7 @@ def test_what_is_edited_between_reading_and_running_is_not_kept(folder: Path) ->
     scenario = load_scenario(folder / "world.toml")
     (folder / "provenance_steps.py").write_text("STEPS = 3\n")
     assert (
-        copies(run_scenario(scenario, out=folder / "runs", device="cpu"))["provenance_steps.py"]
+        copies(run_scenario(scenario, RunOptions(out=folder / "runs", device="cpu")))["provenance_steps.py"]
         == "STEPS = 2\n"
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-import sim.run.running
+import sim.run.verifying
 from sim.cli.commands import app
 from sim.results.store.run_directory import RunDirectory
 from sim.run.interrupts import Interrupts
@@ -255,5 +255,5 @@ def test_a_signal_while_the_second_run_is_started_ends_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     before = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        sim.run.running._output([sys.executable, "-c", "import time; time.sleep(600)"], os.environ)
+        sim.run.verifying._output([sys.executable, "-c", "import time; time.sleep(600)"], os.environ)
     assert time.monotonic() - before < 300

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.swallowed import silent_handlers
 from sim.scenario.scenario import load_scenario
@@ -36,7 +37,7 @@ class Own(Client):
 def warnings(folder: Path, text: str, **more: Any) -> list[str]:
     (folder / "own.py").write_text(text)
     scenario = load(folder, QUADRATIC.replace('"local"', '"own.py:Own"'))
-    result = run_scenario(scenario, out=folder / "runs", device="cpu", **more)
+    result = run_scenario(scenario, RunOptions(out=folder / "runs", device="cpu", **more))
     found: list[str] = result.summary["warnings"]
     return found
 
@@ -139,4 +140,4 @@ def test_draws_that_the_seed_sets_are_not(here: Path, draw: str) -> None:
 def test_a_shipped_method_draws_from_none(tmp_path: Path) -> None:
     short = {"run.duration": "20 s"}
     scenario = load_scenario("gossip", [f"{key}={value}" for key, value in short.items()])
-    assert run_scenario(scenario, out=tmp_path, device="cpu").summary["warnings"] == []
+    assert run_scenario(scenario, RunOptions(out=tmp_path, device="cpu")).summary["warnings"] == []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from protocols.decentralized.local import Local
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import load_scenario
@@ -80,10 +81,10 @@ def test_a_method_that_spins_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         (tmp_path / "told").touch()
 
     scenario = load(tmp_path, QUADRATIC.replace('"local"', '"own.py:Own"'))
-    result = run_scenario(scenario, out=tmp_path / "runs", device="cpu", notice=notice)
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "runs", device="cpu", notice=notice))
     assert result.summary["finished"] is True
     (tmp_path / "told").touch()
-    unwatched = run_scenario(scenario, out=tmp_path / "runs", device="cpu")
+    unwatched = run_scenario(scenario, RunOptions(out=tmp_path / "runs", device="cpu"))
     assert unwatched.summary["trace_hash"] == result.summary["trace_hash"]
     number = SPINS[: SPINS.index("  # it goes")].count("\n") + 1
     [line] = [each for each in said if "client-3" in each]
@@ -133,7 +134,8 @@ def test_a_class_of_a_notebook_and_a_quiet_run_are_watched_too(
     space: dict[str, Any] = {"Local": Local, "said": said, "__name__": "__main__"}
     exec(compile(cell, "<ipython-input-7-a1b2c3>", "exec"), space)
     run_scenario(
-        load_scenario(write(tmp_path, QUADRATIC), method=space["Written"]), out=tmp_path, device="cpu"
+        load_scenario(write(tmp_path, QUADRATIC), method=space["Written"]),
+        RunOptions(out=tmp_path, device="cpu"),
     )
     line = capsys.readouterr().err
     assert line.startswith("a client: weights has run for 0.05 s")

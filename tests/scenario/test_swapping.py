@@ -9,6 +9,7 @@ import sim
 from sim.cli.commands import app
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario
@@ -166,6 +167,6 @@ def test_results_tell_what_was_left_out(tmp_path: Path) -> None:
     )
     assert scenario.notices == ()  # it was taken away already, and not silently
     scenario = load_scenario(write(tmp_path, changed(SMALL, '"1 min"', '"15 s"')), ["protocol.name=local"])
-    result = run_scenario(scenario, out=tmp_path)
+    result = run_scenario(scenario, RunOptions(out=tmp_path))
     told = ['left out, as protocol.name = "local" has no such keys: protocol.period']
     assert RunDirectory.load(result.directory).summary()["notices"] == told

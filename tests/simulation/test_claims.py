@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 from tests.simulation.test_scenarios import FOLDER, skip_without_data
@@ -113,7 +114,7 @@ OF_TWO: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], float, float]] = 
 def summary_of(name: str, overrides: tuple[str, ...], out: Path) -> Summary:
     skip_without_data(name)
     scenario = load_scenario(FOLDER / f"{name}.toml", [*overrides, "run.keep_messages=false"])
-    return run_scenario(scenario, out=out, device="cpu").summary
+    return run_scenario(scenario, RunOptions(out=out, device="cpu")).summary
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sim.core.simulation import Simulation
 from tests.draws import examples
+from tests.hooks import AtEvaluations
 from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 
 CLIENTS = 6
@@ -108,7 +109,7 @@ def worlds(draw: st.DrawFn) -> str:
 
 def check(folder: Path, text: str) -> None:
     with simulation(folder, text) as built:
-        built.observer.on_evaluated = lambda: messages_are_conserved(built)
+        built.add_hook(AtEvaluations(messages_are_conserved))
         built.run()
         assert [str(failure) for failure in built.supervisor.failures] == []
         assert built.loop.time() == DURATION_S

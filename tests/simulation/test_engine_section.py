@@ -20,6 +20,7 @@ from sim.learning.engine.graph import sampler
 from sim.learning.engine.workers import Workers
 from sim.results.store.run_directory import RunDirectory
 from sim.run.on_ray import workers_on_ray
+from sim.run.options import RunOptions
 from sim.run.process import cores, shared_cores
 from sim.run.running import run_scenario
 from sim.run.setup import engine as engine_of
@@ -44,7 +45,7 @@ def test_the_results_name_the_fastest_way(tmp_path: Path, way: str, monkeypatch:
     monkeypatch.delattr(Trial, "fastest_backend")  # nothing is measured again
     again = load_scenario(first.directory / "scenario.toml")
     assert again.engine.way == way
-    second = run_scenario(again, out=tmp_path / "again", device="cpu")
+    second = run_scenario(again, RunOptions(out=tmp_path / "again", device="cpu"))
     assert second.summary["trace_hash"] == first.summary["trace_hash"]
     assert second.directory.name == first.directory.name
 
@@ -116,7 +117,9 @@ def test_measured_threads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert seen == {2}
     assert result.summary["engine"]["threads"] == 2
     monkeypatch.delattr(engine_of, "fastest_threads")  # nothing is measured again
-    again = run_scenario(load_scenario(result.directory / "scenario.toml"), out=tmp_path / "again")
+    again = run_scenario(
+        load_scenario(result.directory / "scenario.toml"), RunOptions(out=tmp_path / "again")
+    )
     assert again.summary["trace_hash"] == result.summary["trace_hash"]
     check(load(tmp_path, DIGITS, "engine.threads=fastest"))
 
@@ -148,7 +151,7 @@ def test_a_run_is_the_same_on_any_number_of_cores(tmp_path: Path) -> None:
 def test_tf32_needs_cuda(tmp_path: Path) -> None:
     scenario = load(tmp_path, QUADRATIC, "engine.precision=tf32")
     before = flags()
-    for attempt in (check, build, lambda asked: run_scenario(asked, out=tmp_path / "runs")):
+    for attempt in (check, build, lambda asked: run_scenario(asked, RunOptions(out=tmp_path / "runs"))):
         with pytest.raises(UserError, match=r'engine\.precision = "tf32": .*CUDA.*"float32" or "bfloat16"'):
             attempt(scenario)
     assert flags() == before
@@ -248,7 +251,7 @@ def test_a_run_is_the_same_on_any_number_of_devices(
         def make(scenario: Scenario, data: ClientData, count: int = count) -> Workers:
             return DeviceWorkers([data.train.x.device] * count, data)
 
-        result = run_scenario(scenario, out=tmp_path / str(count), device="cpu", workers=make)
+        result = run_scenario(scenario, RunOptions(out=tmp_path / str(count), device="cpu", workers=make))
         metrics = RunDirectory.load(result.directory).scan("metrics").collect()
         found.append((result.summary["trace_hash"], metrics))
     assert all(found[0][0] == trace and found[0][1].equals(metrics) for trace, metrics in found)

@@ -17,6 +17,7 @@ from sim.cli.console import results_table
 from sim.cli.studies import app
 from sim.errors import UserError
 from sim.learning.language.base import BaseNotes, TransformerShape, save_base
+from sim.run.options import RunOptions
 from sim.run.running import RunResult, run_scenario
 from sim.run.save.progress import Progress
 from sim.run.setup.builder import build
@@ -85,7 +86,7 @@ def world(folder: Path, *, seed: int = 1) -> Path:
 
 
 def run(folder: Path, *overrides: str) -> RunResult:
-    return run_scenario(load_scenario(world(folder), overrides), progress=None, out=folder / "runs")
+    return run_scenario(load_scenario(world(folder), overrides), RunOptions(out=folder / "runs"))
 
 
 @pytest.mark.report
@@ -142,7 +143,7 @@ def test_newcomers_and_survivors_are_told_by_perplexity(tmp_path: Path) -> None:
 def test_progress_is_told_by_perplexity(tmp_path: Path) -> None:
     shown: list[Progress] = []
     scenario = load_scenario(world(tmp_path), ["run.duration=1 s"])
-    result = run_scenario(scenario, progress=shown.append, out=tmp_path / "runs")
+    result = run_scenario(scenario, RunOptions(progress=shown.append, out=tmp_path / "runs"))
     assert shown[-1].measure.name == "perplexity"
     assert shown[-1].reached == pytest.approx(result.summary["perplexity"]["mean"])
 
@@ -209,7 +210,7 @@ def test_the_same_run_again_and_from_a_checkpoint(tmp_path: Path) -> None:
     method = "protocol={name='cobo', domain='simplex', sampling_scale=4}"
     whole = run(tmp_path, method)
     scenario = load_scenario(tmp_path / "world.toml", [method])
-    again = run_scenario(scenario, progress=None, out=tmp_path / "kept", checkpoints_s=[1.0])
+    again = run_scenario(scenario, RunOptions(out=tmp_path / "kept", checkpoints_s=[1.0]))
     assert whole.summary["trace_hash"] == again.summary["trace_hash"]
     words = ["fork", str(again.directory), "--at", "1 s", "--quiet", "--set", "run.duration=4 s"]
     forked = CliRunner().invoke(app, words)
@@ -257,7 +258,7 @@ def test_a_run_verified_swept_interrupted_and_gone_on_with_is_the_same(tmp_path:
     verified = ["--verify", "--set", "run.duration=2 s", "--out", str(tmp_path / "verified")]
     assert found("run", str(file), *verified)["trace_hash"] == whole
     scenario = load_scenario(file, ["run.duration=1 s"])
-    first = run_scenario(scenario, progress=None, out=tmp_path / "runs")
+    first = run_scenario(scenario, RunOptions(out=tmp_path / "runs"))
     assert found("resume", str(first.directory), "--until", "2 s")["trace_hash"] == whole
     words = ["sweep", str(file), "--set", "model.rank=1,2", "--set", "run.duration=2 s", "--jobs", "1"]
     swept = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "swept"), "--quiet"])

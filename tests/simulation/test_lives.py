@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sim.core.simulation import Simulation
+from tests.hooks import FailureLines
 from tests.simulation.worlds import QUADRATIC, events, simulation
 
 HEAD = """\
@@ -80,13 +81,13 @@ def churn(*changes: tuple[str, str, str]) -> str:
 
 
 def test_a_failing_client_is_reported_and_takes_nobody_down(tmp_path: Path) -> None:
-    said: list[str] = []
+    said = FailureLines()
     with simulation(tmp_path, QUADRATIC, own(tmp_path, FAILS_AT_3_S), "run.duration=5 s") as built:
-        built.on_log = said.append
+        built.add_hook(said)
         built.run()
         [failure] = built.supervisor.failures
         assert (
-            said
+            said.lines
             == [str(failure)]
             == [
                 f"client-2 failed at 3 s in step ({failure.place}): ValueError: three is too late "

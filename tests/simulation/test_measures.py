@@ -15,6 +15,7 @@ from torch.nn import functional
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.results.metrics import Metrics
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.setup.builder import build
 from sim.run.summary import _at_least_validation_loss, undefined
@@ -152,7 +153,7 @@ def test_what_clients_had_when_their_validation_loss_was_least(tmp_path: Path) -
     keys = ("data.validation_share=0.5", "data.test_share=0.25", "training.learning_rate=3")
     metrics = 'run.metrics=["accuracy", "validation_loss"]'
     scenario = load(tmp_path, IID, metrics, "run.evaluate_every=125 ms", *keys, code=CLASSES)
-    result = run_scenario(scenario, progress=None, out=tmp_path / "runs")
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "runs"))
     assert result.directory is not None
     rows = pl.read_parquet(result.directory / "metrics.parquet").pivot("name", values="value")
     expected, times_s = [], []
@@ -236,7 +237,7 @@ def load(rng):
         "auc is undefined for 1 of 3 clients (client-2), whose test samples are all of one class; "
         "its mean is over the others"
     )
-    result = run_scenario(scenario, out=tmp_path / "out", device="cpu")
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "out", device="cpu"))
     assert result.summary["auc"] == {"mean": pytest.approx(np.mean(found[:2])), "clients": 2}
     assert said in result.summary["warnings"]
 
@@ -244,7 +245,7 @@ def load(rng):
 @pytest.mark.report
 def test_the_summary_and_the_report_are_of_what_is_named_first(tmp_path: Path) -> None:
     scenario = load(tmp_path, IID, 'run.metrics=["f1", "accuracy"]', "run.compare_alone=true", code=CLASSES)
-    result = run_scenario(scenario, out=tmp_path / "out", device="cpu")
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "out", device="cpu"))
     assert result.summary["measure"] == "f1" and result.summary["f1"]["clients"] == 3
     assert result.summary["accuracy"]["mean"] is not None
     assert result.directory is not None

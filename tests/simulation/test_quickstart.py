@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 
@@ -15,7 +16,7 @@ SEEDS = (*range(1, 21), *range(31, 41))
 
 def summary_of(seed: int, folder: Path, *overrides: str) -> dict[str, Any]:
     scenario = load_scenario(QUICKSTART, overrides, seed)
-    return run_scenario(scenario, out=folder, device="cpu").summary
+    return run_scenario(scenario, RunOptions(out=folder, device="cpu")).summary
 
 
 def test_the_shipped_seed_shows_the_four_blocks(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from sim.results.store.run_directory import RunDirectory
+from sim.run.options import RunOptions
 from sim.run.running import RunResult, run_scenario
 from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
@@ -193,7 +194,7 @@ def test_the_graph_is_that_of_who_is_up(directory: RunDirectory) -> None:
 def test_the_resolved_scenario_repeats_the_run(folder: Path, result: RunResult) -> None:
     again = load_scenario(result.directory / "scenario.toml")
     assert again == load(folder, DIGITS, *WORLD, "engine.way=dense"), "it names the way that auto took"
-    second = run_scenario(again, out=folder / "again", device="cpu")
+    second = run_scenario(again, RunOptions(out=folder / "again", device="cpu"))
     assert second.directory.name == result.directory.name
     assert second.summary["trace_hash"] == result.summary["trace_hash"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
@@ -52,7 +53,7 @@ def run(name: str, options: str, out: Path) -> None:
     for cell in planned(name, options).cells:
         overrides = shortened(name, cell.overrides)
         scenario = load_scenario(FOLDER / f"{name}.toml", overrides, unset=cell.unset)
-        summary = run_scenario(scenario, out=out, device="cpu").summary
+        summary = run_scenario(scenario, RunOptions(out=out, device="cpu")).summary
         assert summary["finished"] and not summary["failures"], overrides
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.simulation import Simulation
+from sim.run.options import RunOptions
 from sim.run.running import RunResult, run_scenario
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
@@ -103,7 +104,7 @@ def simulation(folder: Path, text: str, *overrides: str) -> Iterator[Simulation]
 
 def run(folder: Path, text: str, *overrides: str) -> RunResult:
     """A whole run; its results lie in `folder`/runs."""
-    return run_scenario(load(folder, text, *overrides), out=folder / "runs", device="cpu")
+    return run_scenario(load(folder, text, *overrides), RunOptions(out=folder / "runs", device="cpu"))
 
 
 def events(built: Simulation) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from sim.results.store.run_directory import RunDirectory
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
@@ -51,7 +52,7 @@ def test_each_cell_is_the_single_run_of_its_scenario(small: tuple[Plan, SweepRes
     assert result.errors == {} and (result.cells, result.there) == (8, 0)
     for number in (0, 7):
         cell = planned.cells[number]
-        alone = run_scenario(load_scenario(planned.file, cell.overrides, cell.seed), out=tmp_path)
+        alone = run_scenario(load_scenario(planned.file, cell.overrides, cell.seed), RunOptions(out=tmp_path))
         assert alone.summary["trace_hash"] == hashes(result.directory)[number]
     assert not list(result.directory.parent.glob("*/report.html"))
 
@@ -112,7 +113,9 @@ def test_runs_that_share_a_past_compute_it_once(tmp_path: Path) -> None:
             planned.cells[number],
             tmp_path / "runs" / cells_of(result.directory)[number]["directory"],
         )
-        whole = run_scenario(load_scenario(planned.file, cell.overrides, cell.seed), out=tmp_path / "whole")
+        whole = run_scenario(
+            load_scenario(planned.file, cell.overrides, cell.seed), RunOptions(out=tmp_path / "whole")
+        )
         parent = cells_of(result.directory)[number % 2]["directory"]
         assert RunDirectory.load(there).summary()["fork"] == {"of": parent, "at": cell.fork_s}
         assert whole.directory is not None

@@ -7,17 +7,19 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from sim.core.hooks import RunHook
+from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.learning.engine.replay.replay_log import RecordedReadLog
 from sim.learning.engine.replay.snapshot import Stored, stored
 from sim.results.store.output_dir import CHECKPOINT, checkpoints, sync
+from sim.run.options import RunOptions
 from sim.run.setup.builder import PreparedRun
 from sim.scenario.shared_prefix import prefix_digest
 
@@ -143,53 +145,38 @@ def _damage(file: Path, why: str) -> str:
     return f"{file} is damaged ({why}); {_WITHOUT}"
 
 
-class Checkpointer:
-    """Writes checkpoints of a run into `folder` every so many seconds of real time, and at its end.
+class Checkpointer(RunHook):
+    """Writes the checkpoints that the options ask for into `folder`.
 
-    made_by: what the numbers depend on, found before the run. started_s: as of a `Watcher`. at_s: virtual
-    times of others, which stay. at_end: whether one of the end is wanted, if it is small. interrupted:
-    whether a signal has come. `failure` says why the last one could not be written.
+    started_s: as of a `Watcher`. `failure` says why the last checkpoint could not be written.
     """
 
-    def __init__(
-        self,
-        run: PreparedRun,
-        folder: Path,
-        made_by: dict[str, str],
-        started_s: float,
-        every_s: float | None,
-        at_s: Iterable[float],
-        at_end: bool,
-        interrupted: Callable[[], bool],
-    ) -> None:
+    def __init__(self, run: PreparedRun, folder: Path, options: RunOptions, started_s: float) -> None:
         self.failure: OSError | None = None
-        simulation = self._simulation = run.simulation
-        self._run = run
+        self.every_s = options.checkpoint_every_s
+        self._run, self._simulation = run, run.simulation
         self._folder = folder
-        self._made_by = made_by
-        self.every_s = every_s
-        self._at_end = at_end
+        self._made_by = run.made_by  # as it is before the run
+        self._at_end = options.checkpoint_at_end
         self._is_described = False  # whether what describes the run outlives a power cut
-        self._interrupted = interrupted
         self._started_s, self._written_s = started_s, time.perf_counter()
-        self._at_s = frozenset(at_s)
+        self._at_s = frozenset(options.checkpoints_s)
+        loop = self._simulation.loop
         for time_s in sorted(self._at_s):
-            simulation.loop.call_at_observer(time_s, simulation.loop.pause)
-        simulation.on_pause, simulation.on_end = self._paused, self._end
+            loop.call_at_observer(time_s, loop.pause)
 
     def look(self) -> None:
         """See whether one is due; then it is written when this instant is over."""
         if self.every_s is not None and time.perf_counter() - self._written_s >= self.every_s:
             self._simulation.loop.pause()
 
-    def _paused(self) -> bool:
-        now = self._simulation.loop.time()
+    def paused(self, simulation: Simulation) -> None:
+        now = simulation.loop.time()
         # All digits: two moments that differ are two files.
         self._write(f"checkpoint-{repr(now).removesuffix('.0')}.pt" if now in self._at_s else CHECKPOINT)
-        return not self._interrupted()
 
-    def _end(self) -> None:
-        held = sum(4 * pool.width * pool.in_use for pool in self._simulation.engine.pools.values())
+    def ended(self, simulation: Simulation) -> None:
+        held = sum(4 * pool.width * pool.in_use for pool in simulation.engine.pools.values())
         if self.every_s is not None or (self._at_end and held <= ALWAYS_BYTES):
             self._write()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from actors.status import ActorStatus
@@ -15,9 +14,10 @@ from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.files.journal import frames
 from sim.learning.engine.replay.replay_log import ReplayedReadLog, ReplayError
-from sim.learning.engine.replay.snapshot import collect, start_replay
+from sim.learning.engine.replay.snapshot import start_replay
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
+from sim.run.collection import GarbageCollection
 from sim.run.resume.resuming import Provenance, changed, folders_of
 from sim.run.save.provenance import made_by
 from sim.run.setup.builder import built
@@ -89,7 +89,7 @@ def replaying(
     with built(scenario, data_dir, device) as run:
         simulation = run.simulation
         start_replay(simulation.engine, ReplayedReadLog(frames(directory.path / READS)))
-        simulation.observer.on_evaluated = partial(collect, simulation.engine)
+        simulation.add_hook(GarbageCollection())
         yield simulation
 
 

@@ -33,7 +33,6 @@ from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
 from sim.results.store.run_directory import RunDirectory
 from sim.run.resume.checkpoint import Checkpoint
 from sim.run.resume.held_vectors import name_of_owner
-from sim.run.save.provenance import made_by
 from sim.run.setup.builder import PreparedRun
 from sim.scenario.overrides import add
 from sim.scenario.reading import contents_of
@@ -191,8 +190,7 @@ class ResumableRun:
     def differences(self, run: PreparedRun) -> list[str]:
         """What has changed since it was run and would change its numbers, a line each."""
         before = self.provenance.made_by if self.checkpoint is None else self.checkpoint.made_by
-        engine = run.simulation.engine
-        return changed(before, made_by(run.scenario, engine.device, engine.data))
+        return changed(before, run.made_by)
 
     @property
     def name(self) -> str:

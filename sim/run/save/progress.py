@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sim.core.hooks import RunHook
 from sim.results.measures import MEASURES, Measure
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Pace:
         return remaining_s if remaining_s <= _FARTHEST * elapsed_s else None
 
 
-class Watcher:
+class Watcher(RunHook):
     """Looks at a simulation again and again while it runs, as an observer, and shows how far it is.
 
     started_s: when the run began, by `time.perf_counter`, and earlier by what it took in other processes.
@@ -116,8 +117,7 @@ class Watcher:
         """Real seconds that the run took so far, in all the processes in which it went on."""
         return time.perf_counter() - self._started_s
 
-    def evaluated(self) -> None:
-        """There may be a new measurement."""
+    def evaluated(self, simulation: Simulation) -> None:
         self._is_new = True
 
     def enter(self, phase: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.learning.metrics import metrics_of
 from sim.run.process import quiet_collector, spare, threads
+from sim.run.save.provenance import made_by
 from sim.run.setup.engine import (
     MakeWorkers,
     choose_device,
@@ -75,6 +77,19 @@ class PreparedRun:
 
     scenario: Scenario
     simulation: Simulation
+
+    @property
+    def threads(self) -> int:
+        """Threads of torch."""
+        threads = self.scenario.engine.threads
+        assert threads != "fastest", "measured by now"
+        return threads
+
+    @cached_property
+    def made_by(self) -> dict[str, str]:
+        """What the numbers of the run depend on, besides the scenario."""
+        engine = self.simulation.engine
+        return made_by(self.scenario, engine.device, engine.data)
 
 
 def build(

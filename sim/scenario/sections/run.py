@@ -15,8 +15,7 @@ from actors.settings.quantities import (
     span,
 )
 from actors.settings.units import DURATION, SIZE
-from sim.core.budget import ClientBudget
-from sim.core.convergence import Convergence
+from sim.core.rules import ClientBudget, Convergence
 from sim.results.measures import MEASURES
 
 _TIES = "true, false, or a whole number from 0 to 1,000,000"

@@ -12,6 +12,7 @@ from sim.results.report.one_client import classes_of, listens_to
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
+from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from tests.own.data_worlds import load
 from tests.results.report.plotly_classes import as_plotly
@@ -96,7 +97,7 @@ def test_a_run_of_ones_own_method_shows_what_it_observes(tmp_path: Path) -> None
     scenario = load(
         tmp_path, 'name = "mine.py:load"\npartition = "iid"', 'protocol.name="method.py:Mine"', code=code
     )
-    result = run_scenario(scenario, out=tmp_path / "out", device="cpu")
+    result = run_scenario(scenario, RunOptions(out=tmp_path / "out", device="cpu"))
     assert result.directory is not None
     page = (result.directory / "report.html").read_text(encoding="utf-8")
     assert set(titled(page, "norm")) == {"observed-0", "course-1"}
