@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from torch import Generator, Tensor
+
+from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine.optimizers import Optimizer
@@ -27,3 +30,8 @@ class LearningSettings:
     augmentation: Augmentation | None = None
     views: int = 1
     schedule: Schedule | None = None
+
+
+def start_of(model: Architecture, seed: int, *client: int) -> Tensor:
+    """Parameters [P] of a model at the start: those that all clients share, or of a client by number."""
+    return model.initial(Generator().manual_seed(key(seed, "initial parameters", *client) >> 1))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from protocols.framework import vectors
 from protocols.framework.compute import Reduction, Samples, TrainRequest
+from sim.core.assembly import Classes
 from sim.core.client_training import DeviceCompute
 from sim.core.lives import ClientLife, with_same_model
 from sim.core.observer import Observer
@@ -17,7 +18,6 @@ from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
 from sim.live.telling import ToldTrace
 from sim.results.trace import Trace
-from sim.run.setup.builder import World
 from sim.world.churn.schedule import ChurnEvent
 from sim.world.distributions import Constant
 from sim.world.network_model import ConnectionModel, NetworkModel
@@ -155,7 +155,7 @@ class RawCompute(DeviceCompute):
         return await self._really(await super().predict(of, inputs))
 
 
-def live_world(elapsed: Callable[[], float], *, raw: bool) -> World:
+def live_classes(elapsed: Callable[[], float], *, raw: bool) -> Classes:
     """The classes of a live run. elapsed: see `LiveLoop`. raw: devices take the time that computing takes."""
 
     def loop(shuffle: int | None) -> LiveLoop:
@@ -165,5 +165,5 @@ def live_world(elapsed: Callable[[], float], *, raw: bool) -> World:
         return LiveNetwork(loop, seed, _NOTHING_ADDED)
 
     if raw:
-        return World(BareSimulation, loop, bare_network, RawCompute)
-    return World(LiveSimulation, loop, LiveNetwork, DeviceCompute)
+        return Classes(simulation=BareSimulation, loop=loop, network=bare_network, compute=RawCompute)
+    return Classes(simulation=LiveSimulation, loop=loop, network=LiveNetwork)

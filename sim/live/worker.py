@@ -44,7 +44,7 @@ from sim.live.control import (
 from sim.live.logs import FileLog, SentLog, Sink, end_process, log_path
 from sim.live.loop import LiveLoop
 from sim.live.placement import COORDINATOR, Placement
-from sim.live.simulation import LiveSimulation, live_world
+from sim.live.simulation import LiveSimulation, live_classes
 from sim.live.telling import Teller, again_and_again, save_state
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
@@ -240,8 +240,8 @@ class _Worker(Events):
         if own.began_s is not None:
             self.clock.began_s = own.began_s
         scenario = load_scenario(own.scenario, code=own.code)
-        world = live_world(self.clock.elapsed, raw=own.raw)
-        with shared_cores(usable_cores()), built(scenario, own.data_dir, "cpu", world) as run:
+        classes = live_classes(self.clock.elapsed, raw=own.raw)
+        with shared_cores(usable_cores()), built(scenario, own.data_dir, "cpu", classes) as run:
             simulation = run.simulation
             gc.enable()  # when garbage is found decides nothing here
             assert isinstance(simulation, LiveSimulation)

@@ -32,7 +32,7 @@ from sim.run.save.progress import ALONE, WRITING, Watcher
 from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.save.telling import Telling
-from sim.run.setup.builder import SIMULATED, PreparedRun, built
+from sim.run.setup.builder import PreparedRun, built
 from sim.run.summary import summarise
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
@@ -54,8 +54,8 @@ def run_scenario(
     started_s = time.perf_counter()
     if earlier is not None and earlier.checkpoint is not None:
         started_s -= earlier.checkpoint.wall_s
-    interrupts, world = Interrupts(), replace(SIMULATED, workers=options.workers)
-    with interrupts.answered(), built(scenario, options.data_dir, options.device, world) as run:
+    interrupts, where = Interrupts(), (options.data_dir, options.device)
+    with interrupts.answered(), built(scenario, *where, workers=options.workers) as run:
         _tell_notices(run, scenario, options)
         if earlier is not None:
             _require_exact(earlier, run, options)

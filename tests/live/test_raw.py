@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from protocols.framework.compute import TrainRequest
-from sim.live.simulation import live_world
+from sim.live.simulation import live_classes
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 
@@ -15,7 +15,7 @@ from sim.scenario.scenario import load_scenario
 def test_a_raw_job_is_computed_when_its_turn_on_the_device_has_come(verb: str) -> None:
     """Earlier, another client's reading would compute it as well, and in less time than it takes alone."""
     wanted = load_scenario("gossip", ("clients.count=2", "clients.topology.degree=1"))
-    with closing(build(wanted, device="cpu", world=live_world(lambda: 0.0, raw=True))) as simulation:
+    with closing(build(wanted, device="cpu", classes=live_classes(lambda: 0.0, raw=True))) as simulation:
         compute, engine = simulation.clients[0].compute, simulation.engine
         start: Any = engine.vector(simulation.clients[1].compute._initial.tensor())
         jobs = {

@@ -17,7 +17,7 @@ from sim.run.on_ray import RayWorkers, workers_on_ray
 from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
-from sim.run.setup.builder import World, build
+from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario
 from tests.simulation.worlds import DIGITS, load
 
@@ -109,7 +109,7 @@ def test_what_no_node_computes_is_computed_here(
     pytest.importorskip("ray", reason="Ray is not installed")
     here = os.getpid()
     with workers_on_ray() as make:
-        engine = build(scenario, device="cpu", world=World(workers=make)).engine
+        engine = build(scenario, device="cpu", workers=make).engine
         workers = engine.workers
         assert isinstance(workers, RayWorkers) and workers.count == 2
         dies = f"__import__('os').getpid() == {here} or __import__('os')._exit(1)"
@@ -133,7 +133,7 @@ def test_nodes_that_would_compute_something_else_are_refused(
 
     def refusal(scenario: Scenario = scenario) -> str:
         with pytest.raises(UserError) as refused, workers_on_ray() as make:
-            build(scenario, device="cpu", world=World(workers=make))
+            build(scenario, device="cpu", workers=make)
         return str(refused.value)
 
     conditions = on_ray._conditions()
@@ -154,7 +154,7 @@ def test_a_model_that_a_node_cannot_load(scenario: Scenario, monkeypatch: pytest
     pytest.importorskip("ray", reason="Ray is not installed")
     monkeypatch.setattr(on_ray, "_write_code", lambda scenario, folder: None)
     with workers_on_ray() as make:
-        simulation = build(scenario, device="cpu", world=World(workers=make))
+        simulation = build(scenario, device="cpu", workers=make)
         kernel = simulation.clients[0].compute.kernel  # type: ignore[union-attr]
         with pytest.raises(UserError, match="cannot load the model: ModuleNotFoundError: No module"):
             simulation.engine.workers.call(id, kernel)

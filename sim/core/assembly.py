@@ -1,0 +1,254 @@
+"""Assembles a simulation from its parts: the clients, the servers, the network, and the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+from protocols.framework import vectors
+from protocols.framework.client import Client, form_of
+from protocols.framework.compute import Compute
+from protocols.framework.context import NO_LINKS, ClientContext, Links, NewcomersStart, Noise
+from protocols.framework.server import Server
+from protocols.membership.view import AnnouncedView
+from sim.core.budget import BudgetedCompute
+from sim.core.client_training import DeviceCompute
+from sim.core.learning_settings import LearningSettings
+from sim.core.lives import ClientLife, ServerLife
+from sim.core.rules import RunRules
+from sim.core.simulation import Simulation
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import key, stream
+from sim.learning.architecture import Architecture
+from sim.learning.engine import Engine, Vector
+from sim.world.churn.schedule import ChurnEvent, State, rejoins
+from sim.world.churn.server_crash import ServerCrash
+from sim.world.devices.device import CostModel, Device
+from sim.world.devices.slowness import Slowness
+from sim.world.membership.kinds import Announce, MembershipContext, MembershipKind, ViewOf
+from sim.world.network import SimulatedNetwork
+from sim.world.network_model import NetworkModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientParts:
+    """A client. Client number i owns the i-th part of the engine's data.
+
+    cost, slowness: of its device. start: its model at the start. neighbours: names of the clients and servers
+    that it has a link with. later, backup_every_s: with what it returns after an unplanned crash, and the
+    seconds between two backups of its model, for churn that is not among the `churn` of the simulation.
+    """
+
+    name: str
+    training: LearningSettings
+    cost: CostModel
+    start: Vector
+    neighbours: Sequence[str]
+    slowness: Slowness | None = None
+    links: Links = NO_LINKS
+    up_at_start: bool = True
+    later: State = "fresh"
+    backup_every_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerParts:
+    """A server. kind: its class. start: the model that it begins with.
+
+    cost: of its device, if it has one; then it trains and measures on data of its own, which follow those of
+    the clients in the engine's data.
+    """
+
+    name: str
+    kind: type[Server]
+    start: Vector
+    neighbours: Sequence[str]
+    cost: CostModel | None = None
+    crashes: Sequence[ServerCrash] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classes:
+    """The classes that a simulation is made of. Subclasses change how the world works."""
+
+    simulation: type[Simulation] = Simulation
+    loop: Callable[[int | None], VirtualLoop] = VirtualLoop
+    """Called with the key by which events of the same time are shuffled, or None."""
+    network: Callable[[Any, int, NetworkModel], SimulatedNetwork] = SimulatedNetwork
+    """Called with the loop, the seed, and the model of the network."""
+    compute: type[DeviceCompute] = DeviceCompute
+    device: type[Device] = Device
+
+
+ANNOUNCE, FRESH = Announce(kind="announce"), NewcomersStart()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationParts:
+    """The parts of a simulation.
+
+    networks: the network from later times on, each with its time (seconds). churn: the arrivals and
+    departures of clients; `staying`: client and time (seconds) of those that do not happen. alone: every
+    client trains without peers. tie_key: the key by which events of the same time are shuffled. refuses:
+    whether the network does not deliver a message, by its contents. make: makes an actor of a class.
+    clusters: the cluster of each client, for the measurement of the collaboration graph. turned_away:
+    arrivals for whom there was no client left. features: the samples' features in words.
+    """
+
+    rules: RunRules
+    method: type[Client]
+    engine: Engine
+    clients: Sequence[ClientParts]
+    network: NetworkModel
+    servers: Sequence[ServerParts] = ()
+    networks: Sequence[tuple[float, NetworkModel]] = ()
+    churn: Sequence[ChurnEvent] = ()
+    staying: frozenset[tuple[int, float]] = frozenset()
+    membership: MembershipKind = ANNOUNCE
+    newcomers: NewcomersStart = FRESH
+    alone: bool = False
+    tie_key: int | None = None
+    refuses: Callable[[object], bool] | None = None
+    make: Callable[..., Any] = lambda kind, *arguments: kind(*arguments)
+    classes: Classes = Classes()
+    clusters: Sequence[int] | None = None
+    turned_away: int = 0
+    features: str = ""
+
+
+def assemble(parts: SimulationParts) -> Simulation:
+    """A simulation at virtual time 0, ready to run. Close it after use, also if it never runs."""
+    assembly = _Assembly(parts)
+    try:
+        return assembly.finished()
+    except BaseException:
+        assembly.loop.close()
+        raise
+
+
+class _Assembly:
+    """Makes a simulation of its parts, in the order in which they need each other."""
+
+    def __init__(self, parts: SimulationParts) -> None:
+        self.parts, self.classes, self.seed = parts, parts.classes, parts.rules.seed
+        self.loop = self.classes.loop(parts.tie_key)
+        self.view_of = self._views()
+        self.network = self.classes.network(self.loop, self.seed, parts.network)
+        self.network.refuses = parts.refuses
+        names = [client.name for client in parts.clients]
+        self.network.expect([*names, *[server.name for server in parts.servers]])
+        self.simulation = self.classes.simulation(
+            parts.rules, self.loop, self.network, parts.engine, parts.churn
+        )
+        self.returns = rejoins(parts.churn)
+        self.shared = self._shared_context()
+        self.trainable: dict[str, Callable[[vectors.Vector], vectors.Vector]] = {}
+
+    def finished(self) -> Simulation:
+        simulation, parts = self.simulation, self.parts
+        simulation.networks, simulation.staying = list(parts.networks), parts.staying
+        simulation.clusters = None if parts.clusters is None else tuple(parts.clusters)
+        simulation.features = parts.features
+        simulation.churn.turned_away = parts.turned_away
+        simulation.clients += [self._client(index, client) for index, client in enumerate(parts.clients)]
+        simulation.servers = [self._server(number, server) for number, server in enumerate(parts.servers)]
+        return simulation
+
+    def _views(self) -> ViewOf:
+        """The function that makes each actor's view of the others."""
+        parts = self.parts
+        if parts.alone:
+            return lambda name, neighbours: AnnouncedView(name, ())
+        up = [client.name for client in parts.clients if client.up_at_start]
+        absent = [client.name for client in parts.clients if not client.up_at_start]
+        servers = [server.name for server in parts.servers]
+        return parts.membership.views(MembershipContext(self.loop, self.seed, [*up, *servers], absent))
+
+    def _shared_context(self) -> dict[str, Any]:
+        """The objects that the contexts of all clients and servers have in common."""
+        seed, observer = self.seed, self.simulation.observer
+        return {
+            "transport": self.network,
+            "shared_seed": key(seed, "shared by all clients"),
+            "observe": observer.observe,
+            "newcomers": self.parts.newcomers,
+            "alone": self.parts.alone,
+            "noise": cache(lambda name: Noise(stream(seed, "noise", name))),
+            "report": observer.report,
+        }
+
+    def _trainable_of(self, model: Architecture) -> Callable[[vectors.Vector], vectors.Vector]:
+        """A function that makes of a vector of this model one without what is not trained."""
+        if model.key not in self.trainable:
+            engine = self.parts.engine
+            self.trainable[model.key] = lambda of: engine.trainable(cast(Vector, of), model)
+        return self.trainable[model.key]
+
+    def _context(
+        self,
+        name: str,
+        neighbours: Sequence[str],
+        training: LearningSettings,
+        links: Links = NO_LINKS,
+        number: int | None = None,
+        compute: Compute | None = None,
+    ) -> ClientContext:
+        """number: of a client. compute: of a server that has a device."""
+        model = training.architecture
+        return ClientContext(
+            membership=self.view_of(name, neighbours),
+            rng=stream(self.seed, "actor", name),
+            links=links,
+            trainable=self._trainable_of(model),
+            compute=compute,
+            model=model,
+            number=number,
+            **self.shared,
+        )
+
+    def _client(self, index: int, client: ClientParts) -> ClientLife:
+        returns = self.returns.get(index, ())
+        backups_s = [each.backup_every_s for each in returns if each.state == "stale"]
+        backups_s += [client.backup_every_s] if client.later == "stale" else []
+        return ClientLife(
+            client.name,
+            self._context(client.name, client.neighbours, client.training, client.links, index),
+            self._make_client,
+            returns=tuple([(each.time_s, each.state) for each in returns]),
+            later=client.later,
+            compute=self._compute(index, client),
+            index=index,
+            bytes_sent=self.network.bytes_sent,
+            up_at_start=client.up_at_start,
+            backup_every_s=backups_s[0] if backups_s else None,
+        )
+
+    def _make_client(self, life: ClientLife) -> Client:
+        settings = self.simulation.settings
+        kind = form_of(self.parts.method, settings)
+        return cast(Client, self.parts.make(kind, life.name, life.context, life.compute, settings))
+
+    def _compute(self, index: int, client: ClientParts) -> DeviceCompute:
+        network, budget = self.network, self.parts.rules.budget
+        device = self.classes.device(self.loop, client.slowness or Slowness(), up=client.up_at_start)
+        given = (self.parts.engine, client.training, index, device, client.cost, client.start)
+        if budget is None:
+            return self.classes.compute(*given)
+        return BudgetedCompute(*given, budget=budget, bytes_sent=lambda: network.bytes_sent[client.name])
+
+    def _server(self, number: int, server: ServerParts) -> ServerLife:
+        parts, compute = self.parts, None
+        training = parts.clients[0].training
+        if server.cost is not None:
+            owner, device = len(parts.clients) + number, self.classes.device(self.loop)
+            compute = self.classes.compute(parts.engine, training, owner, device, server.cost, server.start)
+
+        def make(life: ServerLife) -> Server:
+            settings = self.simulation.settings
+            return cast(Server, parts.make(server.kind, life.name, life.context, settings, server.start))
+
+        returns = [(crash.back, crash.state) for crash in server.crashes if crash.back is not None]
+        context = self._context(server.name, server.neighbours, training, compute=compute)
+        return ServerLife(server.name, context, make, compute, returns, crashes=server.crashes)
