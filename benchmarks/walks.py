@@ -16,11 +16,11 @@ from typing import Any
 import tomli_w
 
 from benchmarks.measuring import Effort, Say, table
+from sim.core.process import simulating, spare
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog
 from sim.learning.engine.replay.snapshot import start_replay, stored
 from sim.run.collection import GarbageCollection
-from sim.run.process import quiet_collector, spare, threads
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
 from tests.fuzz.worlds import short
@@ -28,7 +28,7 @@ from tests.fuzz.worlds import short
 
 def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
     """One run or walk: its CPU seconds, trace hash, updates, and what is held at its end."""
-    with quiet_collector(), threads(1), closing(build(scenario, device="cpu")) as simulation:
+    with simulating(), closing(build(scenario, device="cpu")) as simulation:
         spare()
         engine = simulation.engine
         if kind == "logged":

@@ -30,10 +30,10 @@ def pretrain(
     with exit_on_errors(file):
         from pydantic import ValidationError
 
+        from sim.core.process import torch_threads
         from sim.files.data_folder import DataFolder
         from sim.learning.language import pretraining
         from sim.run.interrupts import answering, raise_interrupted
-        from sim.run.process import threads
         from sim.scenario.reading import contents_of
         from sim.scenario.refusals import line_of, problems, refused
 
@@ -54,7 +54,7 @@ def pretrain(
                 line.update(said, step / settings.steps, time.perf_counter() - began)
 
             try:
-                with threads(1):  # with another number the last bits of sums are others
+                with torch_threads(1):  # with another number the last bits of sums are others
                     path, loss = pretraining.pretrain(settings, DataFolder(data_dir), progress)
             except KeyboardInterrupt as error:
                 stop("interrupted; nothing was written", code_of(error))

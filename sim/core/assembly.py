@@ -15,7 +15,7 @@ from protocols.framework.server import Server
 from protocols.membership.view import AnnouncedView
 from sim.core.budget import BudgetedCompute
 from sim.core.client_training import DeviceCompute
-from sim.core.learning_settings import LearningSettings
+from sim.core.learning_settings import LearningSettings, start_of
 from sim.core.lives import ClientLife, ServerLife
 from sim.core.rules import RunRules
 from sim.core.simulation import Simulation
@@ -36,16 +36,17 @@ from sim.world.network_model import NetworkModel
 class ClientParts:
     """A client. Client number i owns the i-th part of the engine's data.
 
-    cost, slowness: of its device. start: its model at the start. neighbours: names of the clients and servers
-    that it has a link with. later, backup_every_s: with what it returns after an unplanned crash, and the
-    seconds between two backups of its model, for churn that is not among the `churn` of the simulation.
+    cost, slowness: of its device. start: its model at the start, by default one that all clients share.
+    neighbours: names of the clients and servers that it has a link with, by default all other clients.
+    later, backup_every_s: with what it returns after a crash that is not among the `churn` of the simulation,
+    and the seconds between two backups of its model.
     """
 
     name: str
     training: LearningSettings
     cost: CostModel
-    start: Vector
-    neighbours: Sequence[str]
+    start: Vector | None = None
+    neighbours: Sequence[str] | None = None
     slowness: Slowness | None = None
     links: Links = NO_LINKS
     up_at_start: bool = True
@@ -144,6 +145,7 @@ class _Assembly:
         )
         self.returns = rejoins(parts.churn)
         self.shared = self._shared_context()
+        self.starts: dict[str, Vector] = {}  # by the architecture's key, as the next
         self.trainable: dict[str, Callable[[vectors.Vector], vectors.Vector]] = {}
 
     def finished(self) -> Simulation:
@@ -214,7 +216,7 @@ class _Assembly:
         backups_s += [client.backup_every_s] if client.later == "stale" else []
         return ClientLife(
             client.name,
-            self._context(client.name, client.neighbours, client.training, client.links, index),
+            self._context(client.name, self._neighbours(client), client.training, client.links, index),
             self._make_client,
             returns=tuple([(each.time_s, each.state) for each in returns]),
             later=client.later,
@@ -225,6 +227,19 @@ class _Assembly:
             backup_every_s=backups_s[0] if backups_s else None,
         )
 
+    def _neighbours(self, client: ClientParts) -> Sequence[str]:
+        if client.neighbours is not None:
+            return client.neighbours
+        return [each.name for each in self.parts.clients if each is not client]
+
+    def _start(self, client: ClientParts) -> Vector:
+        if client.start is not None:
+            return client.start
+        model = client.training.architecture
+        if model.key not in self.starts:
+            self.starts[model.key] = self.parts.engine.vector(start_of(model, self.seed))
+        return self.starts[model.key]
+
     def _make_client(self, life: ClientLife) -> Client:
         settings = self.simulation.settings
         kind = form_of(self.parts.method, settings)
@@ -233,7 +248,7 @@ class _Assembly:
     def _compute(self, index: int, client: ClientParts) -> DeviceCompute:
         network, budget = self.network, self.parts.rules.budget
         device = self.classes.device(self.loop, client.slowness or Slowness(), up=client.up_at_start)
-        given = (self.parts.engine, client.training, index, device, client.cost, client.start)
+        given = (self.parts.engine, client.training, index, device, client.cost, self._start(client))
         if budget is None:
             return self.classes.compute(*given)
         return BudgetedCompute(*given, budget=budget, bytes_sent=lambda: network.bytes_sent[client.name])

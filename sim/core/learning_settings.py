@@ -26,7 +26,7 @@ class LearningSettings:
     optimizer: Optimizer
     learning_rate: float
     batch_size: int
-    sampling: str
+    sampling: str = "shuffled"
     augmentation: Augmentation | None = None
     views: int = 1
     schedule: Schedule | None = None

@@ -31,7 +31,7 @@ class Milestones:
         self._clients = clients
         self._events = events
         self._evaluate = evaluate
-        self._every = rules.evaluate_every.count
+        self._every = rules.evaluate_every_iterations
         self._limit = rules.iterations
         settings = rules.settings
         has_last_round = isinstance(settings, RoundSettings) and settings.rounds is not None

@@ -144,7 +144,7 @@ class Observer:
 
     def evaluate_every(self, time_s: float) -> None:
         """Evaluate from `time_s` on at multiples of how often the rules say, before the end; or once."""
-        every_s = self._rules.evaluate_every.seconds
+        every_s = self._rules.evaluate_every_s
         end_s = self._rules.duration_s or math.inf
 
         def evaluate(number: int) -> None:

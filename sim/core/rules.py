@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import PositiveInt, model_validator
 
 from actors.settings.base import Settings, exactly_one
-from actors.settings.quantities import PositiveDuration, Size, Span, Weight, Within
+from actors.settings.quantities import PositiveDuration, Size, Weight, Within
 from protocols.framework.requirements import ProtocolSettings
 
 Kind = Literal["steps", "samples", "time", "bytes"]
@@ -64,8 +64,10 @@ class RunRules:
 
     settings: ProtocolSettings
     """The settings of the method."""
-    evaluate_every: Span
-    """Time, or iterations of every client, between two evaluations."""
+    evaluate_every_s: float | None = None
+    """Time between two evaluations. Without it, and without iterations, only the start and the end are."""
+    evaluate_every_iterations: int | None = None
+    """Iterations of every client between two evaluations."""
     task: str = "classification"
     """The task of the data: classification, regression, language, or quadratic."""
     metrics: Sequence[str] = ("accuracy", "loss")

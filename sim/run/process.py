@@ -1,41 +1,14 @@
 """What a run changes in its process, and puts back at its end."""
 
-import gc
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from sim.learning.engine.backends.autotune import usable_cores
 
 SAFE_PATH = "PYTHONSAFEPATH"
-
-
-@contextmanager
-def quiet_collector() -> Iterator[None]:
-    """Collect cyclic garbage at evaluations only.
-
-    When it is found decides which pending work is still wanted, hence what a batch consists of, hence the
-    last bits of its results; so it must not depend on how many objects other code happens to allocate.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    spare()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if enabled:
-            gc.enable()
-
-
-def spare() -> None:
-    """Have collections of this run look no more at what exists now, and lasts as long: they stay short."""
-    gc.collect()
-    gc.freeze()
 
 
 _sharing = 1  # how many runs use the cores of this machine
@@ -55,21 +28,6 @@ def shared_cores(runs: int) -> Iterator[None]:
         yield
     finally:
         _sharing = before
-
-
-@contextmanager
-def threads(stated: int | str) -> Iterator[None]:
-    """Compute with so many threads, one until they are measured, and afterwards with as many as before.
-
-    As many as there are cores would make the last bits of all sums hang on the machine. They also wait for
-    each other at every call, however small: beside other work a hundred times as long as one thread takes.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(stated if isinstance(stated, int) else 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

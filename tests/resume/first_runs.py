@@ -15,9 +15,9 @@ from typing import Any
 
 import tomli_w
 
+from sim.core.process import quiet_collector
 from sim.errors import UserError
 from sim.learning.engine.replay.snapshot import collect, stored
-from sim.run.process import quiet_collector
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short

@@ -13,6 +13,7 @@ from protocols.framework.server import ServerPlan
 from sim.core.assembly import Classes, ClientParts, ServerParts, SimulationParts, assemble
 from sim.core.learning_settings import start_of
 from sim.core.message_contents import has_non_finite
+from sim.core.process import simulating, spare
 from sim.core.rules import RunRules
 from sim.core.simulation import Simulation
 from sim.files.data_folder import DataFolder
@@ -21,7 +22,6 @@ from sim.learning.engine import Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.learning.metrics import metrics_of
-from sim.run.process import quiet_collector, spare, threads
 from sim.run.save.provenance import made_by
 from sim.run.setup.engine import (
     MakeWorkers,
@@ -122,8 +122,7 @@ def built(
 ) -> Iterator[PreparedRun]:
     """A run at virtual time 0, in a process that is set up for it: see `sim.run.process`. UserError."""
     with (
-        quiet_collector(),
-        threads(scenario.engine.threads),
+        simulating(scenario.engine.threads),
         tensor_cores(scenario.engine.precision),
     ):
         prepared = prepare(scenario, data_dir, device, classes=classes, workers=workers)
@@ -251,7 +250,8 @@ def _rules(scenario: Scenario, plan: RunPlan) -> RunRules:
     rates = [(each.at, each.training.learning_rate) for each in scenario.change if each.training]
     return RunRules(
         settings=settings,
-        evaluate_every=run.evaluate_every,
+        evaluate_every_s=run.evaluate_every.seconds,
+        evaluate_every_iterations=run.evaluate_every.count,
         task=task,
         metrics=[metric.name for metric in metrics],
         seed=run.seed,

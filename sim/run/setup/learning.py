@@ -6,6 +6,7 @@ from typing import cast
 import numpy as np
 import torch
 
+from sim.core.client_data import data_on
 from sim.core.learning_settings import LearningSettings
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
@@ -57,19 +58,8 @@ def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) 
         [mine] = kinds.values()
         scenario.model.require_pure(mine.architecture, mine.objective, mine.views, dataset)
     _try_single_samples(scenario, plan, settings)
-    train_x, train_y, test_x, test_y = [
-        torch.from_numpy(part if part.flags.writeable else part.copy()).to(device)
-        for part in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y)
-    ]
-    data = ClientData(
-        (train_x, train_y),
-        (test_x, test_y),
-        train_rows=own.train,
-        validation_rows=own.validation,
-        test_rows=own.test,
-        label_maps=own.label_maps,
-        output_numbers=dataset.outputs * dataset.train_x.shape[1] if scenario.data.task == "language" else 0,
-    )
+    outputs = dataset.outputs * dataset.train_x.shape[1] if scenario.data.task == "language" else 0
+    data = data_on(device, dataset, own.train, own.validation, own.test, own.label_maps, outputs)
     return Learning(plan, data, settings)
 
 
