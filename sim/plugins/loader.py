@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 
 from actors.nearest import did_you_mean
 from sim.errors import UserError, one_line
+from sim.files.named_files import find_file
 from sim.plugins.process_settings import settings_kept
 from sim.plugins.source_files import SourceFiles, beside, of_package, syntax_of
 
@@ -66,7 +67,6 @@ def is_plugin(name: object) -> TypeGuard[str]:
 def load_plugin(
     key: str,
     name: str,
-    folder: Path | None,
     *,
     code: bool,
     instead: str,
@@ -75,8 +75,8 @@ def load_plugin(
 ) -> Plugin:
     """The plug-in that `name` names, by executing that Python.
 
-    A file's path is relative to the current folder, or else to `folder`. code=False refuses it unread, and
-    says what is allowed `instead`. is_one: whether something can be meant; kind: what such things are called.
+    A file's path is relative to the current folder, or else to the scenario's. code=False refuses it unread,
+    and says what is allowed `instead`. is_one: whether something can be meant; kind: what such things are called.
     Raises UserError.
     """
     place, _, label = name.rpartition(":")
@@ -84,7 +84,7 @@ def load_plugin(
     if not code:
         refused = "would execute Python that does not come with coterie, which --no-code refuses"
         raise UserError(one_line(f"{stated}: {refused}; allowed: {instead}"))
-    path = find_file(place, folder) if place.endswith(".py") else None
+    path = find_file(place) if place.endswith(".py") else None
     try:
         if path is None:
             module = importlib.import_module(place)
@@ -120,21 +120,14 @@ def _lines_of_class(path: Path, name: str) -> list[int]:
     return [node.lineno for node in anew if node.name == name]
 
 
-def absolute_name(name: str, folder: Path | None) -> str:
+def absolute_name(name: str) -> str:
     """`name` with a file's path made absolute, so that it means the same wherever it is read again.
 
     One that is not there stays as it is: whoever loads it says where it was looked for.
     """
     place, _, label = name.rpartition(":")
-    file = find_file(place, folder)
+    file = find_file(place)
     return f"{file}:{label}" if place.endswith(".py") and os.path.exists(file) else name
-
-
-def find_file(path: str, folder: Path | None) -> Path:
-    """Absolute path of a file that a scenario names: relative to the current folder, or else to `folder`."""
-    here = Path(path).absolute()
-    # Not Path.exists, which raises for a path that is too long.
-    return here if folder is None or os.path.exists(here) else (folder / path).absolute()
 
 
 def _is_of(value: object, module: ModuleType) -> bool:

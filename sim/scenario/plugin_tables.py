@@ -1,7 +1,6 @@
 """The user's code in a scenario: found, loaded, and made sections of."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from actors.settings.tables import tagged
@@ -17,7 +16,7 @@ POINTS = annotated(Sections, PluginPoint)
 
 
 def with_plugins(
-    raw: dict[str, Any], folder: Path | None, validated: Callable[..., Any], *, code: bool
+    raw: dict[str, Any], validated: Callable[..., Any], *, code: bool
 ) -> tuple[tuple[Plugin, ...], dict[str, Any]]:
     """The user's code that tables of a scenario name, and the contents with sections in these tables' place.
 
@@ -31,7 +30,7 @@ def with_plugins(
             name = table.get(point.key) if isinstance(table, Mapping) else table
             if is_plugin(name):
                 instead = ", ".join(tagged(known)) or "none"
-                plugin = load_plugin(f"{place}.{point.key}", name, folder, code=code, instead=instead)
+                plugin = load_plugin(f"{place}.{point.key}", name, code=code, instead=instead)
                 stated = table if isinstance(table, Mapping) else {}
                 put(raw, place, {**stated, point.key: plugin.name})
                 found.append((place, point, plugin))

@@ -62,17 +62,17 @@ def _classes(tree: ast.Module) -> list[str]:
     return [*imported, *[node.name for node in tree.body if isinstance(node, ast.ClassDef)]]
 
 
-def load_protocol(name: str, folder: Path | None = None, *, code: bool = True) -> Plugin:
+def load_protocol(name: str, *, code: bool = True) -> Plugin:
     """A protocol's class, and the files that it consists of where it is the user's.
 
-    A file's path is relative to the current folder, or else to `folder`. A class of a file or a package is
+    A file's path is relative to the current folder, or else to the scenario's. A class of a file or a package is
     found by executing that Python; code=False refuses it unread. Raises UserError that names what there is:
     the known protocols, or the protocol classes of the module.
     """
     if not is_plugin(name):
         return Plugin(_KEY, name, _known(name), None, None)
     kind, instead = "protocol class (subclass of Client) called ", ", ".join(list_protocols())
-    plugin = load_plugin(_KEY, name, folder, code=code, instead=instead, is_one=_is_protocol, kind=kind)
+    plugin = load_plugin(_KEY, name, code=code, instead=instead, is_one=_is_protocol, kind=kind)
     require_sound(plugin.found)
     return plugin
 

@@ -3,9 +3,8 @@
 A scenario is TOML. Refused input raises UserError, whose lines name file, key, value and what is allowed.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,11 +15,12 @@ from pydantic import ValidationError
 from actors.settings.base import SettingError, Settings
 from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError, errors_about
+from sim.files.named_files import files_beside
 from sim.learning.data.kinds import Data
 from sim.learning.models.kinds import Model
-from sim.plugins.loader import Plugin, absolute_name, find_file
+from sim.plugins.loader import Plugin, absolute_name
 from sim.scenario.cross_checks import misfits, unmet
-from sim.scenario.key_path import places, put, value_at
+from sim.scenario.key_path import put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
 from sim.scenario.plugin_tables import with_plugins
 from sim.scenario.protocol_errors import blaming, require_statable
@@ -53,25 +53,6 @@ if TYPE_CHECKING:
 
 _PROBLEMS_SHOWN = 20  # of a file that may be wrong altogether
 _SEED = "run.seed"
-_FILES = (
-    "churn_process.*.file",
-    "clients.topology.file",
-    "devices.measured.file",
-    "network.latency.file",
-    "network.class.*.latency.file",
-)
-"""Files that lie beside the scenario, or in the current folder."""
-_SAMPLES = (
-    "data.file",
-    "data.test_file",
-    "data.texts.*.file",
-    "data.texts.*.test_file",
-    "data.tokenizer",
-    "data.source",
-    "data.partition.path",
-    "model.base",
-)
-"""Files and folders that may also lie in the data folder."""
 _Model = TypeVar("_Model", bound=Settings)
 
 
@@ -98,9 +79,6 @@ class Protocol:
 class Scenario:
     """A validated scenario. Two are equal if every setting is: where they came from makes no difference."""
 
-    question: str
-    """The file's first comment: which question it answers, and what to expect."""
-    path: Path | None = field(compare=False)
     run: Run
     clients: Clients
     data: Data
@@ -115,6 +93,9 @@ class Scenario:
     supervision: Supervision
     change: tuple[Change, ...] = ()
     server: ServerSection | None = None
+    question: str = ""
+    """The file's first comment: which question it answers, and what to expect."""
+    path: Path | None = field(default=None, compare=False)
     plugins: tuple[Plugin, ...] = field(default=(), compare=False)
     """The user's code that it names: the protocol, if it is one's own, and what other tables name."""
     overrides: tuple[str, ...] = field(default=(), compare=False)
@@ -151,11 +132,12 @@ def load_scenario(
     that the file names. Raises UserError.
     """
     path = find_scenario(path)
-    with errors_about(path):
+    with errors_about(path), files_beside(path):
         text = read_text(path)
         raw = parse_toml(text)
         add(raw, more)
-        return _scenario(raw, path, overrides, seed, unset, code, method, question=first_comment(text))
+        read = _scenario(raw, overrides, seed, unset, code, method)
+        return replace(_named(read, path), path=path, question=first_comment(text))
 
 
 def load_contents(
@@ -171,20 +153,26 @@ def load_contents(
         raw = parse_toml(tomli_w.dumps(contents))
     except (TypeError, ValueError) as error:
         raise UserError(f"the scenario holds what no file could: {error}") from None
-    return _scenario(raw, Path.cwd() / "scenario.toml", overrides, seed, unset, True, method)
+    path = Path.cwd() / "scenario.toml"
+    with files_beside(path):
+        return replace(_named(_scenario(raw, overrides, seed, unset, True, method), path), path=path)
+
+
+def _named(scenario: Scenario, path: Path) -> Scenario:
+    """The scenario with the name that its file gives it where it states none."""
+    name = scenario.run.name or default_name(path)
+    return replace(scenario, run=scenario.run.model_copy(update={"name": name}))
 
 
 def _scenario(
     raw: dict[str, Any],
-    path: Path,
     overrides: Sequence[str],
     seed: int | None,
     unset: Sequence[str],
     code: bool,
     method: "type[Client] | None",
-    question: str = "",
 ) -> Scenario:
-    """What the contents of a file come to, which lies at `path` or would."""
+    """The scenario of the contents of a file."""
     if seed is not None:
         overrides = [*overrides, f"{_SEED}={seed}"]
     if (other := value_at(raw, "sweep.scenario")) is not None:
@@ -193,12 +181,12 @@ def _scenario(
     if method is not None:
         own = given_protocol(method)
         put(raw, "protocol.name", own.name)
-    parts = _parts(_File(raw, overrides, unset), path, named, seed, code, own)
+    parts = _parts(_File(raw, overrides, unset), named, seed, code, own)
     if own is not None and own.file is not None and not own.file.is_file():
         said = f"{own.label} is written in a notebook: results keep its cell, and may not be run again by it"
         parts["notices"] = (*parts["notices"], said)
     given = (*(f"--unset {key}" for key in unset), *overrides)
-    return Scenario(question=question, path=path, overrides=given, **parts)
+    return Scenario(overrides=given, **parts)
 
 
 def sweep_alone(
@@ -281,30 +269,27 @@ class _File:
         return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))
 
 
-def _parts(
-    file: _File, path: Path, named: Any, seed: int | None, code: bool, given: Plugin | None
-) -> dict[str, Any]:
+def _parts(file: _File, named: Any, seed: int | None, code: bool, given: Plugin | None) -> dict[str, Any]:
     """The fields of a `Scenario`, made of the contents of its file.
 
     named: the protocol, without options. given: the one that was given as a class.
     """
-    raw, folder, notices = file.raw, path.parent, []
+    raw, notices = file.raw, []
     if seed is not None:
         file.stated[_SEED] = "--seed"
         if file.keys.count(_SEED) > 1:
             notices.append(f"--seed {seed} is taken instead of what --set says of {_SEED}")
     sweep = file.sweep()
     typed = value_at(raw, "protocol.name")
-    if isinstance(raw.get("run"), dict):  # else it is refused below
-        raw["run"].setdefault("name", default_name(path))
-    _find_files(raw, folder)
-    plugins, contents = with_plugins(raw, folder, file.validated, code=code)
+    if isinstance(typed, str):
+        put(raw, "protocol.name", absolute_name(typed))
+    plugins, contents = with_plugins(raw, file.validated, code=code)
     sections = file.validated(Sections, contents)
     name = sections.protocol.name
-    own = given if given and given.name == name else load_protocol(name, folder, code=code)
+    own = given if given and given.name == name else load_protocol(name, code=code)
     method: type[Client] = own.found
     if typed != named and (gone := fit_to(method, raw, sections.network, file.stated)):
-        plugins, contents = with_plugins(raw, folder, file.validated, code=code)
+        plugins, contents = with_plugins(raw, file.validated, code=code)
         sections = file.validated(Sections, contents)
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
     stated_of = {key: value for key, value in raw["protocol"].items() if key != "name"}
@@ -319,18 +304,6 @@ def _parts(
         notices.append(f"{hidden} beside the method is not what `import {package}` finds, which is coterie's")
     more = {"protocol": protocol, "plugins": plugins, "sweep": sweep, "notices": tuple(notices)}
     return dict(sections) | more
-
-
-def _find_files(raw: dict[str, Any], folder: Path) -> None:
-    """Make the paths of files absolute, so that the resolved scenario can be read from anywhere."""
-    if isinstance(name := value_at(raw, "protocol.name"), str):
-        put(raw, "protocol.name", absolute_name(name, folder))
-    for pattern in (*_FILES, *_SAMPLES):
-        for place in places(raw, pattern):
-            if isinstance(file := value_at(raw, place), str):
-                found = find_file(file, folder)
-                if pattern in _FILES or os.path.exists(found):  # else it is looked for in the data folder
-                    put(raw, place, str(found))
 
 
 def _left_out(gone: Iterable[str], protocol: str) -> str:

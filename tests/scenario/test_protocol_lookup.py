@@ -3,12 +3,14 @@
 import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sim.errors import UserError
+from sim.files.named_files import files_beside
 from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario
@@ -56,7 +58,8 @@ def own(tmp_path: Path) -> Path:
 
 
 def find(name: str, folder: Path | None = None) -> Any:
-    return load_protocol(name, folder).found
+    with files_beside(folder / "scenario.toml") if folder else nullcontext():
+        return load_protocol(name).found
 
 
 def refusal(name: str, folder: Path | None = None) -> str:

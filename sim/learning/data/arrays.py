@@ -4,6 +4,7 @@ from typing import Literal
 
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
+from sim.files.named_files import DataFile
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
 
@@ -19,7 +20,7 @@ class ArrayData(UserArrays):
 
     name: Literal["arrays"]
     """The data set."""
-    file: str
+    file: DataFile
     """The .npz file. Its path is relative to the current folder, the scenario's, or the data folder."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:

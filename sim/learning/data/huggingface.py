@@ -14,6 +14,7 @@ from actors.settings.base import SettingError
 from sim.errors import UserError, one_line
 from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
 from sim.files.input_file import InputFile
+from sim.files.named_files import IF_FOUND
 from sim.files.saved_folder import is_saved
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.table import TabularData
@@ -31,7 +32,7 @@ class HuggingFaceData(TabularData):
 
     name: Literal["huggingface"]
     """The data set."""
-    source: _Text
+    source: Annotated[_Text, IF_FOUND]
     """The folder, its path relative to the current one, the scenario's, or the data folder; or else the name
     on the Hub, "ylecun/mnist", downloaded once into the data folder, by the package datasets."""
     subset: _Text | None = None

@@ -12,6 +12,7 @@ from actors.settings.quantities import Count, Within
 from sim.errors import one_line, require_packages
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile
+from sim.files.named_files import DataFile
 from sim.files.picture_folder import PictureFile, picture_parts
 from sim.learning.data.dataset import Dataset, in_list
 from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout, dataset_of_pixels
@@ -59,7 +60,7 @@ class OwnImages(UserSamples):
 
     name: Literal["images"]
     """The data set."""
-    source: str
+    source: DataFile
     """The folder, its path relative to the current one, the scenario's, or the data folder. Hidden files are
     left out, links followed."""
     size: Annotated[Count, Within(1, 4096)] | None = None

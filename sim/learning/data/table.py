@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError
 from sim.files.data_folder import DataFolder
+from sim.files.named_files import DataFile
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.user_arrays import UserData
 
@@ -87,10 +88,10 @@ class TableData(TabularData):
 
     name: Literal["table"]
     """The data set."""
-    file: str
+    file: DataFile
     """The table; text may be compressed as .gz or .xz. Its path is relative to the current folder, the
     scenario's, or the data folder."""
-    test_file: str | None = None
+    test_file: DataFile | None = None
     """A table like it, to test on."""
     label: str | Annotated[_Names, Field(min_length=1)]
     """The column of the label; in a regression also a list of columns. Classes are in order of the values."""

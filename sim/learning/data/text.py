@@ -15,6 +15,7 @@ from actors.settings.quantities import Count, ShareBelowOne, Within
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import no_room
+from sim.files.named_files import DataFile
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions.dealing import (
@@ -43,7 +44,7 @@ class TextData(DataSection):
     classes = None
     input_shape = None
 
-    tokenizer: str = "bytes"
+    tokenizer: DataFile = "bytes"
     """How texts become numbers: "bytes", "characters" (those of the training texts), or a tokenizer.json of
     the package tokenizers. A base needs the one that it was trained with."""
     context: Annotated[Count, Within(1, 100_000)] = 64
@@ -192,9 +193,9 @@ class TextFile(Settings):
 
     language: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,32}$")]
     """Its name, of letters, digits and "_": clients are called after it."""
-    file: str
+    file: DataFile
     """The text, in UTF-8. Its path is relative to the current folder, the scenario's, or the data folder."""
-    test_file: str | None = None
+    test_file: DataFile | None = None
     """What clients are tested on; by default the last tenth of the text, which then is not trained on."""
     family: str | None = None
     """Those of one family are to find each other, in a cluster; by default those of one language."""

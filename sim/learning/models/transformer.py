@@ -11,6 +11,7 @@ from actors.settings.base import SettingError
 from actors.settings.quantities import Count, Within
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
+from sim.files.named_files import DataFile
 from sim.learning.data.dataset import DataSection
 from sim.learning.models.model import ModelSection
 
@@ -55,7 +56,7 @@ class Lora(ModelSection):
     tasks = ("language",)
 
     name: Literal["lora"]
-    base: str
+    base: DataFile
     """The pretrained transformer: a file that `coterie pretrain` wrote, or a folder of Hugging Face with
     config.json and model.safetensors, of GPT-2's architecture. Its path is relative to the current folder,
     the scenario's, or the data folder."""

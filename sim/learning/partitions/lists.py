@@ -10,6 +10,7 @@ import numpy as np
 
 from sim.errors import UserError
 from sim.files.input_file import InputFile
+from sim.files.named_files import DataFile
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels
 from sim.learning.partitions.partition import Partition, PartitionSection
@@ -28,7 +29,7 @@ class FromFile(PartitionSection):
     needs_classes = False
 
     kind: Literal["file"]
-    path: str
+    path: DataFile
     """The file. JSON: a list for each client of the numbers of its training samples, or a table of such
     lists: train, and, if the file says so, test and validation. An .npz file has the arrays train_0, train_1,
     ..., test_0, ..., validation_0, .... Numbers begin at 0; those of validation are training samples that are

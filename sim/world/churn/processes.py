@@ -21,6 +21,7 @@ from pydantic import Field, PositiveFloat
 from actors.settings.base import Settings, default
 from actors.settings.quantities import ClientList, PositiveDuration, Share, Within
 from sim.files.input_file import InputFile
+from sim.files.named_files import BesideFile
 from sim.kernel.random import RandomStream, stream
 from sim.plugins.point import PluginPoint
 from sim.world.churn.schedule import ChurnEvent, State
@@ -220,7 +221,7 @@ class TableChurn(SessionsOfEach):
     never comes."""
 
     kind: Literal["table"]
-    file: Annotated[str, Field(min_length=1)]
+    file: Annotated[BesideFile, Field(min_length=1)]
     """CSV or .parquet file with the columns client, its number, and start_s and end_s, between which it is
     up, in seconds from the run's begin. A client's rows are in order. The path is relative to the current
     folder or else to the scenario's."""

@@ -23,6 +23,7 @@ from actors.settings.quantities import (
     Probability,
 )
 from sim.files.input_file import InputFile
+from sim.files.named_files import BesideFile
 from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream, stream
 from sim.world.devices.slowness import Piece, cycles, once, periods, spells
@@ -136,7 +137,7 @@ class MeasuredSlowTimes(SlowTimes):
 
     coin = "who has measured slow times"
 
-    file: Annotated[str, Field(min_length=1)]
+    file: Annotated[BesideFile, Field(min_length=1)]
     """CSV or .parquet file with the columns time_s, from 0 on, and factor, which holds from that time on. The
     last row ends the cycle; its factor does not count. The path is relative to the current folder or else to
     the scenario's."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from actors.settings.quantities import SigmaOfLog
 from sim.files.input_file import InputFile
+from sim.files.named_files import BesideFile
 from sim.files.rows import DECIMAL_POINT
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
 from sim.world.participants import Participants
@@ -20,7 +21,7 @@ class MatrixLatency(LatencyByNode):
     """The one-way latency of each pair from a file, from the row's client to the column's."""
 
     kind: Literal["matrix"]
-    file: str
+    file: BesideFile
     """A square matrix, as .npy or as .csv without a header, beside the scenario file or by its full path.
     Row i is client i; the last rows are the servers, if there are any. It may be larger than needed."""
     unit: Literal["s", "ms", "us"]

@@ -22,6 +22,7 @@ from actors.settings.quantities import Count, Share, Within
 from actors.settings.tables import kind_alone
 from sim.errors import UserError
 from sim.files.input_file import InputFile
+from sim.files.named_files import BesideFile
 from sim.kernel.random import key
 from sim.members import cluster_misfits
 
@@ -275,7 +276,7 @@ class EdgeList(Undirected):
     """Links from a text file: two client numbers on each line."""
 
     kind: Literal["edge-list"]
-    file: str
+    file: BesideFile
     """Path, relative to the current folder or else to the scenario's."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
