@@ -75,8 +75,8 @@ def load_plugin(
 ) -> Plugin:
     """The plug-in that `name` names, by executing that Python.
 
-    A file's path is relative to the current folder, or else to the scenario's. code=False refuses it unread,
-    and says what is allowed `instead`. is_one: whether something can be meant; kind: what such things are called.
+    A file's path is relative to the current folder, or else to the scenario's. code=False refuses it, and
+    says what is allowed `instead`. is_one: whether something can be meant; kind: what such things are called.
     Raises UserError.
     """
     place, _, label = name.rpartition(":")

@@ -56,21 +56,15 @@ def run_scenario(
         started_s -= earlier.checkpoint.wall_s
     interrupts, where = Interrupts(), (options.data_dir, options.device)
     with interrupts.answered(), built(scenario, *where, workers=options.workers) as run:
-        _tell_notices(run, scenario, options)
+        if options.notice is not None:
+            for line in run.notices:
+                options.notice(line)
         if earlier is not None:
             _require_exact(earlier, run, options)
         torch.set_num_threads(run.threads)
         with _directory_of(run, options, earlier, interrupts) as directory:
             result = _RunOfScenario(run, options, earlier, interrupts, directory, started_s).result()
     return replace(result, signal=interrupts.number)
-
-
-def _tell_notices(run: PreparedRun, scenario: Scenario, options: RunOptions) -> None:
-    """Tell the notices that came while the run was prepared."""
-    if options.notice is not None:
-        for line in run.scenario.notices:
-            if line not in scenario.notices:
-                options.notice(line)
 
 
 def _require_exact(earlier: ResumableRun, run: PreparedRun, options: RunOptions) -> None:

@@ -65,9 +65,9 @@ def _classes(tree: ast.Module) -> list[str]:
 def load_protocol(name: str, *, code: bool = True) -> Plugin:
     """A protocol's class, and the files that it consists of where it is the user's.
 
-    A file's path is relative to the current folder, or else to the scenario's. A class of a file or a package is
-    found by executing that Python; code=False refuses it unread. Raises UserError that names what there is:
-    the known protocols, or the protocol classes of the module.
+    A file's path is relative to the current folder, or else to the scenario's. A class of a file or a package
+    is found by executing that Python; code=False refuses it unread. Raises UserError that names what there
+    is: the known protocols, or the protocol classes of the module.
     """
     if not is_plugin(name):
         return Plugin(_KEY, name, _known(name), None, None)

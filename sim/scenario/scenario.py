@@ -23,7 +23,7 @@ from sim.scenario.cross_checks import misfits, unmet
 from sim.scenario.key_path import put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
 from sim.scenario.plugin_tables import with_plugins
-from sim.scenario.protocol_errors import blaming, require_statable
+from sim.scenario.protocol_errors import blaming, objective_of, require_statable
 from sim.scenario.protocol_lookup import given_protocol, load_protocol
 from sim.scenario.reading import (
     contents_of,
@@ -50,6 +50,7 @@ from sim.world.churn.processes import ChurnProcess
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
+    from protocols.framework.objectives import Objective
 
 _PROBLEMS_SHOWN = 20  # of a file that may be wrong altogether
 _SEED = "run.seed"
@@ -58,11 +59,15 @@ _Model = TypeVar("_Model", bound=Settings)
 
 @dataclass(frozen=True)
 class Protocol:
-    """The protocol of a scenario: its name in the file, its class, and its validated settings."""
+    """The protocol of a scenario: its name in the file, its class, and its validated settings.
+
+    objective: what its clients minimise, if that is not the loss of the data.
+    """
 
     name: str
     method: "type[Client]"
     settings: ProtocolSettings
+    objective: "Objective | None" = field(default=None, compare=False)
 
     @property
     def label(self) -> str:
@@ -297,7 +302,7 @@ def _parts(file: _File, named: Any, seed: int | None, code: bool, given: Plugin 
         settings = file.validated(method.Settings, stated_of, "protocol")
     require_statable(method, settings)
     file.require_fitting(sections, method, settings)
-    protocol = Protocol(sections.protocol.name, method, settings)
+    protocol = Protocol(sections.protocol.name, method, settings, objective_of(method, settings))
     plugins = (own, *plugins) if own.sources is not None else plugins
     for hidden in dict.fromkeys([name for each in plugins if each.sources for name in each.sources.hidden()]):
         package = hidden.partition("/")[0].removesuffix(".py")

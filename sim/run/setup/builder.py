@@ -50,6 +50,8 @@ class PreparedRun:
 
     scenario: Scenario
     simulation: Simulation
+    notices: tuple[str, ...] = ()
+    """Lines for the user that reading the scenario did not yield."""
 
     @property
     def threads(self) -> int:
@@ -92,7 +94,8 @@ def prepare(
         folder, devices = DataFolder(data_dir, download), scenario.engine.devices
         on = choose_device(device) if devices is None else first_device(devices, device)
         builder = _Builder(scenario, folder, on, classes, workers)
-        return PreparedRun(builder.scenario, builder.simulation())
+        new = tuple([line for line in builder.scenario.notices if line not in scenario.notices])
+        return PreparedRun(builder.scenario, builder.simulation(), new)
 
 
 def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:

@@ -5,7 +5,6 @@ from pathlib import Path
 from sim.files.data_folder import DataFolder
 from sim.learning.models.mlp import FullyConnected
 from sim.run.setup.plan import RunPlan, planned
-from sim.scenario.protocol_errors import objective_of
 from sim.scenario.scenario import Scenario
 
 
@@ -37,5 +36,5 @@ def _is_seen_in_its_plan(scenario: Scenario) -> bool:
         and (engine.precision, engine.micro_batch, engine.devices) == ("float32", None, None)
         and scenario.run.metrics is None
         and scenario.training.augmentation is None
-        and objective_of(protocol.method, protocol.settings) is None
+        and protocol.objective is None
     )

@@ -58,6 +58,7 @@ def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) 
         [mine] = kinds.values()
         scenario.model.require_pure(mine.architecture, mine.objective, mine.views, dataset)
     _try_single_samples(scenario, plan, settings)
+    _require_fitting_metrics(scenario, plan)
     outputs = dataset.outputs * dataset.train_x.shape[1] if scenario.data.task == "language" else 0
     data = data_on(device, dataset, own.train, own.validation, own.test, own.label_maps, outputs)
     return Learning(plan, data, settings)
@@ -93,16 +94,12 @@ def _trained(scenario: Scenario, plan: LearningPlan, architecture: Architecture)
     """How the clients with models of this architecture train."""
     training, dataset, objective = scenario.training, plan.dataset, plan.objective
     augmentation = _augmentation(scenario, dataset)
-    task, names = scenario.data.task, scenario.run.metrics or ()
-    validates = any(map(len, plan.own.validation))
-    for problem in unfit(task, names, dataset.test_y, objective, validates=validates):
-        raise UserError(f"run.metrics: {problem}")
     if objective is not None:
         first = [np.concatenate([part[:2]] * objective.views) for part in (dataset.train_x, dataset.train_y)]
         require_scalar_loss(objective, architecture, *map(torch.from_numpy, first))
     return LearningSettings(
         architecture,
-        OBJECTIVES[task] if objective is None else objective,
+        OBJECTIVES[scenario.data.task] if objective is None else objective,
         dataset.outputs,
         plan.optimizer,
         training.learning_rate,
@@ -112,6 +109,14 @@ def _trained(scenario: Scenario, plan: LearningPlan, architecture: Architecture)
         1 if objective is None else objective.views,
         training.schedule,
     )
+
+
+def _require_fitting_metrics(scenario: Scenario, plan: LearningPlan) -> None:
+    """UserError for metrics that these data, or the method's objective, do not have."""
+    task, names = scenario.data.task, scenario.run.metrics or ()
+    validates = any(map(len, plan.own.validation))
+    for problem in unfit(task, names, plan.dataset.test_y, plan.objective, validates=validates):
+        raise UserError(f"run.metrics: {problem}")
 
 
 def _augmentation(scenario: Scenario, dataset: Dataset) -> Augmentation | None:

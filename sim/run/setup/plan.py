@@ -27,7 +27,7 @@ from sim.run.setup.links import Names, links_among
 from sim.run.setup.memory import Room, Workload, machines_room, require_room, require_room_on_device
 from sim.run.setup.models import models_of_clients
 from sim.run.setup.owners import Owned, owned
-from sim.scenario.protocol_errors import objective_of, servers_of
+from sim.scenario.protocol_errors import servers_of
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import changed_networks
@@ -149,8 +149,8 @@ def planned(
     churn = churn_schedule(
         scenario.churn, scenario.churn_process, scenario.change, participants, scenario.run.duration
     )
-    _refuse_samples_with_servers(scenario, learning)
     neighbours, links = links_among(scenario, names, learning.servers)
+    _refuse_samples_with_servers(scenario, learning)
     _refuse_what_is_said_of_servers(scenario, learning)
     everybody = replace(participants, servers=[plan.name for plan in learning.servers])
     network = scenario.network.build(everybody)
@@ -173,7 +173,7 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
         raise UserError(f'data.name = "{scenario.data.name}": {problem}')
     models = models_of_clients(scenario, dataset, folder, made=made)
     protocol, training = scenario.protocol, scenario.training
-    objective = objective_of(protocol.method, protocol.settings)
+    objective = protocol.objective
     if objective is None:
         _require_classes(scenario, dataset)
     optimizer = Optimizer(
