@@ -29,14 +29,14 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from coterie.sweeps import compare as compare
     from coterie.sweeps import sweep as sweep
     from protocols import *  # noqa: F403
-    from sim.core.hooks import RunHook as RunHook
+    from sim.core.run_hook import RunHook as RunHook
     from sim.errors import UserError as UserError
     from sim.results.evaluations import Evaluation as Evaluation
 
 _MODULES = {
     **dict.fromkeys(("Run", "RunFailed", "fork", "load", "resume", "run"), "coterie.runs"),
     **dict.fromkeys(("Compared", "Sweep", "SweepFailed", "compare", "sweep"), "coterie.sweeps"),
-    "RunHook": "sim.core.hooks",
+    "RunHook": "sim.core.run_hook",
     "UserError": "sim.errors",
     "Evaluation": "sim.results.evaluations",
     **dict.fromkeys(protocols.__all__, "protocols"),

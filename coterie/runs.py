@@ -29,7 +29,7 @@ from coterie.arguments import (
 )
 from protocols.framework.client import Client
 from sim.cli.console import ProgressLine, Terminal
-from sim.core.hooks import RunHook
+from sim.core.run_hook import RunHook
 from sim.errors import UserError, require_current_folder
 from sim.plugins.loader import require_not_loading
 from sim.results.evaluations import Evaluation, evaluations

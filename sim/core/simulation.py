@@ -7,7 +7,7 @@ from actors.message import Envelope
 from actors.status import ActorStatus
 from actors.supervisor import Supervisor
 from protocols.framework.requirements import ProtocolSettings
-from sim.core.hooks import Hooks, RunHook
+from sim.core.hooks import Hook, Hooks
 from sim.core.lives import A, ChurnCounts, ClientLife, Life, ServerLife, least_iterations
 from sim.core.milestones import Milestones
 from sim.core.observer import Observer
@@ -80,7 +80,7 @@ class Simulation:
         )
         network.listener = self.trace.message
 
-    def add_hook(self, hook: RunHook) -> None:
+    def add_hook(self, hook: Hook) -> None:
         """Have a hook called from now on, after those that are there already."""
         self.hooks.add(hook)
         self.network.listener = self.hooks.listener(self.trace.message)

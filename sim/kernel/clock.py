@@ -27,12 +27,12 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, TypeVar, TypeVarTuple, cast
 
-from sim.kernel.bare_loop import BareLoop
 from sim.kernel.deadlock import Deadlock, place
-from sim.kernel.event import Event, Timer
+from sim.kernel.event import Event
 from sim.kernel.livelock import ITERATIONS_MAX, LivelockGuard
 from sim.kernel.random import shuffled_number, shuffled_numbers
-from sim.kernel.task import NEVER, Signal, VirtualTask
+from sim.kernel.task import Signal, VirtualTask
+from sim.kernel.timers import NEVER, Timer, TimerLoop
 
 __all__ = ["Deadlock", "VirtualLoop"]
 
@@ -42,7 +42,7 @@ Ts = TypeVarTuple("Ts")
 _PURGE_MIN = 64  # cancelled timers; with fewer it is not worth a pass over the heap to remove them
 
 
-class VirtualLoop(BareLoop):
+class VirtualLoop(TimerLoop):
     """An asyncio event loop on virtual time, in seconds from 0.
 
     Timers of exactly the same time fire in the order in which they were made, or, with `shuffle_seed`, in a

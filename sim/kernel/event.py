@@ -5,24 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from sim.kernel.task import NEVER
-
-if TYPE_CHECKING:
-    from sim.kernel.clock import VirtualLoop
-
-
-class Timer(Protocol):
-    """What the loop fires when its time has come: a callback, a sleeping task, a message or a job.
-
-    due: the number of its entry in the loop's heap of timers; NEVER while it has none. To cancel a timer
-    is to change this number: the loop skips entries with any other number.
-    """
-
-    due: int
-
-    def fire(self) -> None: ...
+from sim.kernel.timers import NEVER, TimerLoop
 
 
 class Event(asyncio.TimerHandle):
@@ -37,14 +22,14 @@ class Event(asyncio.TimerHandle):
     _callback: Callable[..., object] | None
     _args: Any
     _context: Context
-    _loop: VirtualLoop
+    _loop: TimerLoop
 
     def __init__(
         self,
         when: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        loop: VirtualLoop,
+        loop: TimerLoop,
         context: Context | None,
     ) -> None:
         self._when = when

@@ -3,8 +3,8 @@
 from collections import deque
 
 from sim.kernel.deadlock import Deadlock
-from sim.kernel.event import Timer
 from sim.kernel.task import VirtualTask
+from sim.kernel.timers import Timer
 
 ITERATIONS_MAX = 1_000_000
 """Iterations of the loop in one instant. All tasks that wake at once take one iteration together. Only tasks

@@ -14,14 +14,12 @@ from contextvars import Context, copy_context
 from heapq import heappush
 from itertools import count
 from types import coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from sim.kernel.clock import VirtualLoop
+from sim.kernel.timers import NEVER, TimerLoop
 
 T = TypeVar("T")
 
-NEVER = -1  # the number of a timer that is not waiting
 
 _numbers = count(1)  # for the names of tasks that were given none
 
@@ -119,7 +117,7 @@ class VirtualTask(asyncio.Future[T]):
     def __init__(
         self,
         coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
-        loop: VirtualLoop,
+        loop: TimerLoop,
         name: str | None,
         context: Context | None,
     ) -> None:
@@ -239,7 +237,7 @@ class VirtualTask(asyncio.Future[T]):
                 if isinstance(ending, KeyboardInterrupt):
                     raise ending
         finally:
-            self._virtual_loop.task_ended(self)  # type: ignore[arg-type]
+            self._virtual_loop.task_ended(self)
             self = ending = None  # type: ignore[assignment]
 
     def _wait_for(self, awaited: Any) -> None:

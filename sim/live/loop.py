@@ -11,8 +11,8 @@ from queue import Empty, SimpleQueue
 from typing_extensions import override
 
 from sim.kernel.clock import VirtualLoop
-from sim.kernel.event import Timer
-from sim.kernel.task import NEVER, Signal, VirtualTask
+from sim.kernel.task import Signal, VirtualTask
+from sim.kernel.timers import NEVER, Timer
 from sim.world.connection import Message
 from sim.world.devices.device import Job
 

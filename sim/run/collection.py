@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from sim.core.hooks import RunHook
+from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.learning.engine.replay.snapshot import collect
 

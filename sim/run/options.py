@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.core.hooks import RunHook
+from sim.core.run_hook import RunHook
 from sim.errors import UserError
 from sim.run.save.progress import Show
 from sim.run.save.telling import Told

@@ -28,10 +28,11 @@ from sim.run.mistakes import mistakes_in_code, mistakes_in_results
 from sim.run.options import RunOptions
 from sim.run.resume.checkpoint import Checkpointer
 from sim.run.resume.resuming import ResumableRun, fork_of, other_future
-from sim.run.save.progress import ALONE, WRITING, Watcher
+from sim.run.save.progress import ALONE, WRITING
 from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.save.telling import Telling
+from sim.run.save.watcher import Watcher
 from sim.run.setup.builder import PreparedRun, built
 from sim.run.summary import summarise
 from sim.run.watchdog import Watchdog

@@ -17,8 +17,8 @@ from sim.results.report.html import share_script
 from sim.results.store.output_dir import CELL, REPORT, checkpoints
 from sim.results.store.run_directory import load_checked
 from sim.run.process import cores, safe_path
-from sim.run.save.progress import Pace
 from sim.run.save.provenance import version_of
+from sim.run.save.watcher import Pace
 from sim.studies.cells import Plan, SweepCell
 from sim.studies.index import (
     DONE,

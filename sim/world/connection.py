@@ -10,7 +10,7 @@ from dataclasses import InitVar, dataclass, field
 from actors.codec import head_size
 from actors.message import Envelope
 from sim.kernel.random import RandomStream
-from sim.kernel.task import NEVER
+from sim.kernel.timers import NEVER
 from sim.world.fair_sharing import Link, Transfer
 from sim.world.network_model import ConnectionModel
 

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from sim.kernel.task import NEVER
+from sim.kernel.timers import NEVER
 
 if TYPE_CHECKING:
     from sim.kernel.clock import VirtualLoop

@@ -16,7 +16,7 @@ OURS = {"actors", "protocols", "sim"}
 
 # Wall time is for statistics and progress; nothing that is simulated depends on it.
 WALL_CLOCK = {
-    "sim/run/save/progress.py": {""},
+    "sim/run/save/watcher.py": {""},
     "sim/run/running.py": {""},
     "sim/run/resume/checkpoint.py": {""},  # when one is due; it changes nothing that is simulated
     "sim/run/watchdog.py": {"Watchdog._look"},  # it only talks

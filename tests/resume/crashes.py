@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sim.core.hooks import RunHook
+from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog

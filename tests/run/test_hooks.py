@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 import coterie
-from sim.core.hooks import RunHook
+from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.run.options import RunOptions

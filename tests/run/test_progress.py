@@ -11,7 +11,8 @@ from sim.core.lives import ClientLife
 from sim.core.simulation import Simulation
 from sim.run.options import RunOptions
 from sim.run.running import run_scenario
-from sim.run.save.progress import ALONE, RUNNING, WRITING, Pace, Progress
+from sim.run.save.progress import ALONE, RUNNING, WRITING, Progress
+from sim.run.save.watcher import Pace
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
 
 BY_ITERATIONS = QUADRATIC.replace('duration = "10 s"', "iterations = 40")
@@ -83,7 +84,7 @@ def test_clients_that_are_up_are_counted_through_every_coming_and_going(tmp_path
 
 def test_fewer_looks_where_each_asks_many_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few, _ = watched(tmp_path, DIGITS, "run.iterations=1000")
-    monkeypatch.setattr("sim.run.save.progress._ASKED_MAX", 6 * 20)
+    monkeypatch.setattr("sim.run.save.watcher._ASKED_MAX", 6 * 20)
     fewer, _ = watched(tmp_path, DIGITS, "run.iterations=1000")
     assert len(fewer) < len(few) / 2
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -15,10 +14,8 @@ from sim.files.input_file import InputFile, shown
 from sim.files.input_table import TextFormat, read_table
 from sim.learning.data.dataset import Dataset, in_list
 from sim.learning.data.raw_arrays import LARGEST, require_told_apart
+from sim.learning.data.tabular import TableKeys, TabularData
 from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
-
-if TYPE_CHECKING:
-    from sim.learning.data.table import TableData, TabularData
 
 _OTHERS = "*"
 _CATEGORIES_MAX = 10_000
@@ -68,7 +65,7 @@ class Column:
         return 1 if self.categories is None else len(self.categories)
 
 
-def load_table(section: TableData, folder: DataFolder) -> Dataset:
+def load_table(section: TableKeys, folder: DataFolder) -> Dataset:
     """The data set of a table, and of the one to test on if there is one. UserError."""
     given = {"train": _read(section, folder, "data.file", section.file)}
     if section.test_file is not None:
@@ -76,7 +73,7 @@ def load_table(section: TableData, folder: DataFolder) -> Dataset:
     return dataset_of_columns(section, given)
 
 
-def _read(section: TableData, folder: DataFolder, key: str, path: str) -> TablePart:
+def _read(section: TableKeys, folder: DataFolder, key: str, path: str) -> TablePart:
     file = folder.file(key, path)
     frame = read_table(file, TextFormat(section.separator, section.comment, section.columns, section.strip))
     return TablePart(file, frame, np.arange(1, len(frame) + 1))  # as people count, without the head

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -17,10 +16,8 @@ from sim.files.input_table import plain, plain_bytes
 from sim.files.saved_folder import Split, read_split, split_folders
 from sim.learning.data.columns import TablePart, dataset_of_columns, parts_of, usable
 from sim.learning.data.dataset import Dataset
+from sim.learning.data.huggingface_keys import HuggingFaceKeys
 from sim.learning.data.images import dataset_of_pixels
-
-if TYPE_CHECKING:
-    from sim.learning.data.huggingface import HuggingFaceData
 
 _COPIES = 6  # of a column, until it is numbers
 _REMEDY = (
@@ -29,7 +26,7 @@ _REMEDY = (
 )
 
 
-def load_saved(section: HuggingFaceData, folder: InputFile) -> Dataset:
+def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
     """The data set of a folder by `save_to_disk`. UserError."""
     there = split_folders(folder)
     names = {"train": ("split", section.split)}
@@ -51,7 +48,7 @@ def load_saved(section: HuggingFaceData, folder: InputFile) -> Dataset:
 # --- which columns are what -----------------------------------------------------------------------------
 
 
-def _settled(section: HuggingFaceData, split: Split) -> tuple[HuggingFaceData, str | None]:
+def _settled(section: HuggingFaceKeys, split: Split) -> tuple[HuggingFaceKeys, str | None]:
     """The section with label and features stated, and the column of images, which then is none of them.
 
     UserError where a split does not show what is what.
@@ -81,7 +78,7 @@ def _settled(section: HuggingFaceData, split: Split) -> tuple[HuggingFaceData, s
 # --- rows -----------------------------------------------------------------------------------------------
 
 
-def _rows(section: HuggingFaceData, split: Split) -> TablePart:
+def _rows(section: HuggingFaceKeys, split: Split) -> TablePart:
     """The columns that the section uses, as texts, numbers and classes; rows count from 0. UserError."""
     there = split.table.column_names
     used = section.used
@@ -121,7 +118,7 @@ def _classes(split: Split, name: str) -> pl.Series:
 
 
 def _dataset_of_images(
-    section: HuggingFaceData, splits: Mapping[str, Split], tables: Mapping[str, TablePart], image: str
+    section: HuggingFaceKeys, splits: Mapping[str, Split], tables: Mapping[str, TablePart], image: str
 ) -> Dataset:
     """The data set whose samples are the images of a column, scaled by channel. UserError."""
     require_packages("huggingface", "images", "PIL")

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from sim.core.hooks import RunHook
+from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.learning.engine.replay.replay_log import RecordedReadLog

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import ClassVar
 
-from sim.core.hooks import RunHook
+from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.plugins.section import FAILURES
 from sim.results.evaluations import Evaluation

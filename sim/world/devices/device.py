@@ -8,7 +8,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from sim.errors import UserError
-from sim.kernel.task import NEVER, Signal
+from sim.kernel.task import Signal
+from sim.kernel.timers import NEVER
 from sim.world.devices.slowness import Slowness
 from sim.world.timeline import State, Timeline
 
