@@ -1,5 +1,6 @@
 """The command about runs on the wall clock: `coterie live`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,8 @@ from sim.errors import UserError
 from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
-    from sim.live.running import Machines
+    from sim.live.running import LiveOptions, Machines
+    from sim.run.options import RunOptions
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
@@ -54,23 +56,25 @@ def live(
     """
     with exit_on_errors(file):
         from sim.live.coordinator import ProcessFailed
-        from sim.live.running import join_live
+        from sim.live.running import LiveOptions, join_live
+        from sim.run.options import RunOptions
 
         scenarios = _scenarios(file, overrides, unset, seed, not no_code)
         if make_certificates is not None:
             say(_make_certificates(make_certificates, hosts))
             return
         machines = _machines(hosts, host, certificates)
-        settings: dict[str, Any] = {"raw": raw, "data_dir": data_dir, "code": not no_code}
         try:
             with answering(raise_interrupted):
                 if machines is not None and not machines.coordinates:
                     for scenario in scenarios:
-                        join_live(scenario, machines, **settings)
+                        join_live(scenario, machines, raw=raw, data_dir=data_dir, code=not no_code)
                     return
-                settings |= {"processes": processes, "machines": machines, "held_against": against}
-                settings |= {"out": out, "overwrite": overwrite}
-                _run_all(scenarios, quiet, settings)
+                chosen = LiveOptions(
+                    processes=processes, machines=machines, raw=raw, held_against=against, code=not no_code
+                )
+                results = RunOptions(out=out, overwrite=overwrite, data_dir=data_dir)
+                _run_all(scenarios, quiet, results, chosen)
         except ProcessFailed as error:
             stop(f"the run failed: {error}", FAILED)
 
@@ -113,19 +117,19 @@ def calibrate(
         say(f"scenario: {out}")
 
 
-def _run_all(scenarios: list["Scenario"], quiet: bool, settings: dict[str, Any]) -> None:
+def _run_all(scenarios: list["Scenario"], quiet: bool, options: "RunOptions", live: "LiveOptions") -> None:
     from sim.live.against import ranking
 
     summaries = []
     for scenario in scenarios:
-        result = _shown(scenario, quiet, **settings)
+        result = _shown(scenario, quiet, options, live)
         show(result)
         _say_verdicts(result.summary)
         stop_if_cut_short(result)
         if (lost := result.summary.get("ended_by")) is not None:
             stop(f"the run failed: {lost}", FAILED)
         summaries.append(result.summary)
-    if settings["held_against"] and (ranked := ranking(summaries)) is not None:
+    if live.held_against and (ranked := ranking(summaries)) is not None:
         low, high = ranked["interval"] or (float("nan"), float("nan"))
         found = f"rank correlation {ranked['rank_correlation']:.2f}, 95 % interval {low:.2f} to {high:.2f}"
         say(f"ranking of {len(summaries)} runs: {found}")
@@ -194,7 +198,7 @@ def _scenarios(
     ]
 
 
-def _shown(scenario: "Scenario", quiet: bool, **settings: Any) -> "RunResult":
+def _shown(scenario: "Scenario", quiet: bool, options: "RunOptions", live: "LiveOptions") -> "RunResult":
     from sim.live.running import run_live
 
     console = Terminal(stderr=True)
@@ -204,4 +208,4 @@ def _shown(scenario: "Scenario", quiet: bool, **settings: Any) -> "RunResult":
         def progress(time_s: float) -> None:
             status.update(f"{time_s:.0f} of {duration_s:g} s", time_s / (duration_s or 1.0), time_s)
 
-        return run_live(scenario, notice=status.say, on_progress=progress, **settings)
+        return run_live(scenario, replace(options, notice=status.say), replace(live, on_progress=progress))

@@ -21,8 +21,9 @@ from actors.scan import Buffer
 from actors.tcp.outgoing import Address
 from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.live.running import run_live
+from sim.live.running import LiveOptions, run_live
 from sim.live.wire import Events, Stamp, Wire
+from sim.run.options import RunOptions
 from sim.run.save.saving import create_directory
 from sim.run.setup.builder import built
 from sim.scenario.reading import contents_of
@@ -70,7 +71,8 @@ def calibrate(scenario: Scenario, data_dir: Path | None, processes: int | None =
     """
     with TemporaryDirectory() as folder:
         short = _shortened(scenario, Path(folder))
-        summary = run_live(short, processes=processes, raw=True, out=Path(folder), data_dir=data_dir).summary
+        options = RunOptions(out=Path(folder), data_dir=data_dir)
+        summary = run_live(short, options, LiveOptions(processes=processes, raw=True)).summary
     works = [summary["work"][kind]["clients"] for kind in ("steps", "gradients")]
     done = sum(map(sum, works))
     if not done:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sim.core.simulation import Simulation
+from sim.errors import UserError
 from sim.live.against import Found, against, caveat, verdicts
 from sim.live.coordinator import LiveRun, take_part
 from sim.live.hosts import Host, addresses_on, host_of
@@ -27,6 +28,7 @@ from sim.results.store.output_dir import forget
 from sim.results.store.run_directory import RunDirectory
 from sim.run.local_baseline import record_ending, train_alone
 from sim.run.mistakes import mistakes_in_results
+from sim.run.options import DEFAULT, RunOptions
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.setup.builder import built
 from sim.run.summary import summarise
@@ -70,54 +72,71 @@ class Machines:
         return replace(assignment, addresses=places, secret=secret, certificates=self.certificates.absolute())
 
 
-def run_live(
-    scenario: Scenario,
-    *,
-    processes: int | None = None,
-    machines: Machines | None = None,
-    raw: bool = False,
-    held_against: bool = False,
-    out: Path = Path("runs"),
-    overwrite: bool = False,
-    data_dir: Path | None = None,
-    code: bool = True,
-    notice: Callable[[str], None] | None = None,
-    on_progress: Callable[[float], object] = lambda time_s: None,
-) -> RunResult:
-    """Run a scenario in several processes, and write its results under `out`, in the same tables as a run's.
+@dataclass(frozen=True, kw_only=True)
+class LiveOptions:
+    """How a scenario is run live, beside its `RunOptions`.
 
-    processes: those among which clients are spread that neither crash nor come later; None for one for each
-    core. machines: where there are several. raw: the network adds nothing, and jobs take the time that they
-    take. held_against: whether it is compared with the simulation of the same. Raises UserError for what
-    cannot be run, and ProcessFailed.
+    processes: among which clients are spread that neither crash nor come later; None: one for each core.
+    machines: where there are several. raw: the network adds nothing, and jobs take the time that they take.
+    held_against: whether the run is compared with its simulation. code: whether Python that the scenario
+    names is executed. on_progress: called with the seconds of the run so far.
     """
+
+    processes: int | None = None
+    machines: Machines | None = None
+    raw: bool = False
+    held_against: bool = False
+    code: bool = True
+    on_progress: Callable[[float], object] = lambda time_s: None
+
+
+def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunResult:
+    """Run a scenario in several processes, and write its results in the same tables as a run's.
+
+    Raises UserError for what cannot be run, or is no option of live runs, and ProcessFailed.
+    """
+    _require_of_live_runs(options)
     started = time.perf_counter()
-    with _prepared(scenario, processes, machines, data_dir) as (simulation, scenario, who):
-        directory = create_directory(scenario, out, "cpu", overwrite)
+    data_dir, machines, notice = options.data_dir, live.machines, options.notice
+    with _prepared(scenario, live.processes, machines, data_dir) as (simulation, scenario, who):
+        directory = create_directory(scenario, options.out, "cpu", options.overwrite)
         try:
             file = (directory.path / "scenario.toml").absolute()
-            assignment = _assignment(scenario, who, file, data_dir, code, raw)
+            assignment = _assignment(scenario, who, file, data_dir, live.code, live.raw)
             if machines is not None:
                 assignment = machines.told(assignment)
             assert scenario.run.duration is not None
-            live = LiveRun(
+            processes = LiveRun(
                 assignment,
                 scenario.run.duration,
                 here=None if machines is None else machines.here(who),
-                on_ready=lambda: notice(_announcement(who, scenario, raw)) if notice else None,
-                on_progress=on_progress,
+                on_ready=lambda: notice(_announcement(who, scenario, live.raw)) if notice else None,
+                on_progress=live.on_progress,
             )
-            live.run()
+            processes.run()
             outcome = Outcome.read(directory.path)
-            summary = _summary(simulation, directory, outcome, started, scenario, data_dir, held_against)
-            result = save(directory, scenario, simulation, summary, overwrite=overwrite)
+            against_simulation = live.held_against
+            summary = _summary(
+                simulation, directory, outcome, started, scenario, data_dir, against_simulation
+            )
+            result = save(directory, scenario, simulation, summary, overwrite=options.overwrite)
         except BaseException:
             if not has_begun(directory.path):
                 directory.discard()
             raise
     if result.directory is not None and not result.unwritten:
         remove_logs(result.directory)
-    return replace(result, signal=live.signal)
+    return replace(result, signal=processes.signal)
+
+
+def _require_of_live_runs(options: RunOptions) -> None:
+    """UserError for options that only simulations have."""
+    simulated = ("hooks", "on_evaluation", "checkpoint_every_s", "checkpoints_s", "anyway")
+    for name in simulated:
+        if getattr(options, name) != getattr(DEFAULT, name):
+            raise UserError(f"{name}: is an option of simulations, not of live runs; leave it out")
+    if options.device not in ("auto", "cpu"):
+        raise UserError(f"--device {options.device}: live runs compute on CPUs; must be auto or cpu")
 
 
 def put_together(folder: Path, *, data_dir: Path | None = None, code: bool = True) -> RunResult:

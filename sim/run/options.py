@@ -63,3 +63,6 @@ class RunOptions:
 def _require(holds: bool, name: str, problem: str) -> None:
     if not holds:
         raise UserError(f"{name}: {problem}")
+
+
+DEFAULT = RunOptions()

@@ -25,7 +25,7 @@ from sim.run.collection import GarbageCollection
 from sim.run.interrupts import Interrupts
 from sim.run.local_baseline import record_ending, train_alone
 from sim.run.mistakes import mistakes_in_code, mistakes_in_results
-from sim.run.options import RunOptions
+from sim.run.options import DEFAULT, RunOptions
 from sim.run.resume.checkpoint import Checkpointer
 from sim.run.resume.resuming import ResumableRun, fork_of, other_future
 from sim.run.save.progress import ALONE, WRITING
@@ -38,11 +38,9 @@ from sim.run.summary import summarise
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
 
-_DEFAULT = RunOptions()
-
 
 def run_scenario(
-    scenario: Scenario, options: RunOptions = _DEFAULT, *, earlier: ResumableRun | None = None
+    scenario: Scenario, options: RunOptions = DEFAULT, *, earlier: ResumableRun | None = None
 ) -> RunResult:
     """Run a scenario and write its result directory.
 

@@ -17,9 +17,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from sim.live.running import run_live
+from sim.live.running import LiveOptions, run_live
 from sim.results.store.run_directory import RunDirectory
 from sim.run.interrupts import Interrupted
+from sim.run.options import RunOptions
 from sim.scenario.scenario import load_scenario
 from tests.live.watching import hidden, told
 
@@ -100,9 +101,8 @@ def test_what_was_told_is_kept_whoever_ends(tmp_path: Path, who: str) -> None:
             events.extend(told(folder, "process-0") + told(folder, "process-1"))
             action()
 
-    result = run_live(
-        load_scenario("gossip", [*SMALL, LONG]), processes=2, out=tmp_path, on_progress=progress
-    )
+    scenario, live = load_scenario("gossip", [*SMALL, LONG]), LiveOptions(processes=2, on_progress=progress)
+    result = run_live(scenario, RunOptions(out=tmp_path), live)
     assert result.directory is not None and not result.unwritten
     require_all_told(result.directory, events)
     summary = result.summary
@@ -129,9 +129,8 @@ def test_of_one_that_dies_the_others_go_on(tmp_path: Path) -> None:
         elif end_at and len(told(folder, "process-0")) >= end_at[0]:
             raise Interrupted(signal.SIGINT)
 
-    result = run_live(
-        load_scenario("gossip", [*SMALL, LONG]), processes=2, out=tmp_path, on_progress=progress
-    )
+    scenario, live = load_scenario("gossip", [*SMALL, LONG]), LiveOptions(processes=2, on_progress=progress)
+    result = run_live(scenario, RunOptions(out=tmp_path), live)
     assert result.directory is not None
     require_all_told(result.directory, events)
     summary = result.summary

@@ -15,10 +15,11 @@ import polars as pl
 import pytest
 
 from actors.tcp.outgoing import Address
+from sim.core.run_hook import RunHook
 from sim.errors import UserError
 from sim.live import coordinator
 from sim.live.placement import COORDINATOR, place_actors
-from sim.live.running import run_live
+from sim.live.running import LiveOptions, run_live
 from sim.live.worker import ProcessOrder
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
@@ -39,8 +40,11 @@ def scenario(*overrides: str) -> Scenario:
     return load_scenario("gossip", (*SMALL, *overrides))
 
 
-def live(wanted: Scenario, folder: Path, **more: Any) -> RunResult:
-    result = run_live(wanted, processes=2, out=folder, **more)
+def live(
+    wanted: Scenario, folder: Path, notice: Callable[[str], None] | None = None, **more: Any
+) -> RunResult:
+    options = RunOptions(out=folder, notice=notice)
+    result = run_live(wanted, options, LiveOptions(processes=2, **more))
     assert result.directory is not None and not result.unwritten
     assert workers() == []  # no process is left behind
     return result
@@ -143,7 +147,7 @@ def test_a_crash_is_the_end_of_a_process_and_who_comes_back_is_another(tmp_path:
         assert "6 actors in 5 processes" in line
         seen.update(workers())
 
-    result = live(wanted, tmp_path, notice=ready, on_progress=ended_when(all_is_over))
+    result = live(wanted, tmp_path, ready, on_progress=ended_when(all_is_over))
     summary = result.summary
     assert len(seen) == 6  # two that are shared, one of each of the three clients, and one for the rejoin
     assert len(summary["live"]["processes"]) == 5
@@ -256,3 +260,18 @@ def test_certificates_are_made_once(tmp_path: Path, what: str) -> None:
         tls_of(folder, "process-9")
     with pytest.raises(UserError, match="must be empty or new"):
         make_certificates(folder if what == "again" else tmp_path, ["coordinator"])
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"hooks": [RunHook()]}, "hooks: is an option of simulations, not of live runs; leave it out"),
+        ({"on_evaluation": print}, "on_evaluation: is an option of simulations"),
+        ({"checkpoints_s": [1.0]}, "checkpoints_s: is an option of simulations"),
+        ({"device": "cuda"}, "--device cuda: live runs compute on CPUs; must be auto or cpu"),
+    ],
+)
+def test_options_of_simulations_are_refused(option: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        run_live(load_scenario("gossip"), RunOptions(out=tmp_path, **option), LiveOptions())
+    assert list(tmp_path.iterdir()) == []
