@@ -22,7 +22,7 @@ sweeps and comparisons go together, and [writing a method](/methods.md) what the
 ```
 """
 FRONT = (
-    "run", "Run", "RunFailed", "Evaluation", "load", "resume", "fork",
+    "run", "Run", "RunFailed", "RunHook", "Evaluation", "load", "resume", "fork",
     "sweep", "Sweep", "SweepFailed", "compare", "Compared",
 )  # fmt: skip
 """Runs, sweeps and comparisons, by use."""

@@ -10,7 +10,7 @@ from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import write
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "python"
 SAME_SCENARIO = """
 [run]
 seed = 1
@@ -54,7 +54,7 @@ def test_fifty_lines_are_the_run_of_a_scenario(tmp_path: Path) -> None:
     file = EXAMPLES / "fifty_lines.py"
     text = file.read_text(encoding="utf-8")
     assert text.count("\n") == 50
-    page = (EXAMPLES.parent / "how-to" / "fifty-lines.md").read_text(encoding="utf-8")
+    page = (EXAMPLES.parents[1] / "how-to" / "fifty-lines.md").read_text(encoding="utf-8")
     assert text in page
     simulation = runpy.run_path(str(file))["simulation"]
     with simulating(), closing(build(load_scenario(write(tmp_path, SAME_SCENARIO)), device="cpu")) as same:
