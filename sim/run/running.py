@@ -190,7 +190,7 @@ def _announce(
 def _is_finished(place: Path) -> bool:
     """Whether results, if there are any, are of a finished run; those that don't say so count as such."""
     try:
-        return RunDirectory.load(place).summary().get("finished") is not False
+        return bool(RunDirectory.load(place).summary()["finished"])
     except (OSError, UserError):
         return True
 
