@@ -160,6 +160,7 @@ _DEFAULTS: dict[str, Any] = dict.fromkeys(_Summary.__optional_keys__) | {
     "membership": {},
     "notices": [],
     "overrides": [],
+    "samples": [],
     "uncounted": [],
     "warnings": [],
 }

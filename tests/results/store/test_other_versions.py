@@ -195,6 +195,7 @@ def test_every_key_that_may_be_missing_has_a_default(results: Path) -> None:
     whole = json.loads((results / "summary.json").read_text())
     least = checked(json.dumps({key: whole[key] for key in SUMMARY_KEYS}).encode())
     assert least.keys() >= _DEFAULTS.keys()
+    assert checked(json.dumps(least).encode()) == least, "each default is of the key's type"
     assert (least["finished"], least["interrupted"], least["alone"]) == (True, False, False)
     assert checked(json.dumps(whole).encode()).items() >= whole.items()
 
