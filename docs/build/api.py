@@ -13,7 +13,7 @@ from typing import Any
 import protocols
 from protocols.framework.compute import Compute
 from protocols.framework.objectives import Model
-from sim.results.store.run_directory import SPECIAL_TABLES, TABLES
+from sim.results.store.tables import SPECIAL_TABLES, TABLES
 
 _HEAD = """\
 # What protocols are written with

@@ -138,7 +138,7 @@ def _put_together(folders: list[Path], data_dir: Path | None, code: bool) -> Non
 
 def _go_on(earlier: "ResumableRun", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
     """Run the rest of a run, and show its results."""
-    for line in earlier.damaged:
+    for line in earlier.unusable:
         say(f"not used: {line}", err=True)
     beside = earlier.path.parent  # what it was, hidden or not
     result = run_shown(scenario, quiet=quiet, out=beside, earlier=earlier, **settings)

@@ -24,6 +24,7 @@ from sim.results import text
 from sim.results.measures import measure_called
 from sim.results.outcome import headlines, judged, protocol
 from sim.results.report.html import SCRIPT, rendered_page
+from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import HIDDEN, REPORT, is_results, is_under_way
 from sim.results.store.run_directory import RunDirectory
 from sim.run.save.progress_file import Note
@@ -134,7 +135,8 @@ def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, An
         if HIDDEN.fullmatch(folder.name):  # it has only just begun
             return []
         shown: dict[str, Any] = {"name": folder.name, "facts": [], "share": None, "pages": [], "cases": {}}
-        return [shown | where | {"bad": [f"damaged: {error}"]}]
+        why = str(error) if isinstance(error, LaterFormat) else f"damaged: {error}"
+        return [shown | where | {"bad": [why]}]
     except OSError:
         return []
 
@@ -177,6 +179,6 @@ def _ended(folder: Path) -> dict[str, Any]:
     facts = [protocol(summary), f"seed {summary['seed']}", text.duration(summary["virtual_seconds"])]
     if (found := judged(summary)) is not None:
         facts.append(f"{found[0].name} {found[0].text(found[1])}")
-    bad = ["interrupted"] if summary.get("interrupted") else headlines(summary)
+    bad = ["interrupted"] if summary["interrupted"] else headlines(summary)
     pages = [REPORT] if (folder / REPORT).is_file() else []
     return {"name": folder.name, "facts": facts, "bad": bad, "pages": pages}

@@ -17,6 +17,7 @@ from sim.core.lives import ClientLife, Life
 from sim.core.simulation import Simulation
 from sim.live.logs import logs_in, records
 from sim.live.placement import COORDINATOR
+from sim.live.telling import ToldTrace
 from sim.results.metrics import ALL, METRICS_SCHEMA
 from sim.results.trace import EVENTS_SCHEMA, LIFECYCLE_EVENTS, MESSAGE_EVENTS, Trace
 from sim.world.timeline import State
@@ -54,12 +55,12 @@ class ProcessResults:
     @classmethod
     def read(cls, process: str, log: Path) -> ProcessResults:
         """From its log, up to the last whole record. ValueError for a log that makes no sense."""
-        events: list[list[Any]] = []
+        events: list[Sequence[Any]] = []
         facts, lives, lists = dict(_UNTOLD), dict[str, Any](), dict[str, list[Any]]()
         try:
             for kind, *content in records(log):
                 if kind == "event":
-                    events.append(content)
+                    events.append(_whole(content, _EVENTS))
                 elif kind == "rows":
                     name, start, rows = content
                     lists.setdefault(name, [])[start:] = rows
@@ -67,7 +68,8 @@ class ProcessResults:
                     lives[content[0]] = content[1]
                 elif kind == "facts":
                     facts |= content[0]
-            metrics = pl.DataFrame(lists.pop("metrics", []), _METRICS, orient="row")
+            measured = [_whole(row, _METRICS) for row in lists.pop("metrics", [])]
+            metrics = pl.DataFrame(measured, _METRICS, orient="row")
             table = pl.DataFrame(events, _EVENTS, orient="row")
         except (TypeError, KeyError, IndexError, ValueError, OSError, pl.exceptions.PolarsError) as error:
             raise ValueError(f"{process} has told what makes no sense: {error}") from error
@@ -154,7 +156,7 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
     simulation.loop.now_s = min(duration_s, outcome.ended_s)
     simulation.observer.by_name = {client.name: client for client in simulation.clients}
     merged = _merge_events(outcome, [server.name for server in simulation.servers])
-    for row in merged.events.iter_rows(named=True):
+    for row in merged.events.iter_rows():
         _record(simulation.trace, row)
     _count(simulation, merged.events)
     _merge_metrics(simulation, outcome.parts)
@@ -202,13 +204,21 @@ def _crashes(
     rows: pl.DataFrame, crashes: Sequence[tuple[float, str]], servers: Sequence[str]
 ) -> pl.DataFrame:
     """The crashes of those who were there when their process ended, as rows of events."""
-    found = []
+    found: list[Sequence[Any]] = []
+    trace = ToldTrace()
+    trace.tell = lambda _, *entry: found.append(_whole(entry, _EVENTS))
     for at_s, who in crashes:
         before = _last_events(rows.filter(pl.col("actor") == who, pl.col("time") <= at_s)).get(who)
         if before in _ARRIVALS or (before is None and who in servers):  # whose start is no event
-            found.append({"time": at_s, "event": "crash", "actor": who})
-    columns = [pl.Series(name, [row.get(name) for row in found], kind) for name, kind in _EVENTS.items()]
-    return pl.DataFrame(columns)
+            trace.lifecycle(at_s, who, "crash")
+    return pl.DataFrame(found, _EVENTS, orient="row")
+
+
+def _whole(row: Sequence[Any], columns: pl.Schema) -> Sequence[Any]:
+    """A row with a value for each column. ValueError for a shorter one, of which polars would make nulls."""
+    if len(row) != len(columns):
+        raise ValueError(f"a row has {len(row)} values, and its table the columns {', '.join(columns)}")
+    return row
 
 
 def _last_events(rows: pl.DataFrame) -> dict[str, str]:
@@ -235,15 +245,14 @@ def _ended_by_crashes(messages: pl.DataFrame, crashes: pl.DataFrame) -> pl.DataF
     )
 
 
-def _record(trace: Trace, row: Mapping[str, Any]) -> None:
-    event, detail = row["event"], row["detail"] or ""
+def _record(trace: Trace, row: Sequence[Any]) -> None:
+    time_s, event, actor, peer, kind, size_bytes, detail, number = row  # all columns: none is left out
     if event in MESSAGE_EVENTS:
-        envelope = Envelope(row["actor"], row["peer"], None)
-        trace.message(event, row["time"], envelope, row["type"], row["bytes"], detail, row["message"])
+        trace.message(event, time_s, Envelope(actor, peer, None), kind, size_bytes, detail or "", number)
     elif event in LIFECYCLE_EVENTS:
-        trace.lifecycle(row["time"], row["actor"], event, detail)
+        trace.lifecycle(time_s, actor, event, detail or "")
     else:
-        trace.checksum(row["time"], row["actor"], int(detail, 16))
+        trace.checksum(time_s, actor, int(detail, 16))
 
 
 def _merge_metrics(simulation: Simulation, parts: Sequence[ProcessResults]) -> None:

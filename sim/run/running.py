@@ -223,9 +223,7 @@ class _RunOfScenario:
             when = "when this run is finished" if _is_finished(self.directory) else "when this run has ended"
             notice(f"{place} will be replaced {when}")
         elif free != place:
-            replaces = (
-                "" if self.earlier is not None else " (--overwrite replaces)"
-            )  # an option of `coterie run`
+            replaces = "" if self.earlier else " (--overwrite replaces)"  # an option of `coterie run` alone
             notice(f"{place} exists and stays; the results of this run go to {free}{replaces}")
         elif self.options.progress is not None:
             notice(f"the results of this run go to {place}")
@@ -234,7 +232,7 @@ class _RunOfScenario:
 def _is_finished(directory: RunDirectory) -> bool:
     """Whether earlier results at the target are finished; results that don't say so count as such."""
     try:
-        return RunDirectory.load(directory.target).summary().get("finished") is not False
+        return bool(RunDirectory.load(directory.target).summary()["finished"])
     except (OSError, UserError):
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validat
 
 from sim.files.input_file import InputFile
 from sim.plugins.section import USERS_CODE
+from sim.results.store.formats import FORMAT, KEY, require_known
 from sim.results.store.output_dir import CELL
 from sim.scenario.sections.sweep import Comparing
 
@@ -25,6 +27,12 @@ Value = str | bool | int | float
 
 class _Written(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class _OfAnyVersion(_Written):
+    """Another version of coterie may have written it, with keys that this one does not know."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class CellHead(_Written):
@@ -50,7 +58,7 @@ def names_of(values: Sequence[Value]) -> dict[Value, str]:
     return {each: name for each, name in found.items() if called.count(name) == 1}
 
 
-class IndexedCell(CellHead):
+class IndexedCell(CellHead, _OfAnyVersion):
     """A run of a sweep, and what came of it.
 
     directory: that of its results, beside the sweep's own; of one that failed, if it left any.
@@ -83,7 +91,7 @@ class SweepHead(_Written):
         return {axis: names_of(values) for axis, values in self.axes.items()}
 
 
-class SweepIndex(SweepHead):
+class SweepIndex(SweepHead, _OfAnyVersion):
     """A sweep: its runs, what came of them, and how they are compared."""
 
     cells: Annotated[tuple[IndexedCell, ...], Field(min_length=1)]
@@ -99,16 +107,18 @@ class SweepIndex(SweepHead):
     @classmethod
     def read(cls, directory: Path) -> Self:
         """The list of runs in a sweep's directory. UserError."""
+        require_known(directory / INDEX)
         return InputFile("", directory / INDEX).parsed(cls.model_validate_json, "the list of a sweep's runs")
 
     def write(self, directory: Path) -> None:
         """Put it in the place of an earlier one, in one step. Raises OSError."""
         new = directory / f".{INDEX}.new"
-        new.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        content = {KEY: FORMAT, **self.model_dump(mode="json")}
+        new.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         new.replace(directory / INDEX)
 
 
-class CellMark(_Written):
+class CellMark(_OfAnyVersion):
     """cell.json, of a result directory of a sweep: which run it is, and by which version of coterie."""
 
     cell: str

@@ -10,7 +10,7 @@ from typing import Any
 from sim.errors import UserError, one_line
 from sim.results.measures import MEASURES
 from sim.results.outcome import protocol
-from sim.results.store.manifest import Manifest
+from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import HIDDEN, is_under_way
 from sim.results.store.run_directory import RunDirectory
 
@@ -43,12 +43,16 @@ def _row(folder: Path) -> Row:
     directory, summary, state = RunDirectory(folder), dict[str, Any](), "damaged"
     if HIDDEN.fullmatch(folder.name):
         state = "running" if is_under_way(folder) else "killed"
-    with suppress(UserError):
+    try:
         directory = RunDirectory.load(folder)
-        Manifest.read(folder).require_sizes()  # to read all that many runs have would take too long
+        directory.require_sizes()  # to read all that many runs have would take too long
         summary = directory.summary()
-        failed = "interrupted" if summary.get("interrupted") else "failed"
-        state = "finished" if summary.get("finished", True) else failed
+        failed = "interrupted" if summary["interrupted"] else "failed"
+        state = "finished" if summary["finished"] else failed
+    except LaterFormat:
+        state = "of a later version"
+    except UserError:
+        pass
     provenance = _known(directory.provenance)
     known = summary or _stated(directory)
     measured = summary or _measured_by_now(_known(directory.progress))

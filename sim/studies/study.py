@@ -256,7 +256,7 @@ def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:
     axes = {key: _in_order([each[key] for each in values]) for key in keys}
     runs = [StudiedRun(path, each, counted) for path, each in zip(paths, values, strict=True)]
     # Runs that did not come to their end count, since they were named.
-    cut_short = [run.directory for run in runs if run.view.summary.get("finished") is False]
+    cut_short = [run.directory for run in runs if not run.view.summary["finished"]]
     missing = {str(each): "it did not come to its end; what it measured counts" for each in cut_short}
     return Study("comparison", "", axes, {}, tuple(runs), missing)
 

@@ -31,7 +31,7 @@ def checkpoint_in(folder: Path) -> Checkpoint:
     """The last one of results. UserError if any is damaged."""
     at, damaged = Checkpoint.latest(folder)
     if damaged:
-        raise UserError("\n".join(damaged))
+        raise UserError("\n".join(map(str, damaged)))
     assert at is not None
     return at
 

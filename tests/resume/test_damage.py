@@ -78,7 +78,7 @@ def test_another_one_that_is_intact_is_used(results: Path, how: str) -> None:
         file.write_bytes(file.read_bytes()[:1000])
     earlier = ResumableRun.find(results)
     assert earlier.time_s == 2
-    [line] = earlier.damaged
+    [line] = earlier.unusable
     assert line.startswith(f"{file} is damaged (")
     result = coterie("fork", results, "--at", "3 s", "--set", "network.loss=0.5", *QUIET)
     assert result.exit_code == 0, result.output

@@ -15,29 +15,20 @@ import pyarrow.parquet as pq
 
 from sim.errors import UserError, one_line
 from sim.files.input_file import InputFile, no_room
-from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
+from sim.results.metrics import Metrics, table_of
 from sim.results.store import output_dir
+from sim.results.store.before_checksums import TRACE_HASH, HashesOfSummary
 from sim.results.store.events_file import EventsFile
+from sim.results.store.formats import FORMAT, KEY, require_known
 from sim.results.store.manifest import Manifest
 from sim.results.store.output_dir import MARK, PROGRESS, READS, REPORT, HiddenFolder
 from sim.results.store.summary_file import SUMMARY_KEYS, checked
-from sim.results.trace import EVENTS_SCHEMA, Trace
+from sim.results.store.tables import INTERVALS_SCHEMA, SPECIAL_TABLES, TABLES, by_name, require_columns
+from sim.results.trace import Trace
 
-INTERVALS_SCHEMA = pa.schema(
-    [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]
-)
-TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
 TEXTS = ("summary.json", "scenario.toml", "provenance.json")
 _PACKED = 1000  # times the bytes of a file that no table of a run takes in memory
 _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
-TABLES = {
-    "metrics": METRICS_SCHEMA,
-    "graph": GRAPH_SCHEMA,
-    "events": EVENTS_SCHEMA,
-    "intervals": INTERVALS_SCHEMA,
-}
-SPECIAL_TABLES = {"coalitions": COALITIONS_SCHEMA, "parent": METRICS_SCHEMA}
-"""Tables that only some runs have."""
 
 
 class RunDirectory:
@@ -49,7 +40,10 @@ class RunDirectory:
     """
 
     def __init__(
-        self, path: Path, hidden: HiddenFolder | None = None, manifest: Manifest | None = None
+        self,
+        path: Path,
+        hidden: HiddenFolder | None = None,
+        manifest: Manifest | HashesOfSummary | None = None,
     ) -> None:
         self.path = path
         self._hidden = hidden
@@ -94,13 +88,18 @@ class RunDirectory:
             if not os.path.lexists(path):
                 raise UserError(f"{path}: no such folder")
             raise UserError(f"{path} is not a result directory: it has no summary.json")
-        return cls(path, manifest=Manifest.read(path))
+        require_known(path / "summary.json")
+        has_checksums = os.path.lexists(path / output_dir.MANIFEST)
+        return cls(path, manifest=(Manifest if has_checksums else HashesOfSummary).read(path))
 
     @classmethod
     def found(cls, path: Path) -> Self:
         """The directory of a run, finished or not; what a killed process left is not known to be whole."""
         was_killed = output_dir.HIDDEN.fullmatch(path.name) and not (path / output_dir.MANIFEST).is_file()
-        return cls.load(path) if output_dir.is_results(path) and not was_killed else cls(path)
+        if output_dir.is_results(path) and not was_killed:
+            return cls.load(path)
+        require_known(path / "provenance.json")
+        return cls(path)
 
     @property
     def is_whole(self) -> bool:
@@ -113,7 +112,7 @@ class RunDirectory:
 
     def write_provenance(self, provenance: Mapping[str, Any]) -> None:
         """By which code, command and machine, and when."""
-        self._write_text("provenance.json", _json(provenance))
+        self._write_text("provenance.json", _json({KEY: FORMAT, **provenance}))
 
     def write_code(self, folder: str, files: Mapping[str, bytes]) -> None:
         """A copy of the user's code, by the files' names in `folder`: protocol-<hash>, or model-<hash>."""
@@ -167,7 +166,7 @@ class RunDirectory:
         missing = [key for key in SUMMARY_KEYS if key not in summary]
         if missing:
             raise ValueError(f"the summary lacks {', '.join(missing)}")
-        self._write_text("summary.json", _json(summary))
+        self._write_text("summary.json", _json({KEY: FORMAT, **summary}))
         self._trace_hash = summary["trace_hash"]
 
     def write_report(self, page: str) -> Path:
@@ -219,7 +218,7 @@ class RunDirectory:
         return self.file("scenario.toml").read_text(encoding="utf-8")
 
     def summary(self) -> dict[str, Any]:
-        """The outcome; UserError if the file is damaged, or not one of ours."""
+        """The outcome, with what earlier versions left out; UserError if the file is damaged, or not ours."""
         return InputFile("", self.file("summary.json")).parsed(checked, "the summary of a run")
 
     def provenance(self) -> dict[str, Any]:
@@ -231,14 +230,17 @@ class RunDirectory:
         return self._read_json(PROGRESS)
 
     def scan(self, table: str) -> pl.LazyFrame:
-        """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""
+        """One of the tables "metrics", "graph", "events", "intervals", with the columns of this version.
+
+        A column that the file lacks is null. UserError if the file is not there.
+        """
         file = self.table_path(table).absolute()
         try:
             os.fspath(file).encode()
         except UnicodeEncodeError:  # a name that is no UTF-8, which polars cannot open
-            return pl.scan_parquet(io.BytesIO(file.read_bytes()))
+            return by_name(pl.scan_parquet(io.BytesIO(file.read_bytes())), table)
         # Of a bare path polars would take brackets for a pattern, and ~ for somebody's home.
-        return pl.scan_parquet(file, glob=False)
+        return by_name(pl.scan_parquet(file, glob=False), table)
 
     def has(self, table: str) -> bool:
         """Whether there is one of `SPECIAL_TABLES`."""
@@ -246,22 +248,26 @@ class RunDirectory:
         return os.path.isfile(self.path / name) or (self._manifest is not None and name in self._manifest)
 
     def table_path(self, table: str) -> Path:
-        """The file of a table; UserError if it is not there, another one, or has other columns."""
+        """The file of a table; UserError if it is not there, another one, or its columns do not fit."""
         file = self.file(f"{table}.parquet")
-        if self._manifest is not None and table not in self._checked:
+        if table not in self._checked:
             try:
                 with file.open("rb") as opened, pq.ParquetFile(opened) as parquet:
                     schema, there = parquet.schema_arrow, parquet.metadata
             except (OSError, pa.ArrowException) as error:
                 raise UserError(f"{file} is not a table, or damaged: {one_line(str(error))}") from error
-            if not schema.equals((TABLES | SPECIAL_TABLES)[table]):
-                raise UserError(f"{file} has other columns than the {table} of a run")
+            require_columns(file, table, schema)
             taken = 8 * there.num_rows * there.num_columns
             # Of a run, too, few bytes may be many rows, but not so few: these are equal ones.
             if taken > _PACKED * file.stat().st_size and (problem := no_room(taken)):
                 raise UserError(f"{file}: {problem}")
             self._checked.add(table)
         return file
+
+    def require_sizes(self) -> None:
+        """UserError unless the files of a finished run are there, as large as they were, if that is known."""
+        if self._manifest is not None:
+            self._manifest.require_sizes()
 
     def file(self, name: str) -> Path:
         """A file of this directory; UserError if it is not there, or another one than was written."""

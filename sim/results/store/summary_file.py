@@ -9,6 +9,8 @@ from typing import Any, NotRequired
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict  # pydantic takes that of typing from Python 3.12 on
 
+from sim.results.measures import MEASURES
+
 Number = int | float | None
 
 
@@ -150,10 +152,34 @@ SUMMARY_KEYS = tuple(sorted(_Summary.__required_keys__))
 _KNOWN = TypeAdapter(_Summary)
 
 
+_DEFAULTS: dict[str, Any] = dict.fromkeys(_Summary.__optional_keys__) | {
+    "alone": False,
+    "bytes_by_type": {},
+    "finished": True,
+    "interrupted": False,
+    "membership": {},
+    "notices": [],
+    "overrides": [],
+    "samples": [],
+    "uncounted": [],
+    "warnings": [],
+}
+"""What is taken for a key that a summary of an earlier version lacks; null for all others."""
+
+
 def checked(content: bytes) -> dict[str, Any]:
-    """A summary, from JSON. Raises ValueError."""
+    """A summary, from JSON, with every key that this version reads. Raises ValueError."""
     _KNOWN.validate_json(content)
     found: dict[str, Any] = json.loads(content)  # tuples would come instead of lists
     if found["clients"].keys() < {"initial", "alive"}:
         raise ValueError("clients must have initial and alive")
-    return found
+    return _DEFAULTS | {"measure": _measure(found)} | found
+
+
+def _measure(summary: dict[str, Any]) -> str:
+    """What clients are judged by, where a summary does not say it: the first that was measured."""
+    for measure in MEASURES:
+        values = summary.get(measure.name)
+        if isinstance(values, dict) and values.get("mean") is not None:
+            return measure.name
+    return MEASURES[0].name

@@ -27,6 +27,10 @@ ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being
 _FORM = 3
 
 
+class OtherVersion(UserError):
+    """A checkpoint that another version of coterie wrote, in a form that this one cannot read."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A moment of a run, after all that happened at `time_s`.
@@ -101,23 +105,23 @@ class Checkpoint:
             return False
 
     @classmethod
-    def latest(cls, folder: Path, until_s: float = math.inf) -> tuple[Checkpoint | None, list[str]]:
+    def latest(cls, folder: Path, until_s: float = math.inf) -> tuple[Checkpoint | None, list[UserError]]:
         """The last intact one of a results directory up to a time, None without any.
 
-        Beside it what there is to say of damaged ones, which may be later.
+        Beside it what there is to say of those that cannot be used, which may be later.
         """
-        found, damaged = [], []
+        found, unusable = [], list[UserError]()
         for file in sorted(checkpoints(folder)) if folder.is_dir() else []:
             try:
                 found.append((cls._opened(file), file))
             except UserError as error:
-                damaged.append(str(error))
+                unusable.append(error)
         found = [each for each in found if each[0][0].time_s <= until_s]
         for (at, checksum), file in sorted(found, key=lambda each: each[0][0].time_s, reverse=True):
             if at._is_intact(checksum):
-                return at, damaged
-            damaged.append(_damage(file, "its checksum is another one"))
-        return None, damaged
+                return at, unusable
+            unusable.append(_damage(file, "its checksum is another one"))
+        return None, unusable
 
     @classmethod
     def _opened(cls, file: Path) -> tuple[Checkpoint, int]:
@@ -134,15 +138,12 @@ class Checkpoint:
                     raise ValueError(f"time_s = {at.time_s}")
                 return at, checksum
         except Exception as error:  # damaged bytes can make torch fail in any way
-            raise UserError(_damage(file, str(error).partition("\n")[0])) from error
-        raise UserError(f"{file} was written by another version of coterie; {_WITHOUT}")
+            raise _damage(file, str(error).partition("\n")[0]) from error
+        raise OtherVersion(f"{file} was written by another version of coterie")
 
 
-_WITHOUT = "delete it to go on from an earlier checkpoint, or from the start"
-
-
-def _damage(file: Path, why: str) -> str:
-    return f"{file} is damaged ({why}); {_WITHOUT}"
+def _damage(file: Path, why: str) -> UserError:
+    return UserError(f"{file} is damaged ({why})")
 
 
 class Checkpointer(RunHook):

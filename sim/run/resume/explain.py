@@ -18,7 +18,7 @@ from sim.learning.engine.replay.snapshot import start_replay
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.collection import GarbageCollection
-from sim.run.resume.resuming import Provenance, changed, folders_of
+from sim.run.resume.resuming import Provenance, changed, folders_of, of_another_version
 from sim.run.save.provenance import made_by
 from sim.run.setup.builder import built
 from sim.run.setup.engine import with_engine
@@ -48,7 +48,8 @@ def explained_client(
     folder = max(folders_of(path), key=lambda each: ((each / READS).stat().st_size, each.name))
     directory = RunDirectory.found(folder)
     directory.file(READS)
-    scenario = load_scenario(directory.file("scenario.toml"), code=code)
+    with of_another_version(folder):
+        scenario = load_scenario(directory.file("scenario.toml"), code=code)
     if number >= scenario.clients.count:
         raise UserError(f"--client {number}: must be from 0 to {scenario.clients.count - 1}")
     if directory.is_whole and (end_s := directory.summary()["virtual_seconds"]) < time_s:
@@ -62,12 +63,16 @@ def explained_client(
         other = changed(said.made_by, matters)
         if notice is not None and other:
             notice(f"this may not be what {path} did: {'; '.join(other)}")
-        simulation.begin()
         ended = f"{path}: the run ended"
         try:
+            simulation.begin()
             reached = simulation.loop.run_until(time_s)
         except ReplayError:
             reached, ended = False, f"{path}: its log ends"
+        except Exception as error:  # other code can make anything of numbers that it did not compute
+            if not other:
+                raise
+            raise UserError(f"{path}: cannot be replayed to {time_s:g} s by this code: {error}") from error
         failure = getattr(simulation.engine.read_log, "failure", None)
         now_s = simulation.loop.time()
         if failure is not None:

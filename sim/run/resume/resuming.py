@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,8 +32,10 @@ from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
 from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
 from sim.results.store.run_directory import RunDirectory
-from sim.run.resume.checkpoint import Checkpoint
+from sim.results.store.tables import by_name
+from sim.run.resume.checkpoint import Checkpoint, OtherVersion
 from sim.run.resume.held_vectors import name_of_owner
+from sim.run.save.provenance import computed_by
 from sim.run.setup.builder import PreparedRun
 from sim.scenario.overrides import add
 from sim.scenario.reading import contents_of
@@ -40,6 +43,7 @@ from sim.scenario.scenario import Scenario, load_scenario
 from sim.scenario.shared_prefix import changing_of, prefix_digest, require_same_prefix, timed_changes
 
 _NEEDED = ("scenario.toml", READS)
+_WITHOUT = "delete it to go on from an earlier checkpoint, or from the start"
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,8 @@ class ResumableRun:
 
     attempts: tuple[Path, ...] = ()
     """All that killed processes left hidden of it, several where one was killed that went on with it."""
-    damaged: tuple[str, ...] = ()
-    """Damaged checkpoints from which it cannot go on: a line for each."""
+    unusable: tuple[str, ...] = ()
+    """Checkpoints, damaged or of another version, from which it cannot go on: a line for each."""
     cut_short: Path | None = None
     """The folder of an interrupted run's results, which are replaced."""
 
@@ -73,11 +77,13 @@ class ResumableRun:
         # Who was killed last need not be who got furthest: it may have been on its way there.
         found = {each: Checkpoint.latest(each, until_s) for each in folders}
         folder, at = max(((each, at) for each, (at, _) in found.items()), key=_how_far)
-        damaged = tuple([line for _, lines in found.values() for line in lines])
-        if at is None and damaged:
-            raise UserError("\n".join(damaged))  # nobody would expect it to start again
+        unusable = [error for _, errors in found.values() for error in errors]
+        # Nobody would expect a run to start again. A fork may, where nothing but the version is in the way.
+        only_others = fork_s is not None and all(isinstance(error, OtherVersion) for error in unusable)
+        if at is None and unusable and not only_others:
+            raise UserError("\n".join(f"{error}; {_WITHOUT}" for error in unusable))
         cut_short = None if finished or fork_s is not None else results
-        return cls(folder, at, finished, fork_s, hidden, damaged, cut_short)
+        return cls(folder, at, finished, fork_s, hidden, tuple(map(str, unusable)), cut_short)
 
     def is_cut_short_of(self, place: Path) -> bool:
         """Whether there are results of a part of the run whose results belong to `place`, or beside it."""
@@ -109,10 +115,12 @@ class ResumableRun:
         given = [*(f"--unset {key}" for key in unset), *changes]
         added: dict[str, Any] = {} if more is None else contents_of(more)
         if self.fork_s is not None:
-            parent = load_scenario(file, code=code, method=method)
+            with of_another_version(self.path):
+                parent = load_scenario(file, code=code, method=method)
             changes, timed = timed_changes(changes, self.fork_s, changing_of(parent))
             add(added, timed)
-        scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
+        with nullcontext() if self.fork_s is not None else of_another_version(self.path):
+            scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
         if method is not None:
             self._require_same_text(scenario)
         if self.fork_s is not None:
@@ -169,7 +177,7 @@ class ResumableRun:
         """UserError for a run that has ended by something else than its duration."""
         if not self.is_finished:
             return
-        planned_s = RunDirectory.load(self.path).summary().get("planned_seconds")
+        planned_s = RunDirectory.load(self.path).summary()["planned_seconds"]
         if planned_s is None or self.ended_s < planned_s:
             raise UserError(
                 f"{self.path} has ended at {self.ended_s:g} s by iterations, rounds, budget or "
@@ -275,7 +283,7 @@ def _can_go_on(folders: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _has_finished(results: Path) -> bool:
-    return is_results(results) and RunDirectory.load(results).summary().get("finished") is not False
+    return is_results(results) and bool(RunDirectory.load(results).summary()["finished"])
 
 
 class _Fork(BaseModel):
@@ -290,6 +298,8 @@ class _Machine(BaseModel):
 class Provenance(BaseModel):
     """What was known of a run from its start, as far as one that goes on needs it."""
 
+    coterie: str | None = None
+    commit: str | None = None
     made_by: dict[str, str] | None = None
     fork: _Fork | None = None
     machine: _Machine = _Machine()
@@ -308,12 +318,32 @@ class Provenance(BaseModel):
             return cls()
 
 
+@contextmanager
+def of_another_version(folder: Path) -> Iterator[None]:
+    """Add to a UserError about the scenario of results which version wrote it, if that is another one."""
+    try:
+        yield
+    except UserError as error:
+        said, code = Provenance.of(folder), "the code of coterie"
+        if (said.made_by or {}).get(code) == computed_by()[code]:
+            raise
+        version = f"coterie {said.coterie or 'of an unknown version'}"
+        version += f", commit {said.commit[:12]}" if said.commit else ""
+        raise UserError(
+            f"{error}\n{folder} is a run of {version}, and this version cannot read its scenario: install "
+            "that version to resume, fork or explain it, or `coterie run` its scenario.toml anew, with "
+            "--unset for keys that this version does not know"
+        ) from error
+
+
 def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
     """What the numbers of a run depend on and is different now from before, a line each."""
     if before is None:
         return ["which code and libraries it was run with is not known"]
     return [
-        f"{name} was {before.get(name)} and is {value}"
+        f"{name} was {before[name]} and is {value}"
+        if name in before
+        else f"{name} was not recorded and is {value}"
         for name, value in now.items()
         if before.get(name) != value
     ]
@@ -337,8 +367,8 @@ def other_future(earlier: ResumableRun | None) -> pa.Table | None:
     if earlier.fork_s is None:
         if not directory.has("parent"):
             return None
-        kept = InputFile("", directory.table_path("parent"))
-        return kept.parsed(lambda content: _table(content).cast(METRICS_SCHEMA), "a Parquet table")
+        kept = InputFile("", directory.table_path("parent")).parsed(_table, "a Parquet table")
+        return by_name(kept.lazy(), "parent").collect().to_arrow().cast(METRICS_SCHEMA)
     if not earlier.is_finished:
         return None
     names = [measure.name for measure in MEASURES]
@@ -347,5 +377,7 @@ def other_future(earlier: ResumableRun | None) -> pa.Table | None:
     return later.to_arrow().cast(METRICS_SCHEMA)
 
 
-def _table(content: bytes) -> pa.Table:
-    return pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+def _table(content: bytes) -> pl.DataFrame:
+    return pl.DataFrame(
+        pl.from_arrow(pq.read_table(pa.BufferReader(content), page_checksum_verification=True))
+    )

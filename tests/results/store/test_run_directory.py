@@ -9,7 +9,8 @@ from sim.errors import UserError
 from sim.files import machine
 from sim.results.metrics import GRAPH_SCHEMA, Metrics
 from sim.results.store.manifest import Manifest
-from sim.results.store.run_directory import TABLES, RunDirectory
+from sim.results.store.run_directory import RunDirectory
+from sim.results.store.tables import TABLES
 from sim.results.trace import Trace
 from tests.results.synthetic import LEAST
 
