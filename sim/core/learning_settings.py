@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
+from sim.learning.engine.graph.batches import Sampling
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.objectives import Objective
 from sim.learning.schedules import Schedule
@@ -23,7 +24,7 @@ class LearningSettings:
     optimizer: Optimizer
     learning_rate: float
     batch_size: int
-    sampling: str
+    sampling: Sampling
     augmentation: Augmentation | None = None
     views: int = 1
     schedule: Schedule | None = None

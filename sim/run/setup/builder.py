@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 import torch
 
@@ -255,17 +255,23 @@ class _Builder:
             generator = torch.Generator().manual_seed(key(self.seed, "initial parameters", *names) >> 1)
             return model.initial(generator)
 
+        def own_head(model: Architecture, index: int) -> torch.Tensor:
+            start, backbone = draw(model, index), model.part("backbone")
+            start[backbone] = common[model.key][backbone]
+            return start
+
+        models = [own.architecture for own in self.learning.settings]
         common = {name: draw(own.architecture) for name, own in self.learning.kinds.items()}
-        if kind == "shared":
-            alike = {name: self.engine.vector(start) for name, start in common.items()}
-            return [alike[own.architecture.key] for own in self.learning.settings]
-        starts = []
-        for index, model in enumerate([own.architecture for own in self.learning.settings]):
-            start = draw(model, index)
-            if kind == "shared-backbone":
-                start[model.part("backbone")] = common[model.key][model.part("backbone")]
-            starts.append(self.engine.vector(start))
-        return starts
+        match kind:
+            case "shared":
+                alike = {name: self.engine.vector(start) for name, start in common.items()}
+                return [alike[model.key] for model in models]
+            case "independent":
+                return [self.engine.vector(draw(model, index)) for index, model in enumerate(models)]
+            case "shared-backbone":
+                return [self.engine.vector(own_head(model, index)) for index, model in enumerate(models)]
+            case _:
+                assert_never(kind)
 
     def _shared_context(self, simulation: Simulation) -> dict[str, Any]:
         """What the contexts of all clients and servers have in common: the same objects, not equal ones."""
