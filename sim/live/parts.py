@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 
-from actors.message import Envelope
 from actors.supervisor import Failure
 from sim.core.divergence import NonFinite
 from sim.core.lives import ClientLife, Life
@@ -23,6 +22,7 @@ from sim.world.timeline import State
 
 _EVENTS = pl.DataFrame(pl.from_arrow(EVENTS_SCHEMA.empty_table())).schema
 _METRICS = pl.DataFrame(pl.from_arrow(METRICS_SCHEMA.empty_table())).schema
+_NO_SENSE = (ArithmeticError, LookupError, TypeError, ValueError, OSError, pl.exceptions.PolarsError)
 _ARRIVALS = ("start", "join", "rejoin", "restarted")
 _UNTOLD: dict[str, Any] = {
     "now_s": 0.0,
@@ -54,12 +54,12 @@ class ProcessResults:
     @classmethod
     def read(cls, process: str, log: Path) -> ProcessResults:
         """From its log, up to the last whole record. ValueError for a log that makes no sense."""
-        events: list[list[Any]] = []
+        trace = Trace()
         facts, lives, lists = dict(_UNTOLD), dict[str, Any](), dict[str, list[Any]]()
         try:
             for kind, *content in records(log):
                 if kind == "event":
-                    events.append(content)
+                    trace.record(tuple(content))
                 elif kind == "rows":
                     name, start, rows = content
                     lists.setdefault(name, [])[start:] = rows
@@ -68,10 +68,10 @@ class ProcessResults:
                 elif kind == "facts":
                     facts |= content[0]
             metrics = pl.DataFrame(lists.pop("metrics", []), _METRICS, orient="row")
-            table = pl.DataFrame(events, _EVENTS, orient="row")
-        except (TypeError, KeyError, IndexError, ValueError, OSError, pl.exceptions.PolarsError) as error:
+            events = pl.DataFrame(pl.from_arrow(trace.to_table()))
+        except _NO_SENSE as error:
             raise ValueError(f"{process} has told what makes no sense: {error}") from error
-        return cls(process, facts, lives, lists, metrics, table)
+        return cls(process, facts, lives, lists, metrics, events)
 
     def of_life(self, name: str) -> dict[str, Any] | None:
         """The facts of a client or a server with its lists; None if it is none of this process's."""
@@ -155,7 +155,7 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
     simulation.observer.by_name = {client.name: client for client in simulation.clients}
     merged = _merge_events(outcome, [server.name for server in simulation.servers])
     for row in merged.events.iter_rows(named=True):
-        _record(simulation.trace, row)
+        simulation.trace.add_row(**row)
     _count(simulation, merged.events)
     _merge_metrics(simulation, outcome.parts)
     for part in outcome.parts:
@@ -233,17 +233,6 @@ def _ended_by_crashes(messages: pl.DataFrame, crashes: pl.DataFrame) -> pl.DataF
         .sort("time", "place", maintain_order=True)
         .unique("message", keep="first", maintain_order=True)
     )
-
-
-def _record(trace: Trace, row: Mapping[str, Any]) -> None:
-    event, detail = row["event"], row["detail"] or ""
-    if event in MESSAGE_EVENTS:
-        envelope = Envelope(row["actor"], row["peer"], None)
-        trace.message(event, row["time"], envelope, row["type"], row["bytes"], detail, row["message"])
-    elif event in LIFECYCLE_EVENTS:
-        trace.lifecycle(row["time"], row["actor"], event, detail)
-    else:
-        trace.checksum(row["time"], row["actor"], int(detail, 16))
 
 
 def _merge_metrics(simulation: Simulation, parts: Sequence[ProcessResults]) -> None:
