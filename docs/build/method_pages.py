@@ -25,6 +25,11 @@ def method_pages() -> dict[str, str]:
     facts = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", first_table, re.MULTILINE))
     measured, found = list(_measured()), {}
     for name in list_protocols():
+        if name not in facts:
+            raise ValueError(
+                f"docs/protocols.md: the first table has no row of `{name}`; add one, with the form of its "
+                "server and who waits for whom"
+            )
         file = method_files()[name.replace("-", "_")]
         docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         _, form, waiting = re.split(r" ?\| ?", facts[name])

@@ -12,6 +12,7 @@ import torch
 from protocols.framework.compute import Batch, Samples
 from sim.core.learning_settings import LearningSettings
 from sim.learning.engine import Engine, Vector
+from sim.learning.engine.graph.batches import samples_of_batch
 from sim.learning.engine.graph.operations import Weighted
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
 from sim.learning.engine.handles import known
@@ -36,8 +37,8 @@ class Draws:
         self.samples = int(engine.data.train.counts[client])
         if self.samples == 0:
             raise ValueError(f"client {client} has no training samples")
-        size, kind = settings.batch_size, settings.sampling
-        self.batch_size = size if kind == "replacement" else min(size, self.samples)
+        kind = settings.sampling
+        self.batch_size = samples_of_batch(kind, settings.batch_size, self.samples)
         self.augmented = engine.intern(
             BatchSampler(engine.data.train, self.batch_size, kind, settings.augmentation, settings.views)
         )

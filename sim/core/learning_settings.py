@@ -7,6 +7,7 @@ from torch import Generator, Tensor
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
+from sim.learning.engine.graph.batches import Sampling
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.objectives import Objective
 from sim.learning.schedules import Schedule
@@ -26,7 +27,7 @@ class LearningSettings:
     optimizer: Optimizer
     learning_rate: float
     batch_size: int
-    sampling: str = "shuffled"
+    sampling: Sampling = "shuffled"
     augmentation: Augmentation | None = None
     views: int = 1
     schedule: Schedule | None = None

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, assert_never
 
 from protocols.framework.client import Client
 from protocols.framework.context import ClientContext
@@ -77,11 +77,15 @@ class Life(Generic[A]):
     def returning(self, wanted: State) -> tuple[State, Callable[[], A]]:
         """How it comes back: its state, "fresh" where there is no other, and what makes its actor."""
         kept, backup = self.actor, self.backup
-        if wanted == "keep" and kept is not None:
-            return wanted, partial(_late, kept)
-        if wanted == "stale" and backup is not None:
-            return wanted, partial(self._restored, backup)
-        return "fresh", self.begin_anew
+        match wanted:
+            case "keep" if kept is not None:
+                return wanted, partial(_late, kept)
+            case "stale" if backup is not None:
+                return wanted, partial(self._restored, backup)
+            case "keep" | "stale" | "fresh":
+                return "fresh", self.begin_anew
+            case _:
+                assert_never(wanted)
 
     def _restored(self, backup: Vector) -> A:
         actor = self.fresh()

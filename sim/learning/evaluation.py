@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import assert_never
 
 import numpy as np
 import torch
@@ -120,13 +121,18 @@ class _Look:
         outputs = kernel.outputs(models, x) if shares is None else self._mean(kernel, models, x, shares)
         scores = outputs.movedim(-1, 1)  # [N, classes, B], of texts [N, classes, B, T]
         for metric in metrics:
-            if metric.on == "samples":
-                values = metric.of(scores, y)
-                total = (values if values.dim() == 2 else values.float().mean(dim=2)).sum(dim=1)
-            elif metric.on == "objective":
-                total = self._minimised(x.expand(len(models), *x.shape[1:]), y) * y.shape[1]
-            else:
-                continue
+            match metric.on:
+                case "samples":
+                    values = metric.of(scores, y)
+                    total = (values if values.dim() == 2 else values.float().mean(dim=2)).sum(dim=1)
+                case "objective":
+                    total = self._minimised(x.expand(len(models), *x.shape[1:]), y) * y.shape[1]
+                case "outputs":  # of all samples at once, by `measured`
+                    continue
+                case "models" | "training" | "validation":
+                    raise ValueError(f'metric "{metric.name}" is not of these samples')
+                case _:
+                    assert_never(metric.on)
             self._sums[metric.name] = self._sums.get(metric.name, 0.0) + total.double().cpu().numpy()
         if any(metric.on == "outputs" for metric in metrics):
             self._outputs.append(outputs.double().cpu().numpy())

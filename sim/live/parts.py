@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 
-from actors.message import Envelope
 from actors.supervisor import Failure
 from sim.core.divergence import NonFinite
 from sim.core.lives import ClientLife, Life
@@ -24,6 +23,7 @@ from sim.world.timeline import State
 
 _EVENTS = pl.DataFrame(pl.from_arrow(EVENTS_SCHEMA.empty_table())).schema
 _METRICS = pl.DataFrame(pl.from_arrow(METRICS_SCHEMA.empty_table())).schema
+_NO_SENSE = (ArithmeticError, LookupError, TypeError, ValueError, OSError, pl.exceptions.PolarsError)
 _ARRIVALS = ("start", "join", "rejoin", "restarted")
 _UNTOLD: dict[str, Any] = {
     "now_s": 0.0,
@@ -55,12 +55,12 @@ class ProcessResults:
     @classmethod
     def read(cls, process: str, log: Path) -> ProcessResults:
         """From its log, up to the last whole record. ValueError for a log that makes no sense."""
-        events: list[Sequence[Any]] = []
+        trace = Trace()
         facts, lives, lists = dict(_UNTOLD), dict[str, Any](), dict[str, list[Any]]()
         try:
             for kind, *content in records(log):
                 if kind == "event":
-                    events.append(_whole(content, _EVENTS))
+                    trace.record(tuple(content))
                 elif kind == "rows":
                     name, start, rows = content
                     lists.setdefault(name, [])[start:] = rows
@@ -70,10 +70,10 @@ class ProcessResults:
                     facts |= content[0]
             measured = [_whole(row, _METRICS) for row in lists.pop("metrics", [])]
             metrics = pl.DataFrame(measured, _METRICS, orient="row")
-            table = pl.DataFrame(events, _EVENTS, orient="row")
-        except (TypeError, KeyError, IndexError, ValueError, OSError, pl.exceptions.PolarsError) as error:
+            events = pl.DataFrame(pl.from_arrow(trace.to_table()))
+        except _NO_SENSE as error:
             raise ValueError(f"{process} has told what makes no sense: {error}") from error
-        return cls(process, facts, lives, lists, metrics, table)
+        return cls(process, facts, lives, lists, metrics, events)
 
     def of_life(self, name: str) -> dict[str, Any] | None:
         """The facts of a client or a server with its lists; None if it is none of this process's."""
@@ -156,8 +156,8 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
     simulation.loop.now_s = min(duration_s, outcome.ended_s)
     simulation.observer.by_name = {client.name: client for client in simulation.clients}
     merged = _merge_events(outcome, [server.name for server in simulation.servers])
-    for row in merged.events.iter_rows():
-        _record(simulation.trace, row)
+    for row in merged.events.iter_rows(named=True):
+        simulation.trace.add_row(**row)
     _count(simulation, merged.events)
     _merge_metrics(simulation, outcome.parts)
     for part in outcome.parts:
@@ -243,16 +243,6 @@ def _ended_by_crashes(messages: pl.DataFrame, crashes: pl.DataFrame) -> pl.DataF
         .sort("time", "place", maintain_order=True)
         .unique("message", keep="first", maintain_order=True)
     )
-
-
-def _record(trace: Trace, row: Sequence[Any]) -> None:
-    time_s, event, actor, peer, kind, size_bytes, detail, number = row  # all columns: none is left out
-    if event in MESSAGE_EVENTS:
-        trace.message(event, time_s, Envelope(actor, peer, None), kind, size_bytes, detail or "", number)
-    elif event in LIFECYCLE_EVENTS:
-        trace.lifecycle(time_s, actor, event, detail or "")
-    else:
-        trace.checksum(time_s, actor, int(detail, 16))
 
 
 def _merge_metrics(simulation: Simulation, parts: Sequence[ProcessResults]) -> None:

@@ -16,13 +16,11 @@ from sim.core.lives import ClientLife, Life
 from sim.core.simulation import Simulation
 from sim.live.logs import Sink, state_path
 from sim.results.metrics import Metrics
-from sim.results.trace import Addressed, Trace
-
-_MASK_64 = (1 << 64) - 1
+from sim.results.trace import Entry, Trace
 
 
 class ToldTrace(Trace):
-    """A trace that keeps nothing: each entry goes to `tell` at once, with the columns of `EVENTS_SCHEMA`.
+    """A trace that keeps nothing: each entry goes to `tell` at once, as it is.
 
     So the sending of a message is told before the message leaves the process, and its delivery before anybody
     can answer it.
@@ -32,24 +30,8 @@ class ToldTrace(Trace):
         super().__init__(keep_messages=keep_messages)
         self.tell: Callable[..., None] = lambda *record: None
 
-    def message(
-        self,
-        event: str,
-        time_s: float,
-        envelope: Addressed,
-        type_name: str,
-        size_bytes: int,
-        reason: str = "",
-        number: int = 0,
-    ) -> None:
-        sender, receiver = envelope.sender, envelope.receiver
-        self.tell("event", time_s, event, sender, receiver, type_name, size_bytes, reason or None, number)
-
-    def lifecycle(self, time_s: float, actor: str, event: str, detail: str = "") -> None:
-        self.tell("event", time_s, event, actor, None, None, None, detail or None, None)
-
-    def checksum(self, time_s: float, actor: str, value: int) -> None:
-        self.tell("event", time_s, "checksum", actor, None, None, None, f"{value & _MASK_64:016x}", None)
+    def record(self, entry: Entry) -> None:
+        self.tell("event", *entry)
 
 
 class Teller:

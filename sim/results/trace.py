@@ -37,6 +37,11 @@ EVENTS_SCHEMA = pa.schema(
 )
 """The columns of events.parquet."""
 
+Entry = tuple[float, int, str, str | None, str | None, int, str | int, int]
+"""What is recorded of an event: its time, its place in EVENTS, then the other columns of EVENTS_SCHEMA.
+
+Where those are null, it has no text or None, 0 bytes, or the message 0. A checksum's detail is its number.
+"""
 _CODES = {event: code for code, event in enumerate(EVENTS)}
 _FIELDS = {
     "time": "<f8",
@@ -113,7 +118,7 @@ class Trace:
         """Where rows go, `ROWS` at a time, and the rest by `flush`; None for memory."""
         self._tables: list[pa.Table] = []
         self._blake = blake2b(digest_size=16)
-        self._recent: list[tuple] = []  # entries that are no records yet
+        self._recent: list[Entry] = []  # entries that are no records yet
         self._rows = np.empty(ROWS, _ROW)
         self._filled = 0  # of these rows
         self._texts = _Texts()
@@ -141,21 +146,43 @@ class Trace:
 
         number: tells the message from all others, above 0; it is in the table, not in the hash.
         """
-        recent = self._recent
-        recent.append(
+        self.record(
             (time_s, _CODES[event], envelope.sender, envelope.receiver, type_name, size_bytes, reason, number)
         )
-        if len(recent) >= _BLOCK:
-            self._settle()
 
     def lifecycle(self, time_s: float, actor: str, event: str, detail: str = "") -> None:
         """A client came or went: `event` is one of `LIFECYCLE_EVENTS`; `detail`: a rejoin's state."""
-        self._recent.append((time_s, _CODES[event], actor, None, None, 0, detail, 0))
+        self.record((time_s, _CODES[event], actor, None, None, 0, detail, 0))
         self.lifecycles.append((time_s, actor, event, detail))
 
     def checksum(self, time_s: float, actor: str, value: int) -> None:
         """The checksum of an actor's parameters; `value` is taken modulo 2^64."""
-        self._recent.append((time_s, _CODES[CHECKSUM], actor, None, None, 0, value & _MASK_64, 0))
+        self.record((time_s, _CODES[CHECKSUM], actor, None, None, 0, value & _MASK_64, 0))
+
+    def add_row(
+        self,
+        *,
+        time: float,
+        event: str,
+        actor: str,
+        peer: str | None,
+        type: str | None,
+        bytes: int | None,
+        detail: str | None,
+        message: int | None,
+    ) -> None:
+        """Record a row of another trace's table again: its columns are the arguments."""
+        text = detail or ""
+        told = int(text, 16) if event == CHECKSUM else text
+        self.record((time, _CODES[event], actor, peer, type, bytes or 0, told, message or 0))
+        if event in LIFECYCLE_EVENTS:
+            self.lifecycles.append((time, actor, event, text))
+
+    def record(self, entry: Entry) -> None:
+        """Record what any event comes to: all others here call this."""
+        self._recent.append(entry)
+        if len(self._recent) >= _BLOCK:
+            self._settle()
 
     def hash(self) -> str:
         """Hash of all entries so far, 32 hexadecimal digits. Recording may go on afterwards."""

@@ -25,7 +25,8 @@ from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing, listed
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
 
-_SHARES = {measure.name for measure in MEASURES if measure.is_share} | {"graph", "population.deepest_dip"}
+_SHARES = tuple([measure.name for measure in MEASURES if measure.is_share])
+_SHARES_OF_A_RUN = ("graph", "population.deepest_dip")
 _OF_ONE = {"f1", "auc", "precision", "recall", "graph.edge_precision", "graph.edge_recall"}  # not in percent
 WORST = ".worst_decile"
 """Ends the name of a measured metric of which the mean of the worst tenth is meant."""
@@ -192,7 +193,9 @@ def higher_is_better(metric: str) -> bool:
 def is_share(metric: str) -> bool:
     """Whether a metric is shown in percent."""
     first = metric.partition(".")[0]
-    return metric in _SHARES or first == "accuracy" or first.startswith("accuracy_")
+    return metric in _SHARES_OF_A_RUN or any(
+        first == each or first.startswith(f"{each}_") for each in _SHARES
+    )
 
 
 def bounds_of(metric: str) -> tuple[float, float]:

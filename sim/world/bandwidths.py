@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, assert_never
 
 from actors.settings.base import Settings
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited
@@ -80,6 +80,8 @@ def bandwidth_of_each(
             return None if bps == math.inf else bps
 
         return own_bps
+    if not isinstance(settings, PhoneBandwidth):
+        assert_never(settings)
     phones = phone_bandwidths(f"network.{way}", participants.data_folder)
 
     def phone_bps(name: str) -> float:

@@ -5,7 +5,7 @@ Times are seconds, bandwidths bits per second (None for unlimited), sizes bytes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, assert_never
 
 from sim.kernel.random import RandomStream, pair_key
 from sim.world.distributions import Constant, Distribution
@@ -81,9 +81,16 @@ class ConnectionClass:
     def holds(self, sender: str, receiver: str) -> bool:
         """Whether the connection from `sender` to `receiver` is of this kind."""
         ours, theirs = self.group_of.get(sender), self.group_of.get(receiver)
-        if self.where == "touching":
-            return ours is not None or theirs is not None
-        return ours is not None and theirs is not None and (ours == theirs) == (self.where == "inside")
+        both = ours is not None and theirs is not None
+        match self.where:
+            case "touching":
+                return ours is not None or theirs is not None
+            case "inside":
+                return both and ours == theirs
+            case "across":
+                return both and ours != theirs
+            case _:
+                assert_never(self.where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,15 +199,15 @@ def test_any_history_leaves_nothing_behind(history: list[tuple[str, str, str]], 
     simulate(main, on_failure=on_failure)
 
 
-def test_actors_run_on_any_event_loop() -> None:
-    async def main() -> list[object]:
-        world = World()
-        world.client("server")
-        client = world.client("client")
-        answer = await client.ask("server", Work(0.001), timeout=5)
-        with pytest.raises(PeerUnavailable):
-            await client.ask("nobody", Note("x"), timeout=0.001)
-        await world.supervisor.drain()
-        return [answer, len(asyncio.all_tasks())]
-
-    assert asyncio.run(main()) == [Note("done"), 1]
+@pytest.mark.asyncio
+async def test_actors_run_on_any_event_loop() -> None:
+    before = asyncio.all_tasks()
+    world = World()
+    world.client("server")
+    client = world.client("client")
+    answer = await client.ask("server", Work(0.001), timeout=5)
+    with pytest.raises(PeerUnavailable):
+        await client.ask("nobody", Note("x"), timeout=0.001)
+    await world.supervisor.drain()
+    assert answer == Note("done")
+    assert asyncio.all_tasks() == before

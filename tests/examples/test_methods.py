@@ -14,6 +14,7 @@ import torch
 
 from sim.core.simulation import Simulation
 from sim.errors import UserError
+from tests.lists import require_listed
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, make, messages, params, ran, start_from
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -77,7 +78,7 @@ KINDS = {
 
 
 def test_every_example_is_tested() -> None:
-    assert set(NAMES) == set(KINDS)
+    require_listed(NAMES, KINDS, f"KINDS in {__file__}")
 
 
 # Models that are averaged over all clients mean nothing where half of them have other labels.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -222,13 +223,18 @@ def torch_optimizer(
     optimizer: Optimizer, learning_rate: float
 ) -> Callable[[Sequence[Tensor]], torch.optim.Optimizer]:
     """torch.optim's form of `optimizer`, to be given the parameters."""
-    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     options: dict[str, Any] = {"lr": learning_rate, "weight_decay": optimizer.weight_decay}
-    if optimizer.kind == "sgd":
-        options |= {name: getattr(optimizer, name) for name in ("momentum", "dampening", "nesterov")}
-    else:
-        options |= {"betas": optimizer.betas, "eps": optimizer.epsilon}
-    return lambda parameters: kinds[optimizer.kind](parameters, **options)
+    moments = {"betas": optimizer.betas, "eps": optimizer.epsilon}
+    match optimizer.kind:
+        case "sgd":
+            options |= {name: getattr(optimizer, name) for name in ("momentum", "dampening", "nesterov")}
+            return lambda parameters: torch.optim.SGD(parameters, **options)
+        case "adam":
+            return lambda parameters: torch.optim.Adam(parameters, **options, **moments)
+        case "adamw":
+            return lambda parameters: torch.optim.AdamW(parameters, **options, **moments)
+        case _:
+            pytest.fail(f"say here which class of torch.optim is {optimizer.kind!r}, and its options")
 
 
 class Outcome(NamedTuple):

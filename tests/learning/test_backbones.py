@@ -17,6 +17,7 @@ from sim.learning.models.modules.batch_norm import BatchNorm
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import generator
 from tests.learning.sections import architecture
+from tests.lists import require_listed
 
 GREY, COLOURED, DIGITS = (1, 28, 28), (3, 32, 32), (64,)
 SMALL = ("small-mlp", "deep-mlp", "small-cnn", "deep-cnn", "small-resnet", "lenet")
@@ -33,8 +34,8 @@ def batch(shape: tuple[int, ...], *sizes: int) -> tuple[Tensor, Tensor]:
 
 
 def test_all_of_them_are_tested() -> None:
-    assert set(MODULES) == set(BACKBONES)
-    assert set(SMALL) | {"alexnet"} | set(vision.NETWORKS) == set(BACKBONES)
+    require_listed(BACKBONES, MODULES, "MODULES in sim/learning/models/modules/backbones.py")
+    require_listed(BACKBONES, {*SMALL, "alexnet", *vision.NETWORKS}, f"SMALL in {__file__}")
 
 
 @pytest.mark.parametrize("shape", [GREY, COLOURED], ids=str)

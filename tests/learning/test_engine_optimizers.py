@@ -1,10 +1,13 @@
 """Optimizers on stacked rows against torch.optim, one tensor at a time."""
 
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor
 
 from sim.learning.engine import Optimizer, optimizers
+from sim.learning.engine.optimizers import OptimizerKind
 from tests.learning.engines import Jobs, client_data, generator, new_engine, torch_optimizer
 
 OPTIMIZERS = [
@@ -22,6 +25,11 @@ OPTIMIZERS = [
     Optimizer("adamw", betas=(0.8, 0.99), weight_decay=0.2),
 ]
 WIDTH, STEPS = 7, 9
+
+
+def test_every_kind_is_compared_with_torch() -> None:
+    missing = set(get_args(OptimizerKind)) - {optimizer.kind for optimizer in OPTIMIZERS}
+    assert not missing, f"add optimizers of the kinds {missing} to OPTIMIZERS in {__file__}"
 
 
 def trajectory(optimizer: Optimizer, start: Tensor, gradients: Tensor, learning_rate: float) -> list[Tensor]:

@@ -49,7 +49,7 @@ def fates_of(directory: Path) -> dict[str, int]:
     return counts | {"in_flight": len(set(sent) - set(ended))}
 
 
-def require_all_told(directory: Path, events: list[list[Any]]) -> None:
+def require_all_told(directory: Path, events: list[tuple[Any, ...]]) -> None:
     """These events are in the results; what became of a message may be known better by another process."""
     rows = RunDirectory.load(directory).scan("events").collect()
     kept = Counter(rows.select("time", "event", "actor", "peer", "type", "bytes").iter_rows())
@@ -94,7 +94,7 @@ DEATHS: dict[str, tuple[Callable[[], None], str, int | None]] = {
 @pytest.mark.parametrize("who", DEATHS)
 def test_what_was_told_is_kept_whoever_ends(tmp_path: Path, who: str) -> None:
     action, why, number = DEATHS[who]
-    events: list[list[Any]] = []
+    events: list[tuple[Any, ...]] = []
 
     def progress(now_s: float) -> None:
         if not events and has_delivered(folder := hidden(tmp_path), 3):
@@ -117,7 +117,7 @@ def test_what_was_told_is_kept_whoever_ends(tmp_path: Path, who: str) -> None:
 
 def test_of_one_that_dies_the_others_go_on(tmp_path: Path) -> None:
     """Its clients' events are kept, and they are down; then the run is ended early."""
-    events: list[list[Any]] = []
+    events: list[tuple[Any, ...]] = []
     end_at: list[int] = []
 
     def progress(now_s: float) -> None:

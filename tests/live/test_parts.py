@@ -254,9 +254,13 @@ def test_what_a_process_tells_is_what_is_read(tmp_path: Path, simulation: Any) -
 @pytest.mark.parametrize(
     "record",
     [
-        ["event", 1.0, "sent"],
-        ["event", "soon", "sent", "client-0", "client-1", "Model", 50, None, 1],
-        ["event", 1.0, "sent", "client-0", "client-1", "Model", 50, None, 1, "a new column"],
+        ["event", 1.0, 0],
+        ["event", "soon", 0, "client-0", "client-1", "Model", 50, "", 1],
+        ["event", 1.0, "sent", "client-0", "client-1", "Model", 50, "", 1],
+        ["event", 1.0, 200, "client-0", "client-1", "Model", 50, "", 1],
+        ["event", 1.0, 0, "client-0", "client-1", "Model", 1 << 63, "", 1],
+        ["event", 1.0, 0, "client-0", "client-1", ["Model"], 50, "", 1],
+        ["event", 1.0, 0, "client-0", "client-1", "Model", 50, "", 1, "a new column"],
         ["rows", "metrics"],
         ["rows", "metrics", 0, 3],
         ["facts"],

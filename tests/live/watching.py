@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sim.live.logs import log_path, records
+from sim.live.logs import log_path
+from sim.live.parts import ProcessResults
 from sim.run.interrupts import Interrupted
 
 
@@ -15,15 +16,16 @@ def hidden(out: Path) -> Path:
     return folder
 
 
-def told(folder: Path, process: str, life: int = 0, kind: str = "event") -> list[list[Any]]:
-    """What a process has told so far of one kind, by default its events."""
+def told(folder: Path, process: str, life: int = 0) -> list[tuple[Any, ...]]:
+    """The events that a process has told so far, as rows of a run's table."""
     log = log_path(folder, process, life)
-    return [content for what, *content in records(log) if what == kind] if log.is_file() else []
+    return ProcessResults.read(process, log).events.rows() if log.is_file() else []
 
 
 def has_trained(folder: Path, process: str, life: int = 0) -> bool:
     """Whether each client of a process that has told anything has told of training steps."""
-    latest = dict(told(folder, process, life, "life"))
+    log = log_path(folder, process, life)
+    latest = ProcessResults.read(process, log).lives if log.is_file() else {}
     return bool(latest) and all(facts["work"]["drawn"]["train"] > 0 for facts in latest.values())
 
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
+from tests.lists import require_listed
 
 pytestmark = pytest.mark.report
 
@@ -20,7 +21,7 @@ GUESSES = {"moons": 0.5, "features": 0.1, "hospitals": 0.5, "shards": 0.1, "list
 
 
 def test_there_is_a_test_for_each() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.toml")} == set(GUESSES)
+    require_listed([path.stem for path in EXAMPLES.glob("*.toml")], GUESSES, f"GUESSES in {__file__}")
 
 
 @pytest.mark.parametrize("name", GUESSES)

@@ -30,6 +30,18 @@ def test_table_holds_every_entry_in_order():
     ]
 
 
+def test_rows_recorded_again_make_the_same_table_and_hash():
+    """As live runs do with what their processes told: no column may be left null."""
+    first, again = small_trace(), Trace()
+    table = first.to_table()
+    for row in table.to_pylist():
+        again.add_row(**row)
+    assert again.to_table() == table and again.hash() == first.hash()
+    assert again.lifecycles == first.lifecycles
+    unseen = [name for name in table.column_names if table[name].null_count == len(table)]
+    assert not unseen, f"small_trace in {__file__} must record an event that has {unseen}"
+
+
 def test_numbers_of_messages_are_not_hashed():
     numbered, plain = Trace(), Trace()
     numbered.message("sent", 1.0, Envelope("a", "b", None), "Model", 1, number=7)

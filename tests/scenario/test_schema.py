@@ -148,4 +148,6 @@ def test_every_key_is_documented(protocols: dict[str, Any]) -> None:
 def test_the_reference_is_up_to_date(protocols: dict[str, Any]) -> None:
     pages = sorted((ROOT / "docs" / "scenarios").iterdir())
     committed = {page.name: page.read_text(encoding="utf-8") for page in pages}
-    assert committed == reference(protocols), "run `make reference`"
+    made = reference(protocols)
+    old = [name for name in {*made, *committed} if made.get(name) != committed.get(name)]
+    assert not old, f"run `make reference`, which writes {', '.join(sorted(old))} of docs/scenarios anew"

@@ -19,6 +19,7 @@ from sim.learning.engine import Vector
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from sim.world.network import Counts
+from tests.lists import require_listed
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 _L2C = ["protocol.rounds=5", "protocol.search_steps=3", "protocol.hidden=[8]", "run.evaluate_every=4 s"]
@@ -278,8 +279,10 @@ def skip_without_data(name: str) -> None:
 
 
 def test_every_scenario_has_a_short_form() -> None:
-    assert {path.stem for path in FOLDER.glob("*.toml")} == set(SHORT)
-    assert sorted(SHORT) == sorted([*GOLDEN, *LEARNED, *CHOOSING, *SETTLED])
+    require_listed([path.stem for path in FOLDER.glob("*.toml")], SHORT, f"SHORT in {__file__}")
+    listed = [*GOLDEN, *LEARNED, *CHOOSING, *SETTLED]
+    require_listed(SHORT, listed, f"one of GOLDEN, LEARNED, CHOOSING and SETTLED in {__file__}")
+    assert len(set(listed)) == len(listed), f"a scenario is in two of these lists of {__file__}"
 
 
 def test_across_the_flapping_line_are_other_digits_and_one_client_here_has_them() -> None:

@@ -1,6 +1,6 @@
 """UCI Adult: who earns more than 50,000 dollars a year, by the census of 1994."""
 
-from typing import Literal
+from typing import Literal, assert_never
 
 import numpy as np
 
@@ -53,7 +53,15 @@ class Adult(LabelledData):
             file = folder.trace('data.name = "adult"', "adult", name)
             frame = read_table(file, TextFormat(",", "|", _COLUMNS, "."))
             tables.append(TablePart(file, frame, np.arange(1, len(frame) + 1)))
-        plain, no_value = (_NUMBERS, None) if self.features == "all" else ((), _UNKNOWN)
+        plain: tuple[str, ...] = ()
+        no_value = None
+        match self.features:
+            case "all":
+                plain = _NUMBERS
+            case "categories":
+                no_value = _UNKNOWN
+            case _:
+                assert_never(self.features)
         columns = [Column(name, None) for name in plain]
         for name in _CATEGORIES:
             columns.append(Column(name, tuple(sorted(set(tables[0].frame[name]) - {no_value}))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, assert_never
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -175,9 +175,13 @@ class FourLanguages(TextData):
 
     @property
     def families(self) -> tuple[str, ...]:
-        return (
-            ("romance", "romance", "germanic", "germanic") if self.clusters == "families" else self.languages
-        )
+        match self.clusters:
+            case "families":
+                return ("romance", "romance", "germanic", "germanic")
+            case "languages":
+                return self.languages
+            case _:
+                assert_never(self.clusters)
 
     def read(self, folder: DataFolder) -> list[tuple[str, str]]:
         """From `text-4lang/ca.train.txt`, `text-4lang/ca.test.txt`, ... in the data folder."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, assert_never
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+OptimizerKind = Literal["sgd", "adam", "adamw"]
 _CLIP_EPSILON = 1e-6  # torch's
 _FUSED_MIN = 1 << 13  # numbers of a row from which a kernel for each is faster on a CPU (measured)
 
@@ -16,14 +17,14 @@ _FUSED_MIN = 1 << 13  # numbers of a row from which a kernel for each is faster 
 class Optimizer:
     """Settings of a client's optimizer, but for the learning rate, which is given with every training job.
 
-    `kind` is "sgd", "adam" or "adamw". Semantics are those of torch.optim: weight decay of sgd and adam is
+    Semantics are those of torch.optim: weight decay of sgd and adam is
     added to the gradient, that of adamw shrinks the parameters directly. Momentum belongs to sgd, with its
     dampening or in Nesterov's form: v <- momentum v + (1 - dampening) g after v = g in the first step. A
     gradient longer than `clip_norm` is shortened to it first, as by torch.nn.utils.clip_grad_norm_. The
     scenario's section refuses what does not fit together.
     """
 
-    kind: str = "sgd"
+    kind: OptimizerKind = "sgd"
     momentum: float = 0.0
     dampening: float = 0.0
     nesterov: bool = False
@@ -35,8 +36,16 @@ class Optimizer:
     """Vectors of the parameters' width in the state: 0 for plain SGD, 1 with momentum, 2 for Adam."""
 
     def __post_init__(self) -> None:
-        slots = (1 if self.momentum else 0) if self.kind == "sgd" else 2
-        object.__setattr__(self, "slots", slots)
+        object.__setattr__(self, "slots", self._slots())
+
+    def _slots(self) -> int:
+        match self.kind:
+            case "sgd":
+                return 1 if self.momentum else 0
+            case "adam" | "adamw":
+                return 2
+            case _:
+                assert_never(self.kind)
 
     @property
     def is_plain(self) -> bool:
@@ -54,16 +63,28 @@ class Optimizer:
         if self.clip_norm is not None:
             length = gradient.norm(dim=1, keepdim=True)
             gradient.mul_((self.clip_norm / (length + _CLIP_EPSILON)).clamp(max=1.0))
-        if self.kind == "sgd":
-            self._sgd(params, gradient, state, done, learning_rate)
-        else:
-            self._adam(params, gradient, state, done, learning_rate)
+        match self.kind:
+            case "sgd":
+                self._decay(params, gradient)
+                self._sgd(params, gradient, state, done, learning_rate)
+            case "adam":
+                self._decay(params, gradient)
+                self._adam(params, gradient, state, done, learning_rate)
+            case "adamw":
+                if self.weight_decay:
+                    params.mul_(1 - learning_rate * self.weight_decay)
+                self._adam(params, gradient, state, done, learning_rate)
+            case _:
+                assert_never(self.kind)
+
+    def _decay(self, params: Tensor, gradient: Tensor) -> None:
+        """Weight decay as a part of the gradient."""
+        if self.weight_decay:
+            gradient.add_(params, alpha=self.weight_decay)
 
     def _sgd(
         self, params: Tensor, gradient: Tensor, state: Tensor | None, done: Tensor, learning_rate: Tensor
     ) -> None:
-        if self.weight_decay:
-            gradient.add_(params, alpha=self.weight_decay)
         if state is not None:
             # torch starts the velocity at the first gradient; a zero state gives the same.
             if self.dampening:
@@ -78,11 +99,6 @@ class Optimizer:
         assert state is not None
         width = params.shape[1]
         mean, square = state[:, :width], state[:, width:]
-        if self.weight_decay:
-            if self.kind == "adamw":
-                params.mul_(1 - learning_rate * self.weight_decay)
-            else:
-                gradient.add_(params, alpha=self.weight_decay)
         if width >= _FUSED_MIN and params.device.type == "cpu":
             self._adam_fused(params, gradient, (mean, square), done, learning_rate)
             return

@@ -1,7 +1,7 @@
 """Which backbones of decoupled models there are, and which client gets which."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from sim.kernel.random import stream
 
@@ -22,6 +22,9 @@ BACKBONES: Mapping[str, int | None] = {
 
 ANY_SHAPE = tuple(name for name, smallest_image in BACKBONES.items() if smallest_image is None)
 
+Assignment = Literal["in-turn", "random", "by-speed"]
+"""Which client has which backbone."""
+
 if TYPE_CHECKING:
     BackboneName = str
 else:
@@ -29,7 +32,7 @@ else:
 
 
 def client_backbones(
-    assign: str, backbones: Sequence[str], count: int, seed: int, speeds: Sequence[float]
+    assign: Assignment, backbones: Sequence[str], count: int, seed: int, speeds: Sequence[float]
 ) -> list[str]:
     """The backbone of each of `count` clients.
 
@@ -38,12 +41,16 @@ def client_backbones(
     to rounding. speeds: [count], larger is faster, only for "by-speed".
     """
     kinds = len(backbones)
-    if assign == "in-turn":
-        return [backbones[client % kinds] for client in range(count)]
-    if assign == "random":
-        return [backbones[int(stream(seed, "backbone", client).integers(kinds))] for client in range(count)]
-    slowest_first = sorted(range(count), key=lambda client: (speeds[client], client))
-    chosen = [""] * count
-    for rank, client in enumerate(slowest_first):
-        chosen[client] = backbones[rank * kinds // count]
-    return chosen
+    match assign:
+        case "in-turn":
+            places = [client % kinds for client in range(count)]
+        case "random":
+            places = [int(stream(seed, "backbone", client).integers(kinds)) for client in range(count)]
+        case "by-speed":
+            slowest_first = sorted(range(count), key=lambda client: (speeds[client], client))
+            places = [0] * count
+            for rank, client in enumerate(slowest_first):
+                places[client] = rank * kinds // count
+        case _:
+            assert_never(assign)
+    return [backbones[place] for place in places]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, assert_never
 
 from pydantic import Field, model_validator
 
@@ -71,6 +71,12 @@ class Cnn(ModelSection):
 
         from sim.learning.models.modules.batch_norm import BatchNorm
 
-        if self.norm == "none":
-            return []
-        return [nn.GroupNorm(self.groups, channels) if self.norm == "group" else BatchNorm(channels)]
+        match self.norm:
+            case "none":
+                return []
+            case "group":
+                return [nn.GroupNorm(self.groups, channels)]
+            case "batch":
+                return [BatchNorm(channels)]
+            case _:
+                assert_never(self.norm)

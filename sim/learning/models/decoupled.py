@@ -16,7 +16,7 @@ from actors.settings.base import SettingError
 from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.learning.data.dataset import DataSection
-from sim.learning.models.backbones import ANY_SHAPE, BackboneName
+from sim.learning.models.backbones import ANY_SHAPE, Assignment, BackboneName
 from sim.learning.models.model import ModelSection
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Decoupled(ModelSection):
     name: Literal["decoupled"]
     backbones: Annotated[tuple[BackboneName, ...], Field(min_length=1)]
     """The backbones that there are; all but those of fully connected layers (mlp) need images."""
-    assign: Literal["in-turn", "random", "by-speed"] = "in-turn"
+    assign: Assignment = "in-turn"
     """Which one a client has: client id mod number; random; or slow devices the first, fast ones the last."""
     features: Count = 64
     """Length of the backbones' output, and of projections."""

@@ -1,6 +1,6 @@
 """The clients of the data themselves: hospitals, writers, phones."""
 
-from typing import Literal
+from typing import Literal, assert_never
 
 import numpy as np
 
@@ -54,12 +54,16 @@ class Natural(PartitionSection):
                 f'clients.count = {clients}: data.partition.kind = "natural", and the data have {there:,} '
                 f"clients ({names}); must be {there}{fewer}"
             )
-        if self.choose == "random":
-            drawn = stream(seed, "partition", "natural").choice(there, clients, replace=False)
-        else:
-            counts = np.bincount(owners.train, minlength=there)
-            drawn = np.argsort(-counts, kind="stable")[:clients]
-        return np.sort(drawn)
+        match self.choose:
+            case "all":
+                return np.arange(there)
+            case "random":
+                return np.sort(stream(seed, "partition", "natural").choice(there, clients, replace=False))
+            case "largest":
+                counts = np.bincount(owners.train, minlength=there)
+                return np.sort(np.argsort(-counts, kind="stable")[:clients])
+            case _:
+                assert_never(self.choose)
 
 
 def _of_each(samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str) -> tuple[np.ndarray, ...]:

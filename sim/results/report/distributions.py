@@ -24,11 +24,14 @@ def levels(view: RunView) -> list[float]:
 
     None where few clients are measured at a time: when the others reached them is not known.
     """
-    if view.measure is None or not view.measure[0].is_share or view.evaluate_share < 1:
+    if view.measure is None or view.evaluate_share < 1:
+        return []
+    measure = view.measure[0]
+    if not (measure.is_share and measure.higher_is_better):
         return []
     most = math.floor(10 * float(np.nanmean(view.measure[1].values, axis=1).max()) + 1e-9)
     found = {tens / 10 for tens in range(max(1, most - _MOST_LEVELS + 1), most + 1)}
-    target = view.get("target", "accuracy")
+    target = view.get("target", measure.name)
     return sorted(found if target is None else found | {float(target)})
 
 
@@ -62,7 +65,7 @@ def time_to_accuracy(view: RunView) -> Figure | None:
 def times_table(view: RunView) -> Table:
     """When the mean, half and nine in ten of the clients had reached a level, and what was sent by then."""
     assert view.measure is not None
-    panel = view.measure[1]
+    measure, panel = view.measure
     mean = Series(panel.times, np.nanmean(panel.values, axis=1))
     rows: list[list[str | Cell]] = []
     for level in levels(view):
@@ -78,8 +81,8 @@ def times_table(view: RunView) -> Table:
                 cell(int(np.isinf(first).sum())),
             ]
         )
-    heads = ["accuracy", "mean", "sent by then", "half", "90 %", "never"]
-    return Table(heads, rows, "accuracies")
+    heads = [measure.name, "mean", "sent by then", "half", "90 %", "never"]
+    return Table(heads, rows, "levels")
 
 
 def latencies(view: RunView) -> Figure | None:

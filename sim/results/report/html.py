@@ -85,7 +85,7 @@ def tiles(view: RunView) -> list[tuple[str, str, str]]:
     elif view.measure is not None:
         final = view.at_the_end
         mean = None if np.isnan(final).all() else float(np.nanmean(final))
-        tiles.append((f"Mean {view.measure[0].label}", text.number(mean), "at the end"))
+        tiles.append((f"Mean {view.measure[0].label}", view.measure[0].text(mean), "at the end"))
     if settled.get("mean") is not None and settled["clients"] != view.get(judged, "clients"):
         since = f"{settled['clients']:,} clients with {settled['iterations']:,} iterations or more"
         tiles.append(("Settled clients", measure_called(judged).text(settled["mean"]), since))

@@ -43,7 +43,9 @@ from sim.results.view import RunView
 
 _LEAST_HEAT_MAP_PX = 720  # below, what the cells and labels of a heat map say cannot be read
 _LEAST_TIMELINE_PX = 560
-_REACHED = "By when the mean, half and 90 % of the clients had an accuracy, and what all had sent by then."
+_REACHED = (
+    "By when the mean, half and 90 % of the clients had reached each level, and what all had sent by then."
+)
 _NOTHING = Cell(text.NOTHING, None)
 
 
@@ -91,7 +93,7 @@ def _progress(view: RunView) -> Section:
         blocks += [Heading("Other measures"), _side_by_side(*found)]
     if levels := _picture("time-to-accuracy", time_to_accuracy(view)):
         blocks += [
-            Heading("Time to accuracy"),
+            Heading(f"Time to {measure.name}"),
             SideBySide([levels, [Paragraph(_REACHED), times_table(view)]]),
         ]
     return Section(measure.label.capitalize(), blocks)
@@ -334,15 +336,18 @@ def _details(view: RunView) -> Section:
     """All of the summary's groups of numbers; a group in which nothing is known is left out."""
     by_group: list[tuple[str, Callable[[Any], str]]] = [
         ("clients", text.number),
-        ("accuracy", text.share),
+        *[(measure.name, measure.text) for measure in MEASURES],
         ("settled", measure_called(view.get("measure") or "accuracy").text),
-        *[(measure.name, text.number) for measure in MEASURES if not measure.is_share],
         ("target", text.number),
         ("graph", ratio),
         ("messages", text.number),
         ("loss_reasons", text.number),
         ("engine", text.number),
         ("device_time", text.duration),
+    ]
+    named = {group for group, _ in by_group}
+    by_group += [
+        (key, text.number) for key, value in view.summary.items() if key not in named and _counts(value)
     ]
     by_key: dict[str, Callable[[Any], str]] = {
         "seconds": text.duration,
@@ -351,9 +356,9 @@ def _details(view: RunView) -> Section:
         "memory_per_client": text.size,
         "device": str,
         "ways": ", ".join,
-        "accuracy": text.share,
         "clients": text.number,
         "iterations": text.number,
+        **{measure.name: measure.text for measure in MEASURES},
     }
     lists = []
     for group, readable in by_group:
@@ -367,6 +372,14 @@ def _details(view: RunView) -> Section:
     if view.get("graph", "edge_threshold") is not None:
         blocks.append(Paragraph(f"An edge is a weight {_edge(view)}."))
     return Section("All numbers", blocks)
+
+
+def _counts(value: object) -> bool:
+    """Whether a value of the summary is a group of nothing but numbers."""
+    return isinstance(value, dict) and all(
+        number is None or (isinstance(number, int | float) and type(number) is not bool)
+        for number in value.values()
+    )
 
 
 def _edge(view: RunView) -> str:

@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import assert_never
 
 import torch
 
@@ -18,6 +19,7 @@ from sim.core.rules import RunRules
 from sim.core.simulation import Simulation
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import key
+from sim.learning.architecture import Architecture
 from sim.learning.engine import Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
@@ -231,20 +233,24 @@ class _Builder:
     def _initial_parameters(self) -> list[Vector]:
         """Each client's x_0: the same vector for all that have the same model, or each its own, or both."""
         kind, seed = self.scenario.model.initialisation, self.scenario.run.seed
-        if kind == "shared":
-            shared = {
-                key: self.engine.vector(start_of(own.architecture, seed))
-                for key, own in self.learning.kinds.items()
-            }
-            return [shared[own.architecture.key] for own in self.learning.settings]
+        models = [own.architecture for own in self.learning.settings]
         common = {key: start_of(own.architecture, seed) for key, own in self.learning.kinds.items()}
-        starts = []
-        for index, model in enumerate([own.architecture for own in self.learning.settings]):
-            start = start_of(model, seed, index)
-            if kind == "shared-backbone":
-                start[model.part("backbone")] = common[model.key][model.part("backbone")]
-            starts.append(self.engine.vector(start))
-        return starts
+
+        def own_head(model: Architecture, index: int) -> torch.Tensor:
+            start, backbone = start_of(model, seed, index), model.part("backbone")
+            start[backbone] = common[model.key][backbone]
+            return start
+
+        match kind:
+            case "shared":
+                alike = {key: self.engine.vector(start) for key, start in common.items()}
+                return [alike[model.key] for model in models]
+            case "independent":
+                return [self.engine.vector(start_of(model, seed, n)) for n, model in enumerate(models)]
+            case "shared-backbone":
+                return [self.engine.vector(own_head(model, n)) for n, model in enumerate(models)]
+            case _:
+                assert_never(kind)
 
 
 def _rules(scenario: Scenario, plan: RunPlan) -> RunRules:

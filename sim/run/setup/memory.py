@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sim.errors import UserError
 from sim.files import machine
+from sim.learning.engine.graph.batches import Sampling, samples_of_batch
 from sim.learning.models.size import Sized
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DevicesOfClients
@@ -25,12 +26,12 @@ class Workload:
     model: Sized
     state_vectors: int
     batch_size: int
-    sampling: str
+    sampling: Sampling
     views: int
 
     def batch_of(self, samples: int) -> int:
         """Samples in a batch of a client that owns so many."""
-        return self.batch_size if self.sampling == "replacement" else min(self.batch_size, samples)
+        return samples_of_batch(self.sampling, self.batch_size, samples)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """A local training step, and how images are changed before it."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from actors.settings.base import SettingError, Settings, idle
 from actors.settings.quantities import PositiveWeight, Share, ShareBelowOne, Weight, Within
+from sim.learning.engine.graph.batches import Sampling
+from sim.learning.engine.optimizers import OptimizerKind
 from sim.learning.schedules import RateSchedule
 
 _CropShare = Annotated[float, Field(gt=0, le=1), Within(0.0001, 1)]
@@ -47,7 +49,7 @@ class AugmentationSection(Settings):
 class Training(Settings):
     """A local training step."""
 
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    optimizer: OptimizerKind = "sgd"
     """The optimizer; each client has its own state."""
     learning_rate: PositiveWeight
     """Step size."""
@@ -72,7 +74,7 @@ class Training(Settings):
     """Added to the denominator by adam and adamw."""
     batch_size: Annotated[PositiveInt, Within(1, 1_000_000, "no data set has more samples")]
     """Samples per step."""
-    sampling: Literal["shuffled", "replacement"] = "shuffled"
+    sampling: Sampling = "shuffled"
     """Batches from shuffled epochs, or each drawn independently with replacement."""
     augmentation: AugmentationSection | None = None
     """Change images at random, each time that they are trained on; only for data sets of images."""
@@ -88,6 +90,6 @@ class Training(Settings):
         if self.dampening and (self.nesterov or not self.momentum):
             problem = "needs momentum > 0, and must be 0 for nesterov = true"
             raise SettingError("dampening", self.dampening, problem)
-        if self.optimizer == "sgd":
-            idle(self, 'they are of adam and adamw, and optimizer is "sgd"', "betas", "epsilon")
+        if self.optimizer not in ("adam", "adamw"):
+            idle(self, f'they are of adam and adamw, and optimizer is "{self.optimizer}"', "betas", "epsilon")
         return self

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Any
@@ -67,16 +67,6 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not holds():
             await asyncio.sleep(0.005)
-
-
-def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a test in a loop of its own, which must leave no task behind."""
-
-    async def alone() -> None:
-        await main()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(alone())
 
 
 def accounted(transport: TcpTransport) -> bool:

@@ -32,7 +32,6 @@ from tests.actors.tcp.endpoints import (
     endpoint_of,
     endpoints,
     note,
-    run,
     until,
 )
 
@@ -75,104 +74,94 @@ SAID: dict[str, tuple[bytes, str]] = {
 }
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("what", SAID)
-def test_a_stranger_is_cut_and_counted(what: str) -> None:
+async def test_a_stranger_is_cut_and_counted(what: str) -> None:
     said, reason = SAID[what]
 
-    async def main() -> None:
-        async with endpoints("ab") as (a, b):
-            b.attach("b.1", lambda envelope: None)
-            _, writer = await connected_to(b)
-            writer.write(said)
-            writer.write_eof()
-            await until(lambda: any(each.startswith(reason) for each in b.counts.reasons))
+    async with endpoints("ab") as (a, b):
+        b.attach("b.1", lambda envelope: None)
+        _, writer = await connected_to(b)
+        writer.write(said)
+        writer.write_eof()
+        await until(lambda: any(each.startswith(reason) for each in b.counts.reasons))
+        writer.close()
+        await works(a, b)
+        assert sum(b.counts.reasons.values()) == 1
+
+
+@pytest.mark.asyncio
+async def test_strangers_that_say_nothing_or_too_little_are_cut_in_time() -> None:
+    async with endpoints("ab", replace(LIMITS, handshake_s=0.2)) as (a, b):
+        b.attach("b.1", lambda envelope: None)
+        # On a busy machine the other end may have been too slow as well, at first.
+        before = b.counts.reasons.get("a stranger did not prove in time who it is", 0)
+        mute, dripping = await connected_to(b), await connected_to(b)
+        dripping[1].write(b"\x00\x00\x0f\x00")
+        reason = "a stranger did not prove in time who it is"
+
+        def are_gone() -> bool:
+            dripping[1].write(b"\x00")
+            return b.counts.reasons.get(reason, 0) == before + 2
+
+        await until(are_gone)
+        assert set(b.counts.reasons) == {reason}
+        for _, writer in (mute, dripping):
             writer.close()
+        await works(a, b)
+
+
+@pytest.mark.asyncio
+async def test_many_mute_connections_hinder_nobody() -> None:
+    async with endpoints("ab", replace(LIMITS, strangers=16, handshake_s=60.0)) as (a, b):
+        b.attach("b.1", lambda envelope: None)
+        with ExitStack() as stack:
+            for _ in range(200):
+                stack.enter_context(closing(socket.create_connection(("127.0.0.1", b.port))))
+                await asyncio.sleep(0)
+            await until(lambda: sum(b.counts.reasons.values()) >= 184)
+            assert len(b._strangers) <= 16
             await works(a, b)
-            assert sum(b.counts.reasons.values()) == 1
-
-    run(main)
-
-
-def test_strangers_that_say_nothing_or_too_little_are_cut_in_time() -> None:
-    async def main() -> None:
-        async with endpoints("ab", replace(LIMITS, handshake_s=0.2)) as (a, b):
-            b.attach("b.1", lambda envelope: None)
-            # On a busy machine the other end may have been too slow as well, at first.
-            before = b.counts.reasons.get("a stranger did not prove in time who it is", 0)
-            mute, dripping = await connected_to(b), await connected_to(b)
-            dripping[1].write(b"\x00\x00\x0f\x00")
-            reason = "a stranger did not prove in time who it is"
-
-            def are_gone() -> bool:
-                dripping[1].write(b"\x00")
-                return b.counts.reasons.get(reason, 0) == before + 2
-
-            await until(are_gone)
-            assert set(b.counts.reasons) == {reason}
-            for _, writer in (mute, dripping):
-                writer.close()
+            for link in [each for each in b._accepted if each.peer]:
+                link.cut("a test")  # who is known comes back all the same
+            await until(lambda: a._outgoing["b"].link is None)
+            await a.connected(10)
             await works(a, b)
 
-    run(main)
+
+@pytest.mark.asyncio
+async def test_another_secret_opens_nothing() -> None:
+    where = addresses("ab")
+    other = bytes(reversed(SECRET))
+    async with (
+        TcpTransport("a", where, endpoint_of, CODEC, SECRET, limits=LIMITS) as a,
+        TcpTransport("b", where, endpoint_of, CODEC, other, limits=LIMITS) as b,
+    ):
+        reason = "a stranger has not the secret of this run"
+        await until(lambda: all(each.counts.reasons.get(reason, 0) > 1 for each in (a, b)))
+        assert a._outgoing["b"].link is b._outgoing["a"].link is None
 
 
-def test_many_mute_connections_hinder_nobody() -> None:
-    async def main() -> None:
-        async with endpoints("ab", replace(LIMITS, strangers=16, handshake_s=60.0)) as (a, b):
-            b.attach("b.1", lambda envelope: None)
-            with ExitStack() as stack:
-                for _ in range(200):
-                    stack.enter_context(closing(socket.create_connection(("127.0.0.1", b.port))))
-                    await asyncio.sleep(0)
-                await until(lambda: sum(b.counts.reasons.values()) >= 184)
-                assert len(b._strangers) <= 16
-                await works(a, b)
-                for link in [each for each in b._accepted if each.peer]:
-                    link.cut("a test")  # who is known comes back all the same
-                await until(lambda: a._outgoing["b"].link is None)
-                await a.connected(10)
-                await works(a, b)
-
-    run(main)
-
-
-def test_another_secret_opens_nothing() -> None:
-    async def main() -> None:
-        where = addresses("ab")
-        other = bytes(reversed(SECRET))
-        async with (
-            TcpTransport("a", where, endpoint_of, CODEC, SECRET, limits=LIMITS) as a,
-            TcpTransport("b", where, endpoint_of, CODEC, other, limits=LIMITS) as b,
-        ):
-            reason = "a stranger has not the secret of this run"
-            await until(lambda: all(each.counts.reasons.get(reason, 0) > 1 for each in (a, b)))
-            assert a._outgoing["b"].link is b._outgoing["a"].link is None
-
-    run(main)
-
-
-def test_who_proves_nothing_of_itself_is_not_believed() -> None:
+@pytest.mark.asyncio
+async def test_who_proves_nothing_of_itself_is_not_believed() -> None:
     """A false endpoint, which lets everybody in: its welcome has no proof."""
 
-    async def main() -> None:
-        where = addresses("ab")
+    where = addresses("ab")
 
-        async def false(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            codec = Codec(Challenge, Introduction)
-            writer.write(b"".join(frame_of([codec.encode(Challenge(1, bytes(32)))])))
-            await reader.read(1000)
-            writer.write(b"".join(frame_of([msgpack.packb(["Welcome", bytes(32), 0, 0])])))
-            await reader.read()
-            writer.close()
+    async def false(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        codec = Codec(Challenge, Introduction)
+        writer.write(b"".join(frame_of([codec.encode(Challenge(1, bytes(32)))])))
+        await reader.read(1000)
+        writer.write(b"".join(frame_of([msgpack.packb(["Welcome", bytes(32), 0, 0])])))
+        await reader.read()
+        writer.close()
 
-        server = await asyncio.start_server(false, "127.0.0.1", where["b"].port)
-        async with TcpTransport("a", where, endpoint_of, CODEC, SECRET, limits=LIMITS) as a:
-            await until(lambda: list(a._outgoing["b"].ends)[-2:] == ["sent no welcome"] * 2)
-            assert a._outgoing["b"].link is None
-        server.close()
-        await asyncio.sleep(0.05)
-
-    run(main)
+    server = await asyncio.start_server(false, "127.0.0.1", where["b"].port)
+    async with TcpTransport("a", where, endpoint_of, CODEC, SECRET, limits=LIMITS) as a:
+        await until(lambda: list(a._outgoing["b"].ends)[-2:] == ["sent no welcome"] * 2)
+        assert a._outgoing["b"].link is None
+    server.close()
+    await asyncio.sleep(0.05)
 
 
 LIES: dict[str, Any] = {
@@ -186,22 +175,20 @@ LIES: dict[str, Any] = {
 }
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("lie", LIES)
-def test_lies_of_a_peer_are_refused_and_counted(lie: str) -> None:
-    async def main() -> None:
-        async with endpoints("ab") as (a, b):
-            log: list[Envelope] = []
-            b.attach("b.1", log.append)
-            a._outgoing["b"].send([CODEC.encode(LIES[lie])])
-            a._outgoing["b"].send([b"\xc1"])
-            a.counts.sent += 2  # as they passed by the transport
-            a.counts.in_flight += 2
-            await until(lambda: b.counts.refused == 2)
-            assert b.counts.reasons == {"refused: Meaningless": 1, "refused: DecodeError": 1}
-            await works(a, b)
-            assert len(log) == 100
-
-    run(main)
+async def test_lies_of_a_peer_are_refused_and_counted(lie: str) -> None:
+    async with endpoints("ab") as (a, b):
+        log: list[Envelope] = []
+        b.attach("b.1", log.append)
+        a._outgoing["b"].send([CODEC.encode(LIES[lie])])
+        a._outgoing["b"].send([b"\xc1"])
+        a.counts.sent += 2  # as they passed by the transport
+        a.counts.in_flight += 2
+        await until(lambda: b.counts.refused == 2)
+        assert b.counts.reasons == {"refused: Meaningless": 1, "refused: DecodeError": 1}
+        await works(a, b)
+        assert len(log) == 100
 
 
 NUMBERS = st.integers(-3, 3) | st.booleans() | st.none() | st.floats() | st.text(max_size=3) | st.just((1,))
@@ -265,33 +252,31 @@ class Files:
         return Tls.of(*paths)
 
 
+@pytest.mark.asyncio
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates of this test")
-def test_encrypted_connections_need_the_certificate_of_the_endpoint(tmp_path: Path) -> None:
+async def test_encrypted_connections_need_the_certificate_of_the_endpoint(tmp_path: Path) -> None:
     files = Files(tmp_path)
     for name in ("run", "other"):
         files.authority(name)
     tls = {name: files.certificate(name, "run") for name in "abc"} | {"d": files.certificate("d", "other")}
 
-    async def main() -> None:
-        where = addresses("abcd")
-        ab = {name: where[name] for name in "ab"}
+    where = addresses("abcd")
+    ab = {name: where[name] for name in "ab"}
 
-        def made(name: str, certificate: str, known: Any) -> TcpTransport:
-            return TcpTransport(name, known, endpoint_of, CODEC, SECRET, tls=tls[certificate], limits=LIMITS)
+    def made(name: str, certificate: str, known: Any) -> TcpTransport:
+        return TcpTransport(name, known, endpoint_of, CODEC, SECRET, tls=tls[certificate], limits=LIMITS)
 
-        async with made("a", "a", ab) as a, made("b", "b", ab) as b:
-            log: list[Envelope] = []
-            b.attach("b.1", log.append)
-            await asyncio.gather(a.connected(10), b.connected(10))
-            await works(a, b)
-            a.send(note(np.zeros(200_000)))
-            await until(lambda: len(log) == 101)
-            for name, certificate in (("a", "c"), ("a", "d")):  # another's, and one of another authority
-                false = {"a": where["c"], "b": where["b"]}
-                async with made(name, certificate, false) as liar:
-                    await until(lambda liar=liar: len(liar._outgoing["b"].ends) > 1)
-                    assert liar._outgoing["b"].link is None
-            assert b.counts.reasons.get("a stranger has no certificate of a", 0) > 0
-            await works(a, b)
-
-    run(main)
+    async with made("a", "a", ab) as a, made("b", "b", ab) as b:
+        log: list[Envelope] = []
+        b.attach("b.1", log.append)
+        await asyncio.gather(a.connected(10), b.connected(10))
+        await works(a, b)
+        a.send(note(np.zeros(200_000)))
+        await until(lambda: len(log) == 101)
+        for name, certificate in (("a", "c"), ("a", "d")):  # another's, and one of another authority
+            false = {"a": where["c"], "b": where["b"]}
+            async with made(name, certificate, false) as liar:
+                await until(lambda liar=liar: len(liar._outgoing["b"].ends) > 1)
+                assert liar._outgoing["b"].link is None
+        assert b.counts.reasons.get("a stranger has no certificate of a", 0) > 0
+        await works(a, b)

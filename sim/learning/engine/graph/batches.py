@@ -5,15 +5,29 @@ adding a client changes nobody's batches.
 """
 
 from functools import lru_cache
+from typing import Literal, assert_never
 
 import numpy as np
 
 from sim.kernel.random import splitmix64_array
 
+Sampling = Literal["shuffled", "replacement"]
+"""How clients draw the samples that they train on."""
 # Of the Feistel network. Enough for the ranges that it is used for; below those even 6 would be too few.
 _ROUNDS = 6
 # Samples of a client up to which the keyed sort of all of them is cheaper than the network for one batch.
 _SORTED_MAX = 64
+
+
+def samples_of_batch(sampling: Sampling, batch_size: int, samples: int) -> int:
+    """Size of the batches of a client that owns so many samples."""
+    match sampling:
+        case "shuffled":
+            return min(batch_size, samples)
+        case "replacement":
+            return batch_size
+        case _:
+            assert_never(sampling)
 
 
 def draw_batches(
@@ -23,7 +37,7 @@ def draw_batches(
     *,
     steps: int,
     batch_size: int,
-    sampling: str,
+    sampling: Sampling | Literal["all"],
 ) -> np.ndarray:
     """Positions in each client's own data, int64 [clients, steps, batch_size].
 
@@ -39,6 +53,8 @@ def draw_batches(
     if sampling == "replacement":
         counter = step[:, :, None] * batch_size + np.arange(batch_size)
         return _uniform_below(_mix(keys[:, None, None], counter), counts[:, None, None])
+    if sampling != "shuffled":
+        assert_never(sampling)
     fewest, most = int(counts.min()), int(counts.max())
     if fewest == most == batch_size:
         return everything(len(keys), steps, batch_size)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sim.learning.augmentation import Augmentation, image_keys
 from sim.learning.engine.backends.kernels import Computed, Kernel
-from sim.learning.engine.graph.batches import draw_batches, draw_batches_alone, everything
+from sim.learning.engine.graph.batches import Sampling, draw_batches, draw_batches_alone, everything
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import index_tensor
@@ -73,7 +73,7 @@ class BatchSampler:
 
     subset: Subset
     batch_size: int
-    sampling: str
+    sampling: Sampling | Literal["all"]
     augmentation: Augmentation | None = None
     views: int = 1
 
