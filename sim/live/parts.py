@@ -16,7 +16,6 @@ from sim.core.lives import ClientLife, Life
 from sim.core.simulation import Simulation
 from sim.live.logs import logs_in, records
 from sim.live.placement import COORDINATOR
-from sim.live.telling import ToldTrace
 from sim.results.metrics import ALL, METRICS_SCHEMA
 from sim.results.trace import EVENTS_SCHEMA, LIFECYCLE_EVENTS, MESSAGE_EVENTS, Trace
 from sim.world.timeline import State
@@ -204,14 +203,13 @@ def _crashes(
     rows: pl.DataFrame, crashes: Sequence[tuple[float, str]], servers: Sequence[str]
 ) -> pl.DataFrame:
     """The crashes of those who were there when their process ended, as rows of events."""
-    found: list[Sequence[Any]] = []
-    trace = ToldTrace()
-    trace.tell = lambda _, *entry: found.append(_whole(entry, _EVENTS))
+    found = []
     for at_s, who in crashes:
         before = _last_events(rows.filter(pl.col("actor") == who, pl.col("time") <= at_s)).get(who)
         if before in _ARRIVALS or (before is None and who in servers):  # whose start is no event
-            trace.lifecycle(at_s, who, "crash")
-    return pl.DataFrame(found, _EVENTS, orient="row")
+            found.append({"time": at_s, "event": "crash", "actor": who})
+    columns = [pl.Series(name, [row.get(name) for row in found], kind) for name, kind in _EVENTS.items()]
+    return pl.DataFrame(columns)
 
 
 def _whole(row: Sequence[Any], columns: pl.Schema) -> Sequence[Any]:
