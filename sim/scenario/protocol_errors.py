@@ -20,6 +20,7 @@ from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.server import ServerPlan
 from protocols.shared.async_server import AsyncServer
 from sim.errors import UserError
+from sim.plugins.section import in_short
 from sim.plugins.source_files import OURS
 from sim.scenario.lost_merges import lost_merges
 from sim.scenario.method_slips import method_slips
@@ -76,7 +77,10 @@ def objective_of(kind: type[Client], settings: ProtocolSettings) -> Objective | 
     found = called(kind, "objective", settings)
     if found is None:
         return None
-    fits = callable(found) and not isinstance(found, type) and getattr(found, "views", 0) in (1, 2)
+    try:
+        fits = callable(found) and not isinstance(found, type) and getattr(found, "views", 0) in (1, 2)
+    except Exception as error:  # a property of the user's
+        raise UserError(f"{line_of(type(found), error, 'views')}: {in_short(error)}") from error
     if not fits or type(found).__hash__ is None:  # clients with equal ones are computed together
         what = "an instance of a frozen dataclass with a __call__ and `views`, 1 or 2"
         place = of_definition(type(found)) or defined(kind.objective)
