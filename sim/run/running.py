@@ -27,7 +27,7 @@ from sim.run.local_baseline import record_ending, train_alone
 from sim.run.mistakes import mistakes_in_code, mistakes_in_results
 from sim.run.options import DEFAULT, RunOptions
 from sim.run.resume.checkpoint import Checkpointer
-from sim.run.resume.resuming import ResumableRun, fork_of, other_future
+from sim.run.resume.resuming import ResumableRun, other_future
 from sim.run.save.progress import ALONE, WRITING
 from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
@@ -90,7 +90,7 @@ def _directory_of(
         str(engine.device),
         options.overwrite,
         made=run.made_by,
-        fork=fork_of(earlier),
+        fork=None if earlier is None else earlier.fork,
         parent=other_future(earlier),
     )
     interrupts.on_abandoned = directory.discard
@@ -178,8 +178,8 @@ class _RunOfScenario:
             interrupted = interrupts.number is not None
             self.watcher.enter(WRITING)
             summary = summarise(scenario, simulation, alone, self.watcher.elapsed_s, interrupted)
-        if (fork := fork_of(self.earlier)) is not None:
-            summary["fork"] = fork
+        if self.earlier is not None and self.earlier.fork is not None:
+            summary["fork"] = self.earlier.fork
         summary["warnings"] = [*warnings, *mistakes_in_results(simulation), *simulation.hooks.removed]
         if error is not None:
             summary["ended_by"] = self._why(error)

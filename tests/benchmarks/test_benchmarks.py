@@ -159,6 +159,7 @@ def test_a_profile_tells_the_parts_of_the_program_apart(module: str, part: str) 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="bytecodes are counted for Python 3.11")
 @pytest.mark.skipif(sys.gettrace() is not None, reason="somebody else traces")
 def test_an_update_takes_no_more_bytecodes_and_frames_than_it_did() -> None:
+    bytecodes.count(bytecodes.CLIENTS, 1)  # fills caches, which other tests may have filled
     counts = bytecodes.count(bytecodes.CLIENTS, 5)
     assert 400 < counts.updates < 500
     assert 3_000 < counts.bytecodes_per_update < 3_700

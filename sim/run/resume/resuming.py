@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -206,6 +206,17 @@ class ResumableRun:
         hidden = HIDDEN.fullmatch(self.path.name)
         return self.path.name if hidden is None else hidden["name"]
 
+    @cached_property
+    def fork(self) -> dict[str, Any] | None:
+        """What a summary says of a fork, also of one that goes on: which run it is one of, and since when.
+
+        Read before the run goes on, whose results may take the place of these.
+        """
+        if self.fork_s is None:
+            fork = self.provenance.fork
+            return None if fork is None else fork.model_dump()
+        return {"of": self.name, "at": self.fork_s}
+
     @property
     def provenance(self) -> Provenance:
         return Provenance.of(self.path)
@@ -347,16 +358,6 @@ def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[st
         for name, value in now.items()
         if before.get(name) != value
     ]
-
-
-def fork_of(earlier: ResumableRun | None) -> dict[str, Any] | None:
-    """What a summary says of a fork, also of one that goes on: which run it is one of, and since when."""
-    if earlier is None:
-        return None
-    if earlier.fork_s is None:
-        fork = earlier.provenance.fork
-        return None if fork is None else fork.model_dump()
-    return {"of": earlier.name, "at": earlier.fork_s}
 
 
 def other_future(earlier: ResumableRun | None) -> pa.Table | None:
