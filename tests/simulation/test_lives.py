@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from sim.core.simulation import Simulation
+from sim.run.collection import GarbageCollection
+from sim.run.mistakes import mistakes_in_results
 from tests.hooks import FailureLines
 from tests.simulation.worlds import QUADRATIC, events, simulation
 
@@ -263,3 +265,27 @@ def test_nothing_undoes_the_compact_form_of_a_clients_attributes(tmp_path: Path)
         for client in built.clients:
             held = [each for each in gc.get_referents(client.actor) if type(each) is dict]
             assert not any("iterations" in each for each in held)
+
+
+CYCLES = """
+    async def step(self):
+        await super().step()
+        kept = {"model": self.params + self.params}
+        kept["itself"] = kept
+        kept["model"].numpy()
+"""
+
+
+def test_a_run_says_when_reference_cycles_held_vectors(tmp_path: Path) -> None:
+    """They live until an evaluation collects garbage, take memory, and what they need is computed."""
+    options = ("run.duration=3 s", "run.evaluate_every=1 s")
+    with simulation(tmp_path, QUADRATIC, own(tmp_path, CYCLES), *options) as built:
+        built.add_hook(GarbageCollection())
+        built.run()
+        [line] = [each for each in mistakes_in_results(built) if "reference cycles" in each]
+        assert line.startswith(f"reference cycles held {built.engine.vectors_in_cycles} vectors")
+        assert built.engine.vectors_in_cycles > 0
+    with simulation(tmp_path, QUADRATIC, "protocol.name=local", *options) as built:
+        built.add_hook(GarbageCollection())
+        built.run()
+        assert built.engine.vectors_in_cycles == 0
