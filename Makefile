@@ -18,7 +18,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference papers docs size gpu wheel clean
+.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference papers changelog docs size gpu wheel clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -65,6 +65,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@git log --format=%s origin/main.. 2>/dev/null | awk 'length > 72 {print "commit subject of more than 72 characters: " $$0; bad = 1} END {exit bad}'
 	$(BIN)/python -m docs.build.api | diff docs/api.md - || (echo "docs/api.md is old: make reference" >&2; exit 1)
 
 # ARGS: --minutes, --cases, --seed, --kinds, --jobs; --case runs one case again, as it was printed.
@@ -105,6 +106,10 @@ RUNS ?= runs
 
 papers: $(INSTALLED)
 	$(BIN)/python -m docs.build.papers $(RUNS)
+
+# The section of the next release, of the files in changes/; with VERSION=... it is moved to CHANGELOG.md.
+changelog: $(INSTALLED)
+	$(BIN)/python -m docs.build.changes $(VERSION)
 
 # The documentation as a site, site/index.html, which needs no network. Warnings are errors: a link that leads nowhere.
 docs: $(DOCS_INSTALLED) $(GALLERY)
