@@ -121,20 +121,20 @@ class SimulationParts:
 
 def assemble(parts: SimulationParts) -> Simulation:
     """A simulation at virtual time 0, ready to run. Close it after use, also if it never runs."""
-    assembly = _Assembly(parts)
+    loop = parts.classes.loop(parts.tie_key)
     try:
-        return assembly.finished()
+        return _Assembly(parts, loop).finished()
     except BaseException:
-        assembly.loop.close()
+        loop.close()
         raise
 
 
 class _Assembly:
     """Makes a simulation of its parts, in the order in which they need each other."""
 
-    def __init__(self, parts: SimulationParts) -> None:
+    def __init__(self, parts: SimulationParts, loop: VirtualLoop) -> None:
         self.parts, self.classes, self.seed = parts, parts.classes, parts.rules.seed
-        self.loop = self.classes.loop(parts.tie_key)
+        self.loop = loop
         self.view_of = self._views()
         self.network = self.classes.network(self.loop, self.seed, parts.network)
         self.network.refuses = parts.refuses

@@ -40,6 +40,8 @@ class Hooks:
     def __init__(self) -> None:
         self.removed: list[str] = []
         """A line for each hook that failed and was removed."""
+        self.failure: Exception | None = None
+        """The error of a hook with `ends_run`, which ends the run."""
         self._hooks: list[Hook] = []
 
     def add(self, hook: Hook) -> None:
@@ -52,18 +54,22 @@ class Hooks:
                 getattr(hook, name)(*arguments)
             except Exception as error:
                 if hook.ends_run:
+                    self.failure = error
                     raise
                 self._hooks.remove(hook)
                 what = f"the hook {type(hook).__name__} failed in {name}() and was removed"
                 self.removed.append(f"{what}: {describe(error)}")
 
-    def listener(self, first: MessageListener) -> MessageListener:
-        """A function that tells `first` of the events of messages, then the hooks that define `message`."""
+    def listener(self, first: MessageListener, call: Callable[..., None]) -> MessageListener:
+        """A function that tells `first` of the events of messages, then the hooks that define `message`.
+
+        call: as the method `call`, for code that runs inside the task of a client.
+        """
         if not any(type(hook).message is not Hook.message for hook in self._hooks):
             return first
 
         def listen(*event: Any) -> None:
             first(*event)
-            self.call("message", *event)
+            call("message", *event)
 
         return listen

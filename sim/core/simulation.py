@@ -67,7 +67,7 @@ class Simulation:
             network,
             on_failure=rules.on_failure,
             max_restarts=rules.max_restarts,
-            log=lambda line: self.hooks.call("failed", line),
+            log=lambda line: self._call_hooks("failed", line),
             observe=self._supervised,
         )
         self._by_name: dict[str, Life[Any]] = {}
@@ -83,7 +83,7 @@ class Simulation:
     def add_hook(self, hook: Hook) -> None:
         """Have a hook called from now on, after those that are there already."""
         self.hooks.add(hook)
-        self.network.listener = self.hooks.listener(self.trace.message)
+        self.network.listener = self.hooks.listener(self.trace.message, self._call_hooks)
 
     # --- running --------------------------------------------------------------------------------------------
 
@@ -111,6 +111,13 @@ class Simulation:
             self.loop.call_at_observer(time_s, self._go_on_with, settings)
         for time_s, rate in self.rules.learning_rates:
             self.loop.call_at_observer(time_s, self._train_at, rate)
+
+    def _call_hooks(self, name: str, *arguments: Any) -> None:
+        """Call hooks inside the task of a client, whose own error an error of a hook must not become."""
+        try:
+            self.hooks.call(name, *arguments)
+        except Exception as error:
+            self.loop.call_soon(_raise, error)
 
     def _evaluated(self) -> None:
         self.hooks.call("evaluated", self)
@@ -370,3 +377,7 @@ def _actor(life: Life[A]) -> A:
     """The actor that has just been started."""
     assert life.actor is not None
     return life.actor
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -190,7 +190,7 @@ class _RunOfScenario:
         """Whether there is something to keep of a run that this error has ended."""
         if isinstance(error, Deadlock):
             return True
-        is_users = isinstance(error, UserError) or error is self.telling.failure
+        is_users = isinstance(error, UserError) or error is self.simulation.hooks.failure
         return is_users and self.simulation.observer.has_measured
 
     def _saved(self, summary: dict[str, Any]) -> RunResult:
@@ -201,7 +201,9 @@ class _RunOfScenario:
 
     def _why(self, error: BaseException) -> str:
         """What ended a run before its time."""
-        return f"on_evaluation raised {describe(error)}" if error is self.telling.failure else str(error)
+        if error is self.telling.failure:
+            return f"on_evaluation raised {describe(error)}"
+        return f"a hook raised {describe(error)}" if error is self.simulation.hooks.failure else str(error)
 
     def _unlogged(self) -> tuple[str, ...]:
         """The files from which a run could go on that could not be written, each with the reason."""

@@ -9,6 +9,7 @@ import coterie
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.errors import UserError
+from sim.results.store.run_directory import RunDirectory
 from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
@@ -77,16 +78,30 @@ def test_a_hook_that_fails_is_named_and_removed(tmp_path: Path, name: str) -> No
     assert result.summary["trace_hash"] == ran(tmp_path).summary["trace_hash"]
 
 
-def test_a_hook_may_end_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["evaluated", "message"])
+def test_a_hook_may_end_the_run_whose_results_stay(tmp_path: Path, name: str) -> None:
+    """Also where it is called inside the task of a client, whose failure that is not."""
+    times: list[float] = []
+
     class Decisive(RunHook):
         ends_run: ClassVar[bool] = True
 
         def evaluated(self, simulation: Simulation) -> None:
-            if simulation.loop.time() == 1.0:
+            times.append(simulation.loop.time())
+            if name == "evaluated" and times[-1] == 1.0:
+                raise ValueError("enough")
+
+        def message(self, event: str, time_s: float, *more: Any) -> None:
+            if name == "message" and event == "sent" and time_s > 1.0:
                 raise ValueError("enough")
 
     with pytest.raises(ValueError, match="enough"):
         ran(tmp_path, Decisive())
+    [directory] = (tmp_path / "runs").iterdir()
+    summary = RunDirectory.load(directory).summary()
+    assert summary["ended_by"] == "a hook raised ValueError: enough"
+    assert summary["failures"] == [] and summary["finished"] is False
+    assert 1.0 <= summary["virtual_seconds"] < 2.0
 
 
 def test_a_hook_sees_failures_of_clients(tmp_path: Path) -> None:

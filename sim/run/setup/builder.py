@@ -125,7 +125,7 @@ def built(
     classes: Classes = SIMULATED,
     workers: MakeWorkers = threads_here,
 ) -> Iterator[PreparedRun]:
-    """A run at virtual time 0, in a process that is set up for it: see `sim.run.process`. UserError."""
+    """A run at virtual time 0, in a process that is set up for it: see `sim.core.process`. UserError."""
     with (
         simulating(scenario.engine.threads),
         tensor_cores(scenario.engine.precision),
