@@ -40,7 +40,7 @@ class Hooks:
     def __init__(self) -> None:
         self.removed: list[str] = []
         """A line for each hook that failed and was removed."""
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """The error of a hook with `ends_run`, which ends the run."""
         self._hooks: list[Hook] = []
 
@@ -52,9 +52,10 @@ class Hooks:
         for hook in tuple(self._hooks):
             try:
                 getattr(hook, name)(*arguments)
-            except Exception as error:
+            except BaseException as error:
                 if hook.ends_run:
                     self.failure = error
+                if hook.ends_run or not isinstance(error, Exception):
                     raise
                 self._hooks.remove(hook)
                 what = f"the hook {type(hook).__name__} failed in {name}() and was removed"
