@@ -37,7 +37,20 @@ def mistakes_in_results(simulation: Simulation) -> list[str]:
     # Whose rounds were in vain need not have learned anything: a line of its own says so.
     to_blame = trained and (2 * in_vain < waits or not waits)
     nothing = [_NOTHING_LEARNED] if to_blame and simulation.observer.models_changed is False else []
-    return nothing + _unsettled(simulation) + _standstill(simulation) + undefined(simulation)
+    others = _unsettled(simulation) + _standstill(simulation) + undefined(simulation)
+    return nothing + others + _held_by_cycles(simulation)
+
+
+def _held_by_cycles(simulation: Simulation) -> list[str]:
+    """A line if objects of the method that refer to each other kept vectors that nothing else could reach."""
+    count = simulation.engine.vectors_in_cycles
+    if not count:
+        return []
+    return [
+        f"reference cycles held {count:,} vectors that nothing else could reach until the next evaluation: "
+        "jobs were computed for them in vain, and they took memory; keep models out of objects that refer to "
+        "each other, or have one of these refer by weakref.ref()"
+    ]
 
 
 def _unsettled(simulation: Simulation) -> list[str]:

@@ -87,6 +87,7 @@ class Engine:
         self.read_log = ReadLog()
         self.flushes = 0
         self.collections = 0  # of cyclic garbage
+        self.vectors_in_cycles = 0  # that these gave back
         self.pools: dict[int, VectorPool] = {}
         self._pending = PendingNodes()
         self._failure: BaseException | None = None

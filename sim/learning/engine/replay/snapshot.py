@@ -47,7 +47,9 @@ def collect(engine: Engine) -> None:
     # is why `sim.run.process` turns automatic collections off: they would move objects to older generations.
     gc.collect(_YOUNG if engine.collections % _ALL_EVERY else _OLD)
     for width, count in before.items():
-        engine.pools[width].order_free(count)
+        pool = engine.pools[width]
+        engine.vectors_in_cycles += len(pool.free) - count if width > 1 else 0
+        pool.order_free(count)
 
 
 def start_replay(engine: Engine, read_log: ReplayedReadLog) -> None:
