@@ -63,7 +63,9 @@ def stored(engine: Engine) -> dict[int, Stored]:
     """The content of all pools, by their width: the rows that somebody holds."""
     return {
         width: Stored(
-            torch.from_numpy(pool.free), pool.gather(pool.held).cpu(), torch.from_numpy(_owners(pool))
+            torch.from_numpy(pool.free),
+            pool.data.index_select(0, index_tensor(pool.held, pool.device)).cpu(),
+            torch.from_numpy(_owners(pool)),
         )
         for width, pool in engine.pools.items()
     }
