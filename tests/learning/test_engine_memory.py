@@ -16,7 +16,7 @@ from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.replay.snapshot import collect
+from sim.learning.engine.snapshot import collect
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.models.kinds import MODELS
 from sim.learning.objectives import next_token

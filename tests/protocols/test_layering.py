@@ -33,7 +33,7 @@ WALL_CLOCK = {
     "sim/live/running.py": {""},
     "sim/live/certificates.py": {""},
     "sim/live/calibrate.py": {""},
-    "sim/learning/engine/backends/autotune.py": {"_seconds"},
+    "sim/learning/engine/autotune.py": {"_seconds"},
 }
 # Modules with global state: the clock, the process's random numbers.
 CLOCKS = ("time.", "datetime.")

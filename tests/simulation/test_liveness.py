@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sim.learning.engine.replay.snapshot import collect
+from sim.learning.engine.snapshot import collect
 from sim.run.mistakes import mistakes_in_results
 from sim.run.process import quiet_collector
 from tests.simulation.worlds import simulation

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.engine import Engine
-from sim.learning.engine.replay.replay_log import META, ReadLog, ReplayedReadLog, ReplayError
+from sim.learning.engine.replay_log import META, ReadLog, ReplayedReadLog, ReplayError
 from sim.learning.engine.vector_pool import VectorPool, index_tensor
 
 _YOUNG, _OLD = 0, 2  # generations: what was made since the last collection, and all that there is
