@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from sim.core.process import torch_threads
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Optimizer
 from sim.learning.engine.backends.products import product
-from sim.run.process import threads
 from tests.learning.engines import Jobs, client_data, new_engine
 from tests.learning.sections import architecture
 
@@ -20,7 +20,7 @@ CLIENTS = 5
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """As runs compute unless they say otherwise: several share out a sum by how much there is to add."""
-    with threads(1):
+    with torch_threads(1):
         yield
 
 

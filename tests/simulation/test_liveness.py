@@ -4,16 +4,14 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from sim.learning.engine.snapshot import collect
-from sim.run.mistakes import mistakes_in_results
-from sim.run.process import quiet_collector
+from sim.core.process import quiet_collector
+from sim.run.collection import GarbageCollection
 from tests.simulation.worlds import simulation
 
 WORLD = """\
@@ -155,7 +153,7 @@ class Ran:
         before, keep = keep, by
         try:
             with quiet_collector(), simulation(folder, WORLD, *overrides) as built:
-                built.observer.on_evaluated = partial(collect, built.engine)
+                built.add_hook(GarbageCollection())
                 if collects is not None:
                     gc.enable()
                     gc.set_threshold(collects)
@@ -173,7 +171,6 @@ class Ran:
                     for client in built.clients
                     if client.actor is not None
                 ]
-                self.warnings = mistakes_in_results(built)
         finally:
             keep = before
             held.clear()
@@ -199,13 +196,6 @@ def test_holders_change_no_bit(optimizer: str, tmp_path: Path) -> None:
         other = Ran(tmp_path, world, by)
         assert other.result == plain.result, by.__name__
         assert other.jobs > plain.jobs and other.bytes > plain.bytes
-
-
-def test_vectors_in_cycles_are_told_of(tmp_path: Path) -> None:
-    assert Ran(tmp_path).warnings == []
-    (warning,) = Ran(tmp_path, (), in_a_cycle).warnings
-    assert "reference cycles held" in warning
-    assert Ran(tmp_path, (), in_a_list).warnings == []
 
 
 def test_holders_change_no_bit_of_one_client_after_the_other(tmp_path: Path) -> None:
