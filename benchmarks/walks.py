@@ -18,8 +18,8 @@ import tomli_w
 from benchmarks.measuring import Effort, Say, table
 from sim.core.process import simulating, spare
 from sim.files.journal import Journal, frames
-from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog
-from sim.learning.engine.replay.snapshot import start_replay, stored
+from sim.learning.engine.replay_log import RecordedReadLog, ReplayedReadLog
+from sim.learning.engine.snapshot import start_replay, stored
 from sim.run.collection import GarbageCollection
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario

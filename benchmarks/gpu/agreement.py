@@ -19,7 +19,7 @@ from benchmarks.gpu.stand_ins import stand_ins
 from sim.core.lives import with_same_model
 from sim.core.simulation import Simulation
 from sim.learning.engine import Engine, Vector
-from sim.learning.engine.backends.autotune import usable_cores
+from sim.learning.engine.autotune import usable_cores
 from sim.results.trace import Trace
 from sim.run.setup.builder import built
 from sim.scenario.scenario import load_scenario

@@ -25,7 +25,7 @@ from actors.tcp.outgoing import Address
 from protocols.framework.client import form_of
 from sim.errors import UserError
 from sim.learning.engine import Vector
-from sim.learning.engine.backends.autotune import usable_cores
+from sim.learning.engine.autotune import usable_cores
 from sim.live.codec import codec_of
 from sim.live.control import (
     AskPresence,

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
-from sim.learning.engine.replay.snapshot import collect
+from sim.learning.engine.snapshot import collect
 
 
 class GarbageCollection(RunHook):

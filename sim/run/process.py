@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sim.learning.engine.backends.autotune import usable_cores
+from sim.learning.engine.autotune import usable_cores
 
 SAFE_PATH = "PYTHONSAFEPATH"
 

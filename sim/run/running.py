@@ -17,7 +17,7 @@ from sim.errors import UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
 from sim.learning.engine.memory import explained
-from sim.learning.engine.replay.replay_log import RecordedReadLog
+from sim.learning.engine.replay_log import RecordedReadLog
 from sim.results.outcome import why_failed
 from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory

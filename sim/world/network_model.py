@@ -9,7 +9,7 @@ from typing import Literal, assert_never
 
 from sim.kernel.random import RandomStream, pair_key
 from sim.world.distributions import Constant, Distribution
-from sim.world.latency import LatencyModel
+from sim.world.latency.nodes import LatencyModel
 from sim.world.loss import NO_LOSS, LossModel
 from sim.world.partitions import ScheduledPartition
 

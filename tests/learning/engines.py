@@ -16,7 +16,7 @@ from sim.learning.engine.graph.batch_operations import Gradient, Loss
 from sim.learning.engine.graph.batches import draw_batches
 from sim.learning.engine.graph.operations import Train
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
-from sim.learning.engine.replay.snapshot import stored
+from sim.learning.engine.snapshot import stored
 from sim.learning.engine.workers import Workers
 from sim.learning.evaluation import measure_models
 from sim.learning.objectives import Objective, cross_entropy, quadratic

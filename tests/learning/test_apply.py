@@ -15,7 +15,7 @@ from torch import Tensor
 from actors.codec import size
 from protocols.framework.vectors import mix
 from sim.learning.engine import Engine, Scalar, Vector
-from sim.learning.engine.graph.encoded import TYPES
+from sim.learning.engine.functions.encoded import TYPES
 from tests.device import DEVICE
 from tests.draws import examples
 from tests.learning.engines import new_engine
@@ -127,7 +127,7 @@ def test_a_function_for_other_shapes_computes_nothing_that_is_pending() -> None:
 def test_a_call_is_bounded_by_its_results_too(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
     for limit in ("_NUMBERS_AT_ONCE", "_NUMBERS_AT_ONCE_CPU"):
-        monkeypatch.setattr(f"sim.learning.engine.graph.user_functions.{limit}", 2100)
+        monkeypatch.setattr(f"sim.learning.engine.functions.user_functions.{limit}", 2100)
     made = [engine.apply(wide, (n,), {"width": 1000}) for n in range(4)]
     engine.flush()
     assert engine.statistics.batches == 2  # 1 + 1,000 numbers each

@@ -163,7 +163,7 @@ def test_samples_are_the_same_however_many_steps_are_looked_up_at_once(
         drawn = [draw.samples(batches, step, count) for step, count in enumerate(active)]
         found.append(drawn)
         assert [len(x) for x, _ in drawn] == [len(y) for _, y in drawn] == active
-        assert all(x.storage_offset() == 0 and x.is_contiguous() and y.is_contiguous() for x, y in drawn)
+        assert all(x.storage_offset() == 0 and y.is_contiguous() for x, y in drawn)
     for drawn in found[1:]:
         for (x, y), (expected_x, expected_y) in zip(drawn, found[0], strict=True):
             assert x.equal(expected_x) and y.equal(expected_y)

@@ -13,14 +13,14 @@ from protocols.shared.contrastive import supervised_contrastive
 from sim.learning import evaluation
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Optimizer
-from sim.learning.engine.backends.autotune import Trial
+from sim.learning.engine.autotune import Trial
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph import sampler as sampling
 from sim.learning.engine.graph.batch_operations import Gradient, Loss, Losses, Outputs
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.memory import bytes_made
-from sim.learning.engine.replay.replay_log import META
+from sim.learning.engine.replay_log import META
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.models.kinds import MODELS
 from sim.learning.objectives import cross_entropy, next_token

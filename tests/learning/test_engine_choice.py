@@ -6,8 +6,8 @@ from torch import Tensor
 
 from sim.errors import UserError
 from sim.learning.engine import Optimizer
-from sim.learning.engine.backends import autotune as choice
-from sim.learning.engine.backends.autotune import CLIENTS_MAX, Trial, fastest_threads, usable_cores
+from sim.learning.engine import autotune as choice
+from sim.learning.engine.autotune import CLIENTS_MAX, Trial, fastest_threads, usable_cores
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.sampler import BatchSampler
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, objective_of, small

@@ -16,7 +16,7 @@ from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.replay.snapshot import collect
+from sim.learning.engine.snapshot import collect
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.models.kinds import MODELS
 from sim.learning.objectives import next_token
@@ -160,9 +160,9 @@ def test_a_pool_grows_by_a_quarter_and_gives_the_same_rows_as_a_large_one() -> N
 
 
 class Pages(mmap.mmap):
-    """Main memory of which there are 108 bytes at most at a time: nine rows of three numbers."""
+    """Main memory of which there are 576 bytes at most at a time: nine rows of a cache line each."""
 
-    limit_bytes = 108
+    limit_bytes = 576
     made: ClassVar[list[int]] = []
 
     def __new__(cls, fileno: int, length: int, **options: Any) -> Self:
@@ -188,7 +188,7 @@ def test_a_pool_grows_where_it_lies(pages: type[Pages]) -> None:
     pool, values = VectorPool(3, torch.device("cpu"), capacity=4), torch.arange(24.0).view(8, 3)
     rows = pool.store(values[:4])
     rows += pool.store(values[4:])
-    assert pages.made == [48], "there never was a second matrix, to which the first one was copied"
+    assert pages.made == [256], "there never was a second matrix, to which the first one was copied"
     assert torch.equal(pool.gather(rows), values)
 
 
@@ -214,7 +214,7 @@ def test_a_pool_is_copied_where_a_system_lengthens_no_pages(
     pool, values = VectorPool(3, torch.device("cpu"), capacity=4), torch.arange(24.0).view(8, 3)
     rows = pool.store(values[:4])
     rows += pool.store(values[4:])
-    assert pages.made == [48, 96]
+    assert pages.made == [256, 512]
     assert torch.equal(pool.gather(rows), values)
 
 
@@ -223,7 +223,7 @@ def test_a_pool_without_room_for_a_quarter_grows_by_what_is_needed(pages: type[P
     rows = pool.store(values[:8])
     rows += pool.store(values[8:9])  # ten rows would not fit
     assert pool.data.shape[0] == 9
-    assert pages.made == [96], "nor was there a second matrix"
+    assert pages.made == [512], "nor was there a second matrix"
     with pytest.raises(UserError, match="no room for a store of 10 vectors of 3 numbers"):
         pool.store(values[9:])
     assert torch.equal(pool.gather(rows), values[:9]), "what there was is still there"

@@ -4,14 +4,12 @@ import pickle
 from typing import Any
 
 import pytest
-import torch
 
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
-from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.engine.workers import Workers
 from sim.learning.models.kinds import MODELS
 from tests.learning.engines import SHAPES, Jobs, client_data, course, new_engine
@@ -88,19 +86,3 @@ def test_rows_lie_there_as_they_do_here(monkeypatch: pytest.MonkeyPatch) -> None
             params = [jobs.train(client, params[client], 2, done=done)[0] for client in range(CLIENTS)]
         found.append(engine.rows(params))
     assert found[0].equal(found[1])
-
-
-@pytest.mark.parametrize("width", [1, 2, 15, 16, 24, 650])
-def test_rows_that_lie_like_others(width: int) -> None:
-    pool, wanted = VectorPool(width, torch.device("cpu")), [5, 0, 3, 3, 17, 40]
-    rows = pool.take_like(wanted)
-    assert len(set(rows)) == len(wanted) == pool.in_use
-    assert all((row - other) * width % 16 == 0 for row, other in zip(rows, wanted, strict=True))
-
-
-def test_rows_that_lie_like_others_take_no_more_room_than_these() -> None:
-    """In whichever order; a pool elsewhere would be as many times as large as there are places in a line."""
-    pool = VectorPool(1, torch.device("cpu"))
-    rows = pool.take_like(reversed(range(64)))
-    assert [row % 16 for row in rows] == [row % 16 for row in reversed(range(64))]
-    assert len(pool.data) <= 64 * 5 / 4

@@ -12,7 +12,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Optimizer
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.nodes import GraphNode
-from sim.learning.engine.replay.snapshot import stored
+from sim.learning.engine.snapshot import stored
 from sim.learning.engine.workers import Workers
 from sim.learning.evaluation import measure_models
 from tests.learning.engines import SHAPES, Jobs, client_data, new_engine

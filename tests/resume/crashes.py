@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.files.journal import Journal, frames
-from sim.learning.engine.replay.replay_log import RecordedReadLog, ReplayedReadLog
-from sim.learning.engine.replay.snapshot import require_same_owners, start_replay
+from sim.learning.engine.replay_log import RecordedReadLog, ReplayedReadLog
+from sim.learning.engine.snapshot import require_same_owners, start_replay
 from sim.results.store.output_dir import READS
 from sim.run.collection import GarbageCollection
 from sim.run.resume.checkpoint import Checkpoint

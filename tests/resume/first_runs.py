@@ -17,7 +17,7 @@ import tomli_w
 
 from sim.core.process import quiet_collector
 from sim.errors import UserError
-from sim.learning.engine.replay.snapshot import collect, stored
+from sim.learning.engine.snapshot import collect, stored
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short

@@ -10,7 +10,7 @@ import tomli_w
 
 from sim.files.journal import Journal, frames
 from sim.learning.engine.graph.operations import Mix, Operation
-from sim.learning.engine.replay.replay_log import ReplayedReadLog
+from sim.learning.engine.replay_log import ReplayedReadLog
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.local_baseline import record_ending

@@ -13,7 +13,7 @@ import torch
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData
-from sim.learning.engine.backends.autotune import Trial, usable_cores
+from sim.learning.engine.autotune import Trial, usable_cores
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph import sampler

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from sim.world.distributions import Distribution
-from sim.world.latency import Latency
+from sim.world.latency.kinds import Latency
 from sim.world.loss import BurstyLoss, IndependentLoss
 
 _times: TypeAdapter[Any] = TypeAdapter(Latency)

@@ -14,6 +14,7 @@ from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.kernels import Kernel, choose_backend
 from sim.learning.engine.execution import EngineStatistics, Execution
+from sim.learning.engine.functions.user_functions import Function, Functions
 from sim.learning.engine.graph.batch_operations import (
     BatchOperation,
     ClassMeans,
@@ -28,11 +29,10 @@ from sim.learning.engine.graph.parts import Part, WithPart
 from sim.learning.engine.graph.pending import PendingNodes
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.graph.samples import ClientData
-from sim.learning.engine.graph.user_functions import Function, Functions
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.memory import explained
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.engine.replay.replay_log import META, Arrays, ReadLog
+from sim.learning.engine.replay_log import META, Arrays, ReadLog
 from sim.learning.engine.vector_pool import HeldRows, VectorPool
 from sim.learning.engine.workers import Workers
 from sim.learning.objectives import Objective

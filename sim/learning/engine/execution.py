@@ -10,7 +10,7 @@ from torch import Tensor
 from sim.learning.engine.graph.nodes import GraphNode
 from sim.learning.engine.graph.operations import Operation, Rows
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.replay.replay_log import ReadLog, ReplayedReadLog
+from sim.learning.engine.replay_log import ReadLog, ReplayedReadLog
 from sim.learning.engine.vector_pool import index_tensor
 from sim.learning.engine.workers import Workers
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -19,13 +19,28 @@ from sim.learning.engine.graph.nodes import Coefficient, Factor, Slot, Terms
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sim.learning.engine.engine import Engine
-
 WHOLE_MAX = 1 << 24
 """Up to here float32 holds every whole number."""
 _new = object.__new__
 # A longer combination is computed into one vector, so that chains of merges cannot grow for ever.
 _TERMS_MAX = 32
+
+
+class VectorEngine(Protocol):
+    """The part of an engine that handles use: it defers and computes what they stand for."""
+
+    one: Slot
+
+    def vector(self, values: Tensor) -> Vector: ...
+    def scalar(self, value: float) -> Scalar: ...
+    def mix(self, width: int, terms: Terms) -> Slot: ...
+    def clip(self, value: Scalar, low: float, high: float) -> Scalar: ...
+    def dot(self, first: Vector, second: Vector) -> Scalar: ...
+    def part(self, of: Vector, offset: int, width: int) -> Vector: ...
+    def read(self, slot: Slot) -> Tensor: ...
+    def apply(
+        self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
+    ) -> Any: ...
 
 
 class Vector:
@@ -40,7 +55,7 @@ class Vector:
     dtype = "float32"
     immutable = True  # messages carry it by reference
 
-    def __init__(self, engine: Engine, width: int, terms: Terms) -> None:
+    def __init__(self, engine: VectorEngine, width: int, terms: Terms) -> None:
         self.engine = engine
         self.width = width
         self._terms: Terms | None = terms  # None until somebody asks for them
@@ -48,7 +63,7 @@ class Vector:
         self._difference: tuple[Vector, Vector] | None = None  # what it is, until somebody asks for terms
 
     @classmethod
-    def of_slot(cls, engine: Engine, width: int, slot: Slot) -> Self:
+    def of_slot(cls, engine: VectorEngine, width: int, slot: Slot) -> Self:
         """A handle on one slot; its terms are made when somebody asks for them."""
         vector = _new(cls)
         vector.engine = engine
@@ -118,8 +133,7 @@ class Vector:
         self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
         """What a pure function makes of the arguments, of the same engine, still deferred."""
-        engine = self.engine
-        return engine.functions.apply(engine, function, arguments, static)
+        return self.engine.apply(function, arguments, static)
 
     def norm(self) -> Scalar:
         """The Euclidean norm."""
@@ -352,7 +366,7 @@ class Scalar(Vector):
         return self._compare(other, operator.ge)
 
 
-def known(engine: Engine, values: Any) -> Vector:
+def known(engine: VectorEngine, values: Any) -> Vector:
     """A handle on known numbers; a Scalar, if they have no dimension.
 
     ValueError for more than one dimension, and for whole numbers that float32 does not hold.

@@ -87,10 +87,10 @@ class Packer(pickle.Pickler):
         if kind is Slot:
             place = self._place(each, lambda: each.pool.data[each.row : each.row + 1])
             self.slots[place] = each
-            return "slot", place, each.row
+            return "slot", place
         if kind is Rows:
             place = self._place(each, lambda: each.pool.gather(each.rows))
-            return "rows", place, each.rows, _index(self.rows, each)
+            return "rows", place, _index(self.rows, each)
         if kind is VectorPool:
             return "pool", each.width
         if kind is Subset and id(each) in self._subsets:
@@ -147,8 +147,8 @@ class Unpacker(pickle.Unpickler):
             return torch.as_tensor(self._arrays[which])
         if kind == "kernel":
             return self._kernels[which]
-        if kind == "rows" and places[1] < len(self.rows):
-            rows = self.rows[places[1]]
+        if kind == "rows" and places[0] < len(self.rows):
+            rows = self.rows[places[0]]
             rows.pool.write(rows.rows, torch.as_tensor(self._arrays[which]))
             return rows
         assert self._engine is not None
@@ -158,8 +158,7 @@ class Unpacker(pickle.Unpickler):
             return self._engine.data.subset(which)
         numbers = torch.as_tensor(self._arrays[which])
         pool = self._engine.pool(numbers.shape[1])
-        rows = pool.take_like(places[:1] if kind == "slot" else places[0])
-        pool.write(rows, numbers)
+        rows = pool.store(numbers)
         if kind == "slot":
             return Slot(pool, rows[0])
         self.rows.append(Rows(pool, rows))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 import mmap
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +13,8 @@ from torch import Tensor
 
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 
-_LINE_NUMBERS = 16  # of a cache line, and no device asks for more
+LINE_BYTES = 64  # of a cache line, and no device asks for more
+_LINE_NUMBERS = LINE_BYTES // 4
 _CHECKSUM_NUMBERS = 1 << 16  # that are multiplied at once
 
 
@@ -23,13 +23,18 @@ class VectorPool:
 
     So a level of the pending graph gathers its inputs by one operation and writes its outputs by another.
     UserError where the device has no room for the rows that are needed.
+
+    Each row begins at a cache line, and so does each row of what is gathered: to the last bit, small products
+    depend on how far from one their factors begin, and must not depend on which rows are free.
     """
 
     def __init__(self, width: int, device: torch.device, capacity: int = 16) -> None:
         self.width = width
         self.device = device
+        # One number is no matrix.
+        self._row_numbers = width if width == 1 else -(-width // _LINE_NUMBERS) * _LINE_NUMBERS
         self._pages: mmap.mmap | None = None  # of main memory, which can be made longer without a copy
-        self.data = self._allocate(capacity, needed=1)
+        self._use(self._allocate(capacity, needed=1))
         self._free = list(range(self.data.shape[0] - 1, -1, -1))
         self.owners = array("q", bytes(8 * self.data.shape[0]))
         """For each held row, the serial of the `Slot` that holds it; for a free row, any number."""
@@ -53,22 +58,6 @@ class VectorPool:
         rows.reverse()
         return rows
 
-    def take_like(self, rows: Iterable[int]) -> list[int]:
-        """Reserve rows that lie in memory as these do in another pool of the same width.
-
-        To the last bit, small products depend on how far from a cache line their factors begin.
-        """
-        period, found = _LINE_NUMBERS // math.gcd(_LINE_NUMBERS, self.width), list[int]()
-        taken: list[list[int]] = [[] for _ in range(period)]  # by where in a line they begin
-        for row in rows:
-            while not taken[row % period]:
-                (other,) = self.take(1)
-                taken[other % period].append(other)
-            found.append(taken[row % period].pop())
-        for other in itertools.chain(*taken):
-            self.give_back(other)
-        return found
-
     @property
     def free(self) -> np.ndarray:
         """The rows that nobody holds, the next one to be taken last."""
@@ -88,11 +77,28 @@ class VectorPool:
     def move_to(self, device: torch.device) -> None:
         """Have as many rows on another device, whose numbers nobody has written yet."""
         self.device = device
-        self.data = self._allocate(len(self.data), needed=len(self.data))
+        self._use(self._allocate(len(self.data), needed=len(self.data)))
 
     def gather(self, rows: Sequence[int] | np.ndarray) -> Tensor:
-        """Copy of the rows, [len(rows), width]."""
-        return self.data.index_select(0, index_tensor(rows, self.device))
+        """Copy of the rows, [len(rows), width], each of which begins at a cache line."""
+        return self._of_width(self._padded.index_select(0, index_tensor(rows, self.device)))
+
+    def sums(self, rows: Sequence[int], firsts: np.ndarray, weights: Tensor) -> Tensor:
+        """Weighted sums of rows, [len(firsts), width], each of which begins at a cache line.
+
+        firsts: where in `rows` and `weights` those of each sum begin; a sum of none is 0.
+        """
+        terms, first = index_tensor(rows, self.device), index_tensor(firsts, self.device)
+        # The arguments between: no scaling of gradients, a sum, no sparse gradients.
+        return self._of_width(torch.embedding_bag(self._padded, terms, first, False, 0, False, weights)[0])
+
+    def _of_width(self, padded: Tensor) -> Tensor:
+        return padded if self._row_numbers == self.width else padded[:, : self.width]
+
+    def _use(self, padded: Tensor) -> None:
+        """Have the rows, with what fills their last lines, in this matrix."""
+        self._padded = padded
+        self.data = self._of_width(padded)
 
     def store(self, values: Tensor) -> list[int]:
         """Take a row for each of `values` [n, width], write it, return the row numbers."""
@@ -113,9 +119,9 @@ class VectorPool:
         wanted = max(rows * 5 // 4, needed)
         if not (self._lengthen(wanted) or self._lengthen(needed)):
             old = self.data
-            data = self._allocate(wanted, needed)
-            data[:rows] = old
-            self.data = data
+            padded = self._allocate(wanted, needed)
+            self._of_width(padded)[:rows] = old
+            self._use(padded)
         self.owners.extend(itertools.repeat(0, self.data.shape[0] - rows))
         # New rows go below the free ones on the stack, so that low rows are reused first.
         self._free[:0] = range(self.data.shape[0] - 1, rows - 1, -1)
@@ -124,15 +130,15 @@ class VectorPool:
         """Make the matrix so many rows long where it lies; False if that cannot be."""
         if self._pages is None:
             return False
-        del self.data  # memory that somebody looks at is not moved
+        del self.data, self._padded  # memory that somebody looks at is not moved
         try:
-            self._pages.resize(4 * rows * self.width)
+            self._pages.resize(4 * rows * self._row_numbers)
         except (BufferError, OSError):  # somebody does; there is none
             return False
         except (SystemError, AttributeError):  # not on this system, as Python says before and from 3.15 on
             return False
         finally:
-            self.data = self._matrix(self._pages)
+            self._use(self._matrix(self._pages))
         return True
 
     def _allocate(self, wanted: int, needed: int) -> Tensor:
@@ -148,13 +154,13 @@ class VectorPool:
     def _empty(self, rows: int) -> Tensor:
         self._pages = None
         if self.device.type != "cpu" or not self.width:  # there are no pages without a byte
-            return torch.empty((rows, self.width), dtype=torch.float32, device=self.device)
+            return torch.empty((rows, self._row_numbers), dtype=torch.float32, device=self.device)
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared pages cannot grow
-        self._pages = mmap.mmap(-1, 4 * rows * self.width, flags=private)
+        self._pages = mmap.mmap(-1, 4 * rows * self._row_numbers, flags=private)
         return self._matrix(self._pages)
 
     def _matrix(self, pages: mmap.mmap) -> Tensor:
-        return torch.from_numpy(np.frombuffer(pages, np.float32)).view(-1, self.width)
+        return torch.from_numpy(np.frombuffer(pages, np.float32)).view(-1, self._row_numbers)
 
 
 class HeldRows:
@@ -173,6 +179,16 @@ class HeldRows:
     def of(self, places: list[int]) -> HeldRows:
         """Fewer of them."""
         return HeldRows(self._pool, self._rows[places])
+
+
+def on_lines(items: Tensor) -> Tensor:
+    """The same numbers [N, ...], those of each n from the beginning of a cache line on."""
+    count, shape = len(items), items.shape[1:]
+    numbers, line = shape.numel(), LINE_BYTES // items.itemsize
+    if count == 1 or numbers % line == 0 or items.device.type != "cpu":
+        return items
+    padded = items.new_empty((count, -(-numbers // line) * line))
+    return padded[:, :numbers].view(count, *shape).copy_(items)
 
 
 def index_tensor(rows: Sequence[int] | np.ndarray, device: torch.device) -> Tensor:
@@ -196,7 +212,7 @@ def checksums(rows: Tensor) -> np.ndarray:
 
     rows: float32 [N, P]. Each number's bits, times an odd weight that depends on its position, modulo 2^64.
     """
-    bits = rows.contiguous().view(torch.int32)
+    bits = rows.view(torch.int32)
     weights = torch.arange(rows.shape[1], device=rows.device, dtype=torch.int64) * 2 + 1
     # Some rows at a time: an int64 copy of all rows at once would triple the memory of a large run.
     blocks = bits.split(max(1, _CHECKSUM_NUMBERS // max(1, rows.shape[1])))

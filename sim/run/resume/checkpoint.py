@@ -16,8 +16,8 @@ import torch
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.learning.engine.replay.replay_log import RecordedReadLog
-from sim.learning.engine.replay.snapshot import Stored, stored
+from sim.learning.engine.replay_log import RecordedReadLog
+from sim.learning.engine.snapshot import Stored, stored
 from sim.results.store.output_dir import CHECKPOINT, checkpoints, sync
 from sim.run.options import RunOptions
 from sim.run.setup.builder import PreparedRun

@@ -13,8 +13,8 @@ from sim.core.lives import ClientLife
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.files.journal import frames
-from sim.learning.engine.replay.replay_log import ReplayedReadLog, ReplayError
-from sim.learning.engine.replay.snapshot import start_replay
+from sim.learning.engine.replay_log import ReplayedReadLog, ReplayError
+from sim.learning.engine.snapshot import start_replay
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.collection import GarbageCollection

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.core.simulation import Simulation
 from sim.learning.engine import Vector
-from sim.learning.engine.replay.snapshot import Owner
+from sim.learning.engine.snapshot import Owner
 
 _DEPTH_MAX = 4  # of attributes, keys, and items of lists, one within the other
 

@@ -21,13 +21,8 @@ from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.files.journal import Journal, frames
-from sim.learning.engine.replay.replay_log import (
-    RecordedReadLog,
-    ReplayedReadLog,
-    ReplayError,
-    evaluations_after,
-)
-from sim.learning.engine.replay.snapshot import compute_from, require_same_owners, start_replay
+from sim.learning.engine.replay_log import RecordedReadLog, ReplayedReadLog, ReplayError, evaluations_after
+from sim.learning.engine.snapshot import compute_from, require_same_owners, start_replay
 from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
 from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden

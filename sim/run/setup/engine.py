@@ -9,7 +9,7 @@ import torch
 from sim.core.learning_settings import LearningSettings
 from sim.errors import UserError
 from sim.learning.engine import ClientData, Engine
-from sim.learning.engine.backends.autotune import Trial, fastest_threads
+from sim.learning.engine.autotune import Trial, fastest_threads
 from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph.sampler import BatchSampler

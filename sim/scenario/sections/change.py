@@ -10,7 +10,7 @@ from actors.settings.quantities import ClientList, Duration, PositiveDuration, P
 from protocols.framework.requirements import ProtocolSettings
 from sim.scenario.sections.network import Network
 from sim.world.bandwidths import ClientBandwidth
-from sim.world.latency import Latency
+from sim.world.latency.kinds import Latency
 from sim.world.loss import Loss
 from sim.world.network_model import NetworkModel
 from sim.world.participants import Participants

@@ -9,7 +9,7 @@ from actors.settings.base import SettingError, Settings, at_least_one, default
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
 from sim.members import Groups, Members, is_one_client
 from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
-from sim.world.latency import Latency, latency_model
+from sim.world.latency.kinds import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
 from sim.world.loss import NO_LOSS, Loss
 from sim.world.membership.kinds import Membership

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from actors.settings.base import Settings
 from sim.kernel.random import RandomStream
+from sim.world.distributions import Distribution
 from sim.world.participants import Participants
 
 LATENCY_MAX_S = 86_400.0  # a day, in measured files
@@ -24,6 +25,10 @@ class PairLatency(Protocol):
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """The latency in seconds of a message of `pair` that departs at `time_s`; UserError of a user's."""
+
+
+LatencyModel = Distribution | PairLatency
+"""A model of the latency of messages."""
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value when compared

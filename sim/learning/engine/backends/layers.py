@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.backend import Named
+from sim.learning.engine.backends.products import product
 from sim.learning.models.modules.batch_norm import BatchNorm, BatchNorm1d, require_several
 from sim.learning.models.modules.decoupled import DecoupledModule
 
@@ -37,7 +38,7 @@ class Linear:
     def forward(self, named: Named, values: Tensor, moved: Named | None) -> tuple[Tensor, Tensor]:
         weight, bias = named[self.trained[0]], named[self.trained[1]].unsqueeze(2)
         if values.shape[0] == weight.shape[0]:
-            return torch.baddbmm(bias, weight, values), values
+            return product(weight, values, bias), values
         # All clients share the input: one product of all their weights with it.
         if not torch.is_autocast_enabled(values.device.type):
             return torch.matmul(weight, values[0]).add_(bias), values
@@ -45,9 +46,9 @@ class Linear:
         return torch.baddbmm(bias, weight, values.expand(weight.shape[0], -1, -1)), values
 
     def backward(self, named: Named, error: Tensor, inputs: Tensor) -> Gradients:
-        passed_on = named[self.trained[0]].mT.bmm(error) if self.passes else error
+        passed_on = product(named[self.trained[0]].mT, error) if self.passes else error
         # Not bmm(..., out=) into a row of parameters, which takes three times as long.
-        of_weight = error.bmm(inputs.mT)
+        of_weight = product(error, inputs.mT)
         return passed_on, (of_weight, torch.sum(error, dim=2, dtype=torch.float32))
 
 

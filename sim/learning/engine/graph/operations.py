@@ -96,9 +96,8 @@ def weighted_sum(
     weights = _weights(scalars, list(chain.from_iterable(factors)))
     ends = np.cumsum(lengths)
     # Nothing is filled up with terms of factor 0, through which the inf or nan of another client would reach
-    # this one. The arguments between: no scaling of gradients, a sum, no sparse gradients.
-    terms, first = index_tensor(rows, pool.device), index_tensor(ends - lengths, pool.device)
-    return torch.embedding_bag(pool.data, terms, first, False, 0, False, weights)[0]
+    # this one.
+    return pool.sums(rows, ends - lengths, weights)
 
 
 def _weights(scalars: VectorPool, factors: list[Factor]) -> Tensor:

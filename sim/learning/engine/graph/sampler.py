@@ -14,7 +14,7 @@ from sim.learning.engine.backends.kernels import Computed, Kernel
 from sim.learning.engine.graph.batches import Sampling, draw_batches, draw_batches_alone, everything
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.samples import Subset
-from sim.learning.engine.vector_pool import index_tensor
+from sim.learning.engine.vector_pool import index_tensor, on_lines
 
 # In one call on a CPU; larger groups are cut.
 _CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters: what stays in the cache (measured)
@@ -110,6 +110,7 @@ class BatchSampler:
     def samples(self, batches: Batches, step: int, active: int) -> tuple[Tensor, Tensor]:
         """Samples [N, views * B, ...] and targets [N, views * B]: all first views, then all second views.
 
+        A client's samples begin at a cache line: see `VectorPool`.
         Of batch number `step` of `batches`, and of its first `active` jobs, no more than at a step before.
         """
         clients = batches.clients[:active]
@@ -125,11 +126,11 @@ class BatchSampler:
             # Not gathered with those of other steps: what a product rounds to may depend on where it begins.
             x = self.subset.at(rows)
         if self.augmentation is None:
-            return x, y
+            return on_lines(x), y
         assert batches.keys is not None and batches.first is not None
         keys, steps = batches.keys[:active], batches.first[:active] + step
         images = image_keys(keys, steps, self.batch_size, self.views)
-        return self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape), y
+        return on_lines(self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape)), y
 
     def _look_up(self, batches: Batches, step: int, active: int) -> dict[int, tuple[Tensor, Tensor]]:
         """Rows and targets of this step, and of those behind it that are small together, by the step."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sim.learning.engine.graph.nodes import Slot, Terms
-from sim.learning.engine.handles import Vector
-
-if TYPE_CHECKING:
-    from sim.learning.engine.engine import Engine
+from sim.learning.engine.handles import Vector, VectorEngine
 
 TYPES = {
     "bool": torch.bool,
@@ -64,7 +61,7 @@ class Encoded(Vector):
 
     dtype: str
 
-    def __init__(self, engine: Engine, width: int, slot: Slot, dtype: str) -> None:
+    def __init__(self, engine: VectorEngine, width: int, slot: Slot, dtype: str) -> None:
         self.engine = engine
         self.width = width
         self.dtype = dtype

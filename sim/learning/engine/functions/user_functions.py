@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -16,15 +16,20 @@ from torch import Tensor
 from actors.message import describe
 from actors.source_location import of_error, written
 from sim.learning.engine.backends.batched import in_frames_of_its_own, vmapped
-from sim.learning.engine.graph.encoded import TYPES, Encoded, columns_of, decoded_rows, encoded_rows, type_of
+from sim.learning.engine.functions.encoded import (
+    TYPES,
+    Encoded,
+    columns_of,
+    decoded_rows,
+    encoded_rows,
+    type_of,
+)
 from sim.learning.engine.graph.nodes import GraphNode, Slot
 from sim.learning.engine.graph.operations import Operation, gather_inputs
-from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, known
+from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, VectorEngine, known
 from sim.learning.engine.memory import is_out_of_memory
+from sim.learning.engine.replay_log import ReadLog
 from sim.learning.engine.vector_pool import VectorPool, to_device
-
-if TYPE_CHECKING:
-    from sim.learning.engine.engine import Engine
 
 NUMBER, SCALAR = "number", "scalar"
 _NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
@@ -32,6 +37,20 @@ _NUMBERS_AT_ONCE_CPU = 1 << 19  # so few that they stay near, in its cache, from
 _FUNCTIONS_MAX = 256  # that are remembered
 
 Function = Callable[..., Any]
+
+
+class FunctionEngine(VectorEngine, Protocol):
+    """The part of an engine that functions use."""
+
+    device: torch.device
+    read_log: ReadLog
+    flushes: int
+
+    def pool(self, width: int) -> VectorPool: ...
+    def flush(self) -> None: ...
+    def submit(
+        self, operation: Operation, inputs: tuple[Slot, ...], payload: object, pools: Sequence[VectorPool]
+    ) -> list[Slot]: ...
 
 
 class UserFunction:
@@ -212,7 +231,7 @@ class Prepared:
 
     operation: Apply
     pools: tuple[VectorPool, ...]
-    handles: tuple[tuple[Callable[[Engine, int, Slot], Vector], int], ...]
+    handles: tuple[tuple[Callable[[VectorEngine, int, Slot], Vector], int], ...]
     """For each result, the function that makes a handle of its slot, and its width."""
     is_tuple: bool
 
@@ -232,7 +251,7 @@ class Functions:
         self._known: dict[Hashable, tuple[UserFunction, dict[Signature, Prepared]]] = {}
 
     def apply(
-        self, engine: Engine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
+        self, engine: FunctionEngine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
         """What `function` makes of the arguments, pending; see `Node.apply`. TypeError, ValueError."""
         identity: Hashable = function
@@ -307,7 +326,7 @@ def _exact(number: Any, function: UserFunction, place: int) -> float:
     return float(number)
 
 
-def _array(engine: Engine, argument: Any, function: UserFunction, place: int) -> Vector:
+def _array(engine: FunctionEngine, argument: Any, function: UserFunction, place: int) -> Vector:
     if isinstance(argument, np.ndarray | Tensor | list):
         return known(engine, argument)
     raise TypeError(
@@ -317,7 +336,7 @@ def _array(engine: Engine, argument: Any, function: UserFunction, place: int) ->
 
 
 def _prepared(
-    engine: Engine,
+    engine: FunctionEngine,
     function: UserFunction,
     shapes: tuple[Shape, ...],
     inputs: tuple[Slot, ...],
@@ -347,7 +366,7 @@ def _shape_of_result(values: Tensor) -> Shape:
     return Shape(SCALAR) if values.dim() == 1 else Shape(values.shape[1], str(type_of(values)))
 
 
-def _handle(result: Shape) -> tuple[Callable[[Engine, int, Slot], Vector], int]:
+def _handle(result: Shape) -> tuple[Callable[[VectorEngine, int, Slot], Vector], int]:
     if isinstance(result.width, str):
         return Scalar.of_slot, 1
     made = Vector.of_slot if result.dtype == "float32" else partial(Encoded, dtype=result.dtype)

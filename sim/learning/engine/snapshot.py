@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.engine import Engine
-from sim.learning.engine.replay.replay_log import META, ReadLog, ReplayedReadLog, ReplayError
+from sim.learning.engine.replay_log import META, ReadLog, ReplayedReadLog, ReplayError
 from sim.learning.engine.vector_pool import VectorPool, index_tensor
 
 _YOUNG, _OLD = 0, 2  # generations: what was made since the last collection, and all that there is
@@ -63,7 +63,9 @@ def stored(engine: Engine) -> dict[int, Stored]:
     """The content of all pools, by their width: the rows that somebody holds."""
     return {
         width: Stored(
-            torch.from_numpy(pool.free), pool.gather(pool.held).cpu(), torch.from_numpy(_owners(pool))
+            torch.from_numpy(pool.free),
+            pool.data.index_select(0, index_tensor(pool.held, pool.device)).cpu(),
+            torch.from_numpy(_owners(pool)),
         )
         for width, pool in engine.pools.items()
     }

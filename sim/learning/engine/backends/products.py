@@ -1,0 +1,52 @@
+"""Matrix products of many clients, each of them to the last bit what it is among any others."""
+
+from math import gcd
+
+import torch
+from torch import Tensor
+
+from sim.learning.engine.vector_pool import LINE_BYTES
+
+_LINE = LINE_BYTES // 4  # numbers
+
+
+def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Products [N, A, C] of matrices [N, A, B] and [N, B, C], plus a bias [N, A, 1].
+
+    To the last bit, small products on a CPU depend on how far from a cache line their matrices begin, hence
+    on a client's place among the N, unless all matrices of a stack begin equally far. Where the sizes do not
+    see to that, the factors are copied, and the smaller ones filled up, so that the products do, too.
+    """
+    count, rows, columns = first.shape[0], first.shape[1], second.shape[2]
+    uneven = (rows * columns | first.stride(0) | second.stride(0)) % _LINE
+    # torch multiplies one matrix by one vector in another way than it does several.
+    is_single = count == 1 and (rows == 1 or columns == 1)
+    if not (uneven or is_single) or first.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+        return first.bmm(second) if bias is None else torch.baddbmm(bias, first, second)
+    if is_single:
+        first, second = first.expand(2, -1, -1), second.expand(2, -1, -1)
+    if rows * first.shape[2] < columns * second.shape[1]:
+        first, second = _on_lines(first, _filled_up(rows, columns)), _on_lines(second.mT, columns).mT
+    else:
+        first, second = _on_lines(first, rows), _on_lines(second.mT, _filled_up(columns, rows)).mT
+    found = first.bmm(second)[:count, :rows, :columns]
+    return found if bias is None else found.add_(bias)
+
+
+def _filled_up(size: int, other: int) -> int:
+    """The least number from `size` on of which so many times `other` are whole lines."""
+    step = _LINE // gcd(_LINE, other)
+    return -(-size // step) * step
+
+
+def _on_lines(matrices: Tensor, rows: int) -> Tensor:
+    """The matrices [N, A, B], each of which begins at a line, with rows of zeros up to so many."""
+    count, given, columns = matrices.shape
+    if matrices.stride(0) % _LINE == 0 and given == rows:
+        return matrices
+    numbers, is_transposed = rows * columns, matrices.stride(2) != 1
+    padded = matrices.new_zeros((count, -(-numbers // _LINE) * _LINE))[:, :numbers]
+    # Which dimension is the inner one has a part in how a product is computed.
+    filled = padded.view(count, columns, rows).mT if is_transposed else padded.view(count, rows, columns)
+    filled[:, :given].copy_(matrices)
+    return filled

@@ -1,0 +1,1 @@
+"""Functions of protocols (`apply`), and vectors of types other than float32."""

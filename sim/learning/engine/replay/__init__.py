@@ -1,1 +1,0 @@
-"""What goes on record of a run's numbers, and how it is put back."""
