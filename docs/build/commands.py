@@ -11,7 +11,7 @@ HEAD = """\
 # Commands
 
 All commands and options of `coterie`, as `coterie COMMAND --help` has them.
-[Results](/results.md#the-directory) says what the exit codes mean.
+[Results](/results.md#results-folder) says what the exit codes mean.
 """
 
 

@@ -1,6 +1,6 @@
-"""A server mixes in each model that arrives, the less the older what it was trained from: FedAsync, in short.
+"""FedAsync in short: a server mixes in each model that arrives, with less weight for older base models.
 
-Xie, Koyejo, Gupta, "Asynchronous federated optimization", 2019. `fedasync` is the whole of it.
+Xie, Koyejo, Gupta, "Asynchronous federated optimization", 2019. `fedasync` is the complete method.
 """
 
 from coterie import AsyncClient, AsyncServer, AsyncSettings, Share, Weight, mix
@@ -15,11 +15,11 @@ class MixingServer(AsyncServer):
 class Mixing(AsyncClient):
     class Settings(AsyncSettings):  # local_steps or local_epochs, patience
         mixing: Share = 0.6
-        """How much a model counts that was trained from the server's latest."""
+        """Weight of a model that was trained from the server's latest model."""
         exponent: Weight = 0.5
-        """How fast older ones lose weight."""
+        """Exponent by which older models lose weight."""
 
     server = MixingServer
 
-    async def work(self, start):  # from the server's model; what is returned comes to `arrived`
+    async def work(self, start):  # start: the server's model; `arrived` receives the result
         return await self.trained(start, proximal=[(0.005, start)])

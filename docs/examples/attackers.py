@@ -1,7 +1,7 @@
-"""Some clients attack: they send their model with the opposite sign. The others take the median, or the mean.
+"""Some clients attack by sending their model with the opposite sign. The others take the median, or the mean.
 
-A sign-flipping attack (Li et al. 2019) on gossip in rounds. Whoever attacks trains as all others do, and only
-lies: what it is judged by is its own, honest model.
+A sign-flipping attack (Li et al. 2019) on gossip in rounds. An attacker trains like all other clients, and
+only its messages are false: it is evaluated on its own, honest model.
 """
 
 from typing import Literal
@@ -27,7 +27,7 @@ class Attacked(Client):
     class Settings(Client.Settings):
         local_steps: Count = 5
         patience: Duration = "10 s"
-        attackers: NonNegativeInt = 2  # the first so many clients
+        attackers: NonNegativeInt = 2  # the number of attackers, which are the first clients
         rule: Literal["median", "mean"] = "median"
 
     collected = (RoundModel,)
@@ -36,7 +36,7 @@ class Attacked(Client):
         self.attacks = self.context.number < self.settings.attackers
         self.rounds = Rounds(self, self.settings.patience, announced=self.announced)
 
-    def announced(self):  # what all peers are told, in the place of the model
+    def announced(self):  # the message to all peers, instead of the model
         told = -1 * self.params if self.attacks else self.params
         return RoundModel(told, len(self.peers), self.now)
 

@@ -1,4 +1,4 @@
-"""Clients put their models on a server's blackboard, and go on from the mean of all that are there."""
+"""Clients put their models on a server's blackboard, and continue from the mean of all models on it."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Blackboard(Server):
     def begin(self):
         self.models = {}
 
-    async def on_message(self, message, sender):  # asked again, the same answer is given: it counts once
+    async def on_message(self, message, sender):  # a repeated request gets the same answer and counts once
         self.models[sender] = message.params
         return Mean(sum(self.models.values()) / len(self.models))
 
@@ -30,7 +30,7 @@ class BlackboardClient(Client):
         patience: Duration = "10 s"
 
     @classmethod
-    def servers(cls, settings, clients, clusters):  # by name: `clients` are the names of all
+    def servers(cls, settings, clients, clusters):  # `clients` are the names of all clients
         return [ServerPlan("server", Blackboard, clients)]
 
     async def step(self):
@@ -40,5 +40,5 @@ class BlackboardClient(Client):
         try:
             answer = await self.ask(server, mine, timeout=self.settings.patience, attempts=None)
         except PeerUnavailable:
-            return  # the server is away: carry on alone
+            return  # the server is down: continue alone
         self.params = answer.params

@@ -1,12 +1,12 @@
-"""Compressed gossip with error feedback: only the largest of what has changed is sent (CHOCO-SGD).
+"""Compressed gossip with error feedback: clients send only their largest changes (CHOCO-SGD).
 
 Koloskova, Stich, Jaggi, "Decentralized Stochastic Optimization and Gossip Algorithms with Compressed
-Communication", ICML 2019. All keep a copy of each peer's public model, and its owner keeps it, too. A client
-sends the k largest numbers of the difference between its model and its public one; what it does not send
-stays in that difference. Then it moves towards the peers' public models.
+Communication", ICML 2019. Each client keeps a public model, and its peers keep copies of it. A client
+sends the k largest values of the difference between its model and its public model; the other values
+remain in the difference. Then it moves towards the peers' public models.
 
-A difference is of use only to whoever has all before it. So a client counts its messages, and who sees a gap
-in a peer's numbers asks it for its public model.
+A receiver can use a difference only if it has received all earlier ones. A client therefore counts its
+messages. A receiver that finds a gap in a peer's counter requests the peer's public model.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from coterie import Client, Count, Duration, PeerUnavailable, PerPeer, Rounds, V
 
 @dataclass(frozen=True)
 class Change:
-    """The largest numbers of a change, and their places. `number` counts the sender's changes, from 1."""
+    """The largest values of a change, and their positions. `number` counts the sender's changes, from 1."""
 
     values: Vector
     places: Vector
@@ -29,7 +29,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Ask:
-    """Asks for a public model."""
+    """A request for a public model."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Choco(Client):
     change = None  # before the first step
 
     def begin(self):
-        start = Public(self.compute.initial(), 0)  # the same for all
+        start = Public(self.compute.initial(), 0)  # the same for all clients
         self.public = start
         self.copies = PerPeer(self, lambda: start)
         self.rounds = Rounds(self, self.settings.patience, announced=lambda: self.change)
@@ -75,7 +75,7 @@ class Choco(Client):
         for peer, change in changes.items():
             await self.follow(peer, change)
         pull = self.settings.consensus / (1 + len(changes))
-        for copy in [self.copies[peer] for peer in changes if peer in self.copies]:  # some left meanwhile
+        for copy in [self.copies[peer] for peer in changes if peer in self.copies]:  # some have left
             self.params = self.params + pull * (copy.params - self.public.params)
 
     def followed(self, public, change):
@@ -85,12 +85,12 @@ class Choco(Client):
         copy = self.copies[peer]
         if change.number == copy.number + 1:
             self.copies[peer] = self.followed(copy, change)
-        elif change.number != copy.number:  # rounds without each other: neither had the other's changes
+        elif change.number != copy.number:  # separate rounds: neither client received the other's changes
             try:
                 self.copies[peer] = await self.ask(peer, Ask(), timeout=self.settings.patience)
                 self.observe("asked", 1.0)
             except PeerUnavailable:
-                pass  # the next change shows the gap again
+                pass  # the next change reveals the gap again
 
     async def on_message(self, message, sender):
         match message:

@@ -1,8 +1,8 @@
-"""Gossip by distillation: clients exchange what their models say of public samples, and never a model.
+"""Gossip by distillation: clients exchange the outputs of their models on public samples, and never a model.
 
-So do Li and Wang by a server, "FedMD: Heterogenous Federated Learning via Model Distillation", 2019. A client
-trains on its own samples, tells some peers the logits of its model on the public ones, which have no labels,
-and moves its model towards the mean of what each peer told it last. Models may be of different make:
+Li and Wang do the same with a server, "FedMD: Heterogenous Federated Learning via Model Distillation", 2019.
+A client trains on its own samples and sends some peers the logits of its model on the unlabeled public
+samples. It moves its model towards the mean of the latest logits of each peer. Architectures may differ:
 `model.name = "decoupled"` with several `backbones`.
 """
 
@@ -22,7 +22,7 @@ class Opinion:
 
 
 def public_samples(seed, count):
-    """Digits without labels, each of two that are laid over each other; scaled as the clients' are."""
+    """Return unlabeled digits, each the mean of two digits, scaled like the clients' digits."""
     pixels = load_digits().data
     first, second = np.random.default_rng(seed).integers(len(pixels), size=(2, count))
     return ((pixels[first] + pixels[second]) / 2 - pixels.mean()) / pixels.std()
@@ -45,14 +45,14 @@ class Distillation(Client):
         local_steps: Count = 5
         fanout: Count = 2
         public: Count = 100
-        """How many public samples there are; each is seen once in an iteration, in batches."""
+        """Number of public samples; each iteration uses each sample once, in batches."""
         rate: PositiveWeight = 0.05
-        """Size of a step on public samples."""
+        """Learning rate on public samples."""
 
     heterogeneous = True  # it never mixes models
 
     def begin(self):
-        samples = public_samples(self.context.shared_seed, self.settings.public)  # the same for all
+        samples = public_samples(self.context.shared_seed, self.settings.public)  # the same for all clients
         self.public = self.vector(samples.ravel())
         self.batch_size = self.batch().samples
         self.opinions = PerPeer(self)

@@ -1,8 +1,8 @@
-"""Ditto: a common model by federated averaging, and one of each client's own that is pulled towards it.
+"""Ditto: a common model by federated averaging, and a personal model of each client, pulled towards it.
 
 Li, Hu, Beirami, Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021. The
 personal model v minimises the client's own loss plus strength / 2 |v - w|^2, where w is the common model.
-What is measured is v.
+Evaluations use v.
 """
 
 from coterie import Contribution, Count, RoundClient, RoundServer, RoundSettings, Weight
@@ -16,7 +16,7 @@ class Ditto(RoundClient):
     server = RoundServer
 
     async def work(self, task):
-        """Train the common model, which is the answer, and the personal one, which stays here."""
+        """Train the common model, which is the answer, and the personal model, which stays at the client."""
         common = await self.trained(task.params)
         proximal = [(self.settings.strength, task.params)]
         update = await self.train(self.settings.personal_steps, proximal=proximal, fresh_optimizer=True)
@@ -24,4 +24,4 @@ class Ditto(RoundClient):
         return Contribution(common, self.samples)
 
     def learn(self, news):
-        """The common model is of no use between two rounds."""
+        """Do nothing: the client does not use the common model between two rounds."""

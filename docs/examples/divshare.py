@@ -1,11 +1,11 @@
-"""DivShare: models in fragments, each to a few random peers, sent one after another beside the training.
+"""DivShare: models in fragments, each sent to a few random peers, one after another, during the training.
 
 Biswas, Kermarrec, Sharma, Thibaud, de Vos, "Boosting Asynchronous Decentralized Learning with Model
-Fragmentation", WWW 2025. Nobody waits for anybody: at the start of a round a client averages each of its
-fragments with those that have come, trains, and cuts the result into new ones, in place of what it has not
-sent yet. A slow link so carries some fragments of every model instead of every tenth model.
+Fragmentation", WWW 2025. No client waits for others: at the start of a round, a client averages each of its
+fragments with the received ones, trains, and splits the result into new fragments, which replace all unsent
+ones. A slow link therefore carries some fragments of every model instead of every tenth model.
 
-Here a fragment is sent when the one before it has arrived, on each of `lanes` lanes.
+In this implementation, each of `lanes` lanes sends a fragment when the previous one has arrived.
 """
 
 import math
@@ -26,7 +26,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Arrived:
-    """To who sent a fragment."""
+    """The confirmation to the sender of a fragment."""
 
 
 def joined(*fragments):
@@ -45,7 +45,7 @@ class DivShare(Client):
         [width] = self.params.shape
         ends = [round(width * k / self.settings.fragments) for k in range(self.settings.fragments + 1)]
         self.slices = [slice(first, end) for first, end in pairwise(ends) if end > first]
-        self.received = [{} for _ in self.slices]  # the latest of each peer since the last round
+        self.received = [{} for _ in self.slices]  # the latest fragment of each peer since the last round
         self.waiting, self.sending = [], 0
 
     async def step(self):
@@ -68,7 +68,7 @@ class DivShare(Client):
         return self.apply(joined, *averages)
 
     def addressed(self):
-        """Each fragment with some peers to get it, in random order."""
+        """Return pairs of a peer and a fragment for it, in random order."""
         peers, letters = self.peers, []
         for number, columns in enumerate(self.slices):
             count = min(len(peers), math.ceil(math.log2(len(peers) + 1)))

@@ -1,8 +1,8 @@
-"""Epidemic learning: in each round, models go to a few peers drawn anew, and everyone averages what came.
+"""Epidemic learning: in each round, clients send models to a few random peers, and average those received.
 
 De Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma, "Epidemic Learning: Boosting Decentralized Learning
-with Randomized Communication", NeurIPS 2023; the form without an oracle (EL-Local). Rounds are a client's
-own: nobody waits for anybody, and a model counts in the round in which it arrives.
+with Randomized Communication", NeurIPS 2023; the form without an oracle (EL-Local). Each client has its own
+rounds: no client waits for others, and a model counts in the round in which it arrives.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A live run on four hosts of one machine: a network namespace each, joined by a bridge, with latency by tc netem.
-# Needs root, iproute2, and a scenario; further arguments are options of `coterie live`.
+# A live run on four hosts of one machine: one network namespace per host, joined by a bridge, with latency by tc netem.
+# Needs root and iproute2. The first argument is a scenario; all others are options of `coterie live`.
 #
 #   sudo docs/examples/four_hosts.sh gossip --set run.duration=30s
 set -eu
@@ -31,13 +31,13 @@ for host in "${hosts[@]}"; do
     ip -n "coterie-$host" link set eth0 up
     ip -n "coterie-$host" link set lo up
     ip netns exec "coterie-$host" tc qdisc add dev eth0 root netem delay "$latency" 2>/dev/null \
-        || echo "no tc netem here: the hosts have no latency of their own" >&2
+        || echo "tc netem is not available: the hosts have no additional latency" >&2
     printf '[[host]]\nname = "%s"\naddress = "10.77.0.%d"\n' "$host" "$number" >> "$folder/hosts.toml"
     number=$((number + 1))
 done
 
 coterie live "$scenario" --hosts "$folder/hosts.toml" --make-certificates "$folder/certificates" "$@"
-for host in d c b a; do  # the first host has the coordinator, and comes last
+for host in d c b a; do  # the first host runs the coordinator, and starts last
     command=(ip netns exec "coterie-$host" coterie live "$scenario" --hosts "$folder/hosts.toml"
         --host "$host" --certificates "$folder/certificates" "$@")
     if [ "$host" = a ]; then "${command[@]}"; else "${command[@]}" & fi

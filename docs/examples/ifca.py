@@ -1,7 +1,7 @@
-"""IFCA: a server keeps K models; each client finds the one that suits its data best, and trains that.
+"""IFCA: a server keeps K models; each client selects the model that fits its data best, and trains it.
 
 Ghosh, Chung, Yin, Ramchandran, "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020; the
-form that averages models (Algorithm 1, option II). The K models start apart.
+form that averages models (Algorithm 1, option II). The K models start with different values.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class IFCAServer(RoundServer):
         self.models = [self.start() for _ in range(self.settings.clusters)]
 
     def start(self):
-        """A start of its own: initial weights are as likely with the other sign."""
+        """Return a new initial model: each initial weight has a random sign."""
         signs = self.rng.choice([-1.0, 1.0], size=self.params.shape)
         return self.params * self.vector(signs)
 

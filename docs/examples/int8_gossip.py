@@ -1,4 +1,4 @@
-"""Gossip learning with a byte for each number: a message has int8 levels, and the size of one level."""
+"""Gossip learning with one byte per parameter: a message contains int8 levels, and the size of one level."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Levels:
 
 
 def quantised(params):
-    size = params.abs().amax() / 127  # `max` would look for the place, too
+    size = params.abs().amax() / 127  # `max` would also compute the index
     return (params / size.clamp(min=1e-12)).round().to(torch.int8), size
 
 

@@ -1,7 +1,7 @@
-"""A server without rounds keeps the latest model of each client, and gives everybody their mean.
+"""A server without rounds keeps the latest model of each client, and sends their mean to all clients.
 
-So each client counts the same, however often it reports (Gu et al. 2021 do so with updates: MIFA). One part
-of the model, such as its last biases, stays a client's own.
+Each client therefore has the same weight, however often it reports (Gu et al. 2021 do so with updates: MIFA).
+One part of the model, such as its last biases, remains personal.
 """
 
 from coterie import AsyncClient, AsyncServer, AsyncSettings, mix
@@ -12,7 +12,7 @@ class LatestServer(AsyncServer):
         super().__init__(*given)
         self.latest = {}
 
-    def arrived(self, work, client, staleness):  # what `work` of that client returned
+    def arrived(self, work, client, staleness):  # `work` is the return value of the client's `work`
         self.latest[client] = work
         self.params = mix([(1 / len(self.latest), model) for model in self.latest.values()])
 
@@ -20,7 +20,7 @@ class LatestServer(AsyncServer):
 class LatestModels(AsyncClient):
     class Settings(AsyncSettings):  # local_steps or local_epochs
         own: str = "1.bias"
-        """The part of the model that is not taken from the server."""
+        """Part of the model that each client keeps instead of taking it from the server."""
 
     server = LatestServer
     mine = None

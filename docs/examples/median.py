@@ -1,6 +1,6 @@
-"""A server takes the coordinate-wise median of what its clients have trained (Yin et al. 2018).
+"""A server takes the coordinate-wise median of the models of its clients (Yin et al. 2018).
 
-A few models that are far off, whatever the reason, do not move it.
+A few outliers, whatever their cause, do not move the median.
 """
 
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ def median(*models):
 
 
 class MedianServer(RoundServer):
-    def task(self, client, number):  # self.params are the initial model at first
+    def task(self, client, number):  # self.params is at first the initial model
         return Task(self.params)
 
-    def combine(self, answers, number):  # by the clients' names: what `work` returned
+    def combine(self, answers, number):  # the return values of `work` by client name
         self.params = self.apply(median, *[answer.params for answer in answers.values()])
 
     def news(self, client):
@@ -42,12 +42,12 @@ class MedianServer(RoundServer):
 
 class Median(RoundClient):
     class Settings(RoundSettings):
-        """fraction, local_steps or local_epochs, patience, broadcast."""
+        """Settings: fraction, local_steps or local_epochs, patience, broadcast."""
 
     server = MedianServer
 
     async def work(self, task):
-        self.params = await self.trained(task.params)  # a client is judged by its own `params`
+        self.params = await self.trained(task.params)  # evaluations use the client's `params`
         return Trained(self.params)
 
     def learn(self, news):

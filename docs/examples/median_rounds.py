@@ -1,4 +1,4 @@
-"""Clients train, and take the coordinate-wise median of their neighbours' models and their own, in rounds."""
+"""Clients train, and take the coordinate-wise median of their neighbors' models and their own, in rounds."""
 
 import torch
 

@@ -1,8 +1,8 @@
-"""Gossip of private models: what a client learns is clipped and made noisy before it is in any model.
+"""Gossip of private models: each update is clipped and gets noise before it enters any model.
 
-So are all models that it sends, and whoever has seen them all learns little of whether it has trained at all:
-(epsilon, delta)-differential privacy of all that a client has, for the epsilon that is observed. Mixing costs
-nothing. Much noise needs many clients: it averages out over those who mix.
+All models that a client sends are therefore private. An observer of all of them learns little about whether
+the client has trained at all: (epsilon, delta)-differential privacy of all data of a client, for the observed
+epsilon. Mixing has no privacy cost. Much noise needs many clients, because it averages out over mixed models.
 """
 
 from typing import Annotated
@@ -14,9 +14,9 @@ from protocols.decentralized.gossip import Gossip
 class PrivateGossip(Gossip):
     class Settings(Gossip.Settings):
         clip: PositiveWeight = 1.0
-        """An update's norm at most."""
+        """Maximum norm of an update."""
         noise_multiplier: Weight = 1.0
-        """The noise's deviation, beside `clip`; 0: none."""
+        """Standard deviation of the noise relative to `clip`; 0 means no noise."""
         delta: Annotated[float, Within(1e-12, 0.1)] = 1e-5
 
     def begin(self):

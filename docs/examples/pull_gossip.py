@@ -1,4 +1,4 @@
-"""Train, pull the model of one random peer, and keep the mixture of both only if it helps me."""
+"""Train, pull the model of one random peer, and keep the mean of both models only if it helps."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from coterie import Client, Duration, PeerUnavailable, Vector
 
 @dataclass(frozen=True)
 class Pull:
-    """Asks a peer for its model."""
+    """A request for the model of a peer."""
 
 
 @dataclass(frozen=True)
@@ -18,23 +18,23 @@ class Model:
 
 
 class PullGossip(Client):
-    class Settings(Client.Settings):  # scenario files set these, beside protocol.name
+    class Settings(Client.Settings):  # scenario files set these next to protocol.name
         local_steps: PositiveInt = 10
         patience: Duration = "2 s"
 
     async def step(self):  # one iteration; repeated until the run ends
         update = await self.train(self.settings.local_steps)
-        self.params = self.params + update  # read after the await: merges that arrived meanwhile survive
+        self.params = self.params + update  # read after the await: keeps merges made during the training
         try:
             answer = await self.ask(self.pick_peer(), Pull(), timeout=self.settings.patience)
         except PeerUnavailable:
-            return  # lost, cut off or gone: carry on alone
+            return  # the message is lost or the peer is down: continue alone
         mixed = (self.params + answer.params) / 2
-        # On samples held back: on what a client trained on, its own model is always the better one.
+        # Use held-back samples: on its training samples, a client's own model is always better.
         if await self.loss(mixed, on="validation") < await self.loss(self.params, on="validation"):
             self.params = mixed
 
     async def on_message(self, message, sender):
         match message:
             case Pull():
-                return Model(self.params)  # a returned value answers an ask
+                return Model(self.params)  # the return value answers an ask

@@ -1,9 +1,9 @@
-"""Stochastic gradient push: averages over directed links, whatever the order in which messages arrive.
+"""Stochastic gradient push: averaging over directed links, independent of the order of messages.
 
 Assran, Loizou, Ballas, Rabbat, "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019. A client
 keeps a sum x of shares of models and a weight w; its model is x / w. At each step it trains that model, keeps
-half of x and of w, and sends the other half to one random peer. Shares move and none is made or lost, so all
-models go to the same average. A message that is lost takes its share with it, which x / w makes up for.
+half of x and of w, and sends the other half to one random peer. Shares are moved, never created or lost, so
+all models converge to the same average. A lost message loses its share, for which x / w compensates.
 """
 
 from dataclasses import dataclass

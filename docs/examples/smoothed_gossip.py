@@ -1,7 +1,7 @@
-"""Gossip with a loss of its own: cross-entropy whose labels are smoothed.
+"""Gossip with its own loss: cross-entropy with smoothed labels.
 
 Szegedy, Vanhoucke, Ioffe, Shlens, Wojna, "Rethinking the Inception Architecture for Computer Vision", CVPR
-2016, section 7: a label counts 1 - e + e/K, each of the K - 1 others e/K.
+2016, section 7: a label has weight 1 - e + e/K, and each of the K - 1 others e/K.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Federated averaging of the largest changes only: top-k with error feedback.
 
-Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018. Of its change a client sends the k
-numbers that are farthest from 0, and their places; what it has not sent it adds to the next change. A message
-counts as many bytes as these take: 8 for each number.
+Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018. A client sends the k values of its
+change that are farthest from 0, and their positions. It adds all other values to the next change. A message
+has the size of its contents: 8 bytes for each value.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Changes:
 
 
 def largest(change, memory, k):
-    """The k largest numbers of the change and of what is owed, their places, and what is owed from now on."""
+    """Return the k largest values of change plus memory, their positions, and the new memory."""
     total = change + memory
     places = total.abs().topk(k).indices
     return total[places], places.to(torch.int32), total.scatter(0, places, 0.0)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A first run
 #
-# Fifty clients gossip their models. Each trains on its own sixteen digits.
+# This notebook shows how to run a scenario and read its results. Fifty clients gossip their models. Each client trains on its own sixteen digits.
 
 # %%
 import coterie
@@ -10,19 +10,19 @@ run = coterie.run("gossip", set={"run.duration": "1 min"}, quiet=True)
 run
 
 # %% [markdown]
-# What was measured is a polars data frame: one row for each number.
+# The metrics are a polars data frame with one row per value.
 
 # %%
 run.metrics.filter(name="accuracy").select("time", "value").group_by("time", maintain_order=True).mean()
 
 # %% [markdown]
-# So are all messages, and what each device did.
+# All messages and the activity of each device are also data frames.
 
 # %%
 run.events.group_by("event", maintain_order=True).len()
 
 # %% [markdown]
-# The same run in a network that loses every fifth message, and the difference:
+# Repeat the run in a network that loses every fifth message, and compare the mean accuracies:
 
 # %%
 lossy = coterie.run("gossip", set={"run.duration": "1 min", "network.loss": 0.2}, quiet=True)

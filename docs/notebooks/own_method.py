@@ -1,8 +1,9 @@
 # %% [markdown]
-# # A method of one's own beside CoBo, where messages are lost
+# # Compare your own method with CoBo under message loss
 #
-# Six clients in two groups that label digits differently. Every fifth message is lost. CoBo learns who belongs together; the method below
-# pulls the model of a random peer, and keeps the mean of both if it is better on samples held back.
+# This notebook shows how to write a method and compare it with another one. Six clients form two groups that label digits differently. The network
+# loses every fifth message. CoBo learns the groups. The method below pulls the model of a random peer, and keeps the mean of both models if it is
+# better on held-back samples.
 
 # %%
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ WORLD = {
 # %%
 @dataclass(frozen=True)
 class Pull:
-    """Asks a peer for its model."""
+    """A request for the model of a peer."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ for run in (cobo, mine, alone):
     print(f"{run.summary['protocol']:<14}{run.summary['accuracy']['mean']:.3f}")
 
 # %% [markdown]
-# Whom CoBo found: two blocks, as many clients in each.
+# The graph that CoBo learned shows two blocks with the same number of clients.
 
 # %%
 cobo

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # What a straggler costs
+# # Measure the cost of a straggler
 #
-# D-PSGD waits for its neighbours in each round, gossip for nobody. One of ten clients becomes 8 times slower. Two seeds are few: the intervals
-# say so.
+# This notebook shows how to run and compare a sweep. In D-PSGD, clients wait for their neighbors in each round; in gossip, they do not wait.
+# One of ten clients becomes 8 times slower. The intervals are wide because there are only two seeds.
 
 # %%
 import coterie

@@ -413,7 +413,8 @@ def test_the_list_of_scenarios_shows_their_questions(tmp_path: Path, monkeypatch
         return [line.split(maxsplit=1) for line in result.stdout.splitlines()]
 
     monkeypatch.chdir(tmp_path)
-    question = "Does CoBo find who shares its labels while one client is slow, one comes late and one dies?"
+    question = "Does CoBo find the clients with the same labels "
+    question += "while one client is slow, one joins late and one crashes?"
     assert [str(SCENARIOS / "quickstart.toml"), question] in listed()
     (tmp_path / "scenarios").mkdir()
     write(tmp_path / "scenarios", SMALL)

@@ -1,4 +1,4 @@
-"""Writes features.npz: digits as four cameras see them, behind a layer of a network that is not trained."""
+"""Write features.npz: digits of four simulated cameras, transformed by an untrained network layer."""
 
 import numpy as np
 from sklearn.datasets import load_digits

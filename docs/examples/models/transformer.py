@@ -1,4 +1,4 @@
-"""A small transformer for images of one channel, whose rows are its tokens.
+"""A small transformer for images of one channel, with the rows as tokens.
 
 [model]
 name = "transformer.py:Transformer"
@@ -17,7 +17,7 @@ class Transformer(nn.Module):
         self.embed = nn.Linear(self.side, width)
         self.places = nn.Parameter(torch.randn(self.side, width) / 10)
         self.layer = nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=dropout, batch_first=True)
-        self.layer.self_attn.dropout = 0.0  # what torch drops inside attention cannot be repeated
+        self.layer.self_attn.dropout = 0.0  # torch's dropout inside attention is not reproducible
         self.head = nn.Linear(width, classes)
 
     def forward(self, x):

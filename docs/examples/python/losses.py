@@ -4,7 +4,7 @@ import coterie
 
 
 class Losses(coterie.RunHook):
-    """Counts lost messages by receiver."""
+    """Counter of lost messages by receiver."""
 
     def __init__(self):
         self.lost = {}

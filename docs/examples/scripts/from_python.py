@@ -1,4 +1,4 @@
-"""Gossip beside a method of one's own, which trains alone, in a network that loses every fifth message."""
+"""Compare gossip with your own method, which trains alone, in a network that loses every fifth message."""
 
 import coterie
 from coterie import Client
@@ -10,7 +10,7 @@ class Alone(Client):
         self.params = self.params + update
 
 
-if __name__ == "__main__":  # whoever resumes a run executes the file of its method
+if __name__ == "__main__":  # resuming a run executes the file of its method
     lossy = {"network.loss": 0.2, "run.duration": "1 min"}
     gossip = coterie.run("gossip", set=lossy, seed=1)
     alone = coterie.run("gossip", protocol=Alone, set=lossy, seed=1)  # the class itself

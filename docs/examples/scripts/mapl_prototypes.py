@@ -1,4 +1,4 @@
-"""Where do the prototypes of MAPL's clients lie, early and late in a run (figures 4c to 6c of its paper)?"""
+"""Positions of the prototypes of MAPL's clients, early and late in a run (figures 4c to 6c of its paper)."""
 
 import csv
 
@@ -20,7 +20,7 @@ class Looked(MAPLAsynchronous):
 
 
 def points(clusters):
-    """(passes, client, class, x, y) of each prototype of a class that a client has; x, y by SVD."""
+    """Yield (passes, client, class, x, y) for each prototype of a class that a client has; x, y by SVD."""
     for passes, found in kept.items():
         names = sorted(found)
         own = [(name, k) for name in names for k in range(10) if k // 5 == clusters[int(name.split("-")[1])]]
@@ -32,7 +32,7 @@ def points(clusters):
 
 
 def spread(rows):
-    """How far prototypes of one class lie from their mean, relative to how far all lie from theirs."""
+    """Return the mean distance of prototypes from their class mean, relative to the overall mean."""
     at = np.array([row[3:] for row in rows], dtype=float)
     classes = np.array([row[2] for row in rows])
     means = np.stack([at[classes == k].mean(axis=0) for k in classes])

@@ -1,4 +1,4 @@
-"""What a search does: a run is told of while it goes on, and one that gets nowhere ends early."""
+"""Observe runs in progress, as in a parameter search, and end those that do not improve."""
 
 import coterie
 

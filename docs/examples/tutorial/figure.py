@@ -1,4 +1,4 @@
-"""The mean accuracy of some runs over virtual time: python figure.py RUN RUN ... makes figure.html."""
+"""Draw the mean accuracy of runs over virtual time: python figure.py RUN RUN ... writes figure.html."""
 
 import sys
 from pathlib import Path

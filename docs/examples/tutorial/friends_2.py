@@ -1,4 +1,4 @@
-"""Step 2: after each training, tell a random peer; who is told averages."""
+"""Step 2: after each training, send the model to a random peer, which averages."""
 
 from dataclasses import dataclass
 

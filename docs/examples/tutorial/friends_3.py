@@ -7,7 +7,7 @@ from coterie import Client, Count, Duration, PeerUnavailable, Vector
 
 @dataclass(frozen=True)
 class Pull:
-    """Asks a peer for its model."""
+    """A request for the model of a peer."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Friends(Client):
         try:
             await self.learn_from(self.pick_peer())
         except PeerUnavailable:
-            return  # gone, cut off or slow: carry on alone
+            return  # the peer is down, cut off or slow: continue alone
 
     async def learn_from(self, peer):
         answer = await self.ask(peer, Pull(), timeout=self.settings.patience)
@@ -38,4 +38,4 @@ class Friends(Client):
             self.params = mixed
 
     async def on_message(self, message, sender):
-        return Model(self.params)  # what is returned answers the ask
+        return Model(self.params)  # the return value answers the ask

@@ -1,4 +1,4 @@
-"""Step 4: remember who helped, and ask friends more often than strangers."""
+"""Step 4: remember the peers that helped, and ask them more often than others."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from coterie import Client, Count, Duration, PeerUnavailable, Vector
 
 @dataclass(frozen=True)
 class Pull:
-    """Asks a peer for its model."""
+    """A request for the model of a peer."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Friends(Client):
         curiosity: float = 0.3
 
     async def on_start(self):
-        self.helpfulness = {}  # of each peer: how often its model helped, lately
+        self.helpfulness = {}  # by peer: how often its model helped recently
 
     async def step(self):
         update = await self.train(self.settings.local_steps)
@@ -51,5 +51,5 @@ class Friends(Client):
     async def on_message(self, message, sender):
         return Model(self.params)
 
-    def weights(self):  # the graph that the report draws beside the true clusters
+    def weights(self):  # the report draws this graph next to the true clusters
         return dict(self.helpfulness)

@@ -1,4 +1,4 @@
-"""Step 5: messages of a byte for each number, asked for again when they are lost."""
+"""Step 5: messages with one byte per parameter, requested again if they are lost."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from coterie import Client, Count, Duration, PeerUnavailable, Scalar, Vector
 
 @dataclass(frozen=True)
 class Pull:
-    """Asks a peer for its model."""
+    """A request for the model of a peer."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Friends(Client):
         curiosity: float = 0.3
 
     async def on_start(self):
-        self.helpfulness = {}  # of each peer: how often its model helped, lately
+        self.helpfulness = {}  # by peer: how often its model helped recently
 
     async def step(self):
         update = await self.train(self.settings.local_steps)
@@ -63,5 +63,5 @@ class Friends(Client):
     async def on_message(self, message, sender):
         return Levels(*self.apply(quantised, self.params))
 
-    def weights(self):  # the graph that the report draws beside the true clusters
+    def weights(self):  # the report draws this graph next to the true clusters
         return dict(self.helpfulness)

@@ -1,4 +1,4 @@
-"""Bandwidths of homes: some have fibre, and the others a slow line, slower up than down.
+"""Bandwidths of homes: some have fiber, the others a slow line with a slower uplink than downlink.
 
 [network]
 uplink = { kind = "bandwidth.py:homes", slow = 5e6 }

@@ -1,4 +1,4 @@
-"""Churn by region: clients come and go on their own, and an outage takes a whole region down.
+"""Churn by region: clients join and leave independently, and an outage takes a whole region down.
 
 [[churn_process]]
 kind = "churn.py:with_outages"

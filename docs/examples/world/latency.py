@@ -1,4 +1,4 @@
-"""Latency by region: short inside of one, long across, and longer across in the rush hour.
+"""Latency by region: low inside a region, high between regions, and higher between them in the rush hour.
 
 network.latency = { kind = "latency.py:by_region", regions = 3, across = "120 ms" }
 """

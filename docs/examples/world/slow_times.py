@@ -1,4 +1,4 @@
-"""Slow times: every device is slower in its owner's office hours, and all are while an update is installed.
+"""Slow times: every device is slower in its owner's office hours, and all are slower during an update.
 
 [[devices.slow_times]]
 kind = "slow_times.py:office_hours"
@@ -23,9 +23,9 @@ def office_hours(rng, begin: Duration = "8 h", end: Duration = "17 h", factor: f
 def updates(rng, shared_rng, every: Duration = "1 h", factor: float = 3.0):
     time = 0.0
     while True:
-        time += shared_rng.exponential(every)  # all clients hear of it at the same time,
+        time += shared_rng.exponential(every)  # the update is announced to all clients at once,
         yield time, 1.0
-        time += rng.uniform(60.0, 300.0)  # and each takes its time
+        time += rng.uniform(60.0, 300.0)  # and each client starts it after a random delay
         yield time, factor
         time += 300.0
         yield time, 1.0

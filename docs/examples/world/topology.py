@@ -1,4 +1,4 @@
-"""Topologies: a directed exponential graph, and a ring whose clients keep more of their own.
+"""Topologies: a directed exponential graph, and a ring in which clients give more weight to their own models.
 
 [clients]
 topology = { kind = "topology.py:exponential", directed = true }
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def exponential(clients):
-    """Client i sends to those 1, 2, 4, 8, ... places behind it."""
+    """Yield links from client i to clients i + 1, i + 2, i + 4, i + 8, ..."""
     step = 1
     while step < clients:
         for client in range(clients):
@@ -17,6 +17,6 @@ def exponential(clients):
 
 
 def lazy_ring(clients, own: float = 0.6):
-    """The mixing matrix of a ring: row i has what client i gives to the models of the others."""
+    """Return the mixing matrix of a ring; row i contains the weights that client i gives to others."""
     ring = np.roll(np.eye(clients), 1, axis=0) + np.roll(np.eye(clients), -1, axis=0)
     return own * np.eye(clients) + (1 - own) / 2 * ring
