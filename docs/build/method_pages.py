@@ -28,7 +28,7 @@ def method_pages() -> dict[str, str]:
         if name not in facts:
             raise ValueError(
                 f"docs/protocols.md: the first table has no row of `{name}`; add one, with the form of its "
-                "server and who waits for whom"
+                "server and its waiting"
             )
         file = method_files()[name.replace("-", "_")]
         docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
@@ -36,7 +36,7 @@ def method_pages() -> dict[str, str]:
         parts = [
             f"# {name}",
             _markdown(docstring),
-            f"Form: {form or '-'}. Who waits for whom: {waiting}.",
+            f"Form: {form or '-'}. Waiting: {waiting}.",
             f"## Settings\n\n{_settings(settings, name)}",
             "## Measured and run",
             *_results([row for row in measured if row["protocol"] in (name, "local")], name),
