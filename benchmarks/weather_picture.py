@@ -31,8 +31,8 @@ def picture(means: pl.DataFrame) -> str:
             for weather, accuracy, points in cells.select("weather", "accuracy", "against_calm").rows():
                 parts += _cell(middles[weather], y, accuracy, None if weather == CALM else points)
         y += ROW + GAP
-    note = "Calm: accuracy, %. Else: points won or lost against calm, without the clients it happens to."
-    parts.append(_text(GAP, y, note, "start", "faint"))
+    caption = "Calm: accuracy, %. Other columns: points gained or lost against calm, without excluded clients."
+    parts.append(_text(GAP, y, caption, "start", "faint"))
     return "\n".join([_opening(LABELS + len(weathers) * COLUMN + GAP, y + GAP), *parts, "</svg>\n"])
 
 

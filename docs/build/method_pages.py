@@ -93,7 +93,7 @@ def _results(rows: list[dict[str, str]], name: str) -> Iterator[str]:
     own = [row for row in rows if row["protocol"] == name]
     yield (
         "Mean test accuracy in %, over seeds, of clients to whom the weather itself does nothing. "
-        "[Bad weather](/weather.md) says what was measured."
+        "[Bad weather](/weather.md) describes the measurements."
     )
     studies = dict.fromkeys(row["study"] for row in own)
     for data, study in sorted({(row["data"], row["study"]) for row in own}):
