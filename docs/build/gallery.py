@@ -24,7 +24,7 @@ def write(out: Path, changes: Mapping[str, Mapping[str, Any]] | None = None) -> 
         run = coterie.run(name, set=(changes or {}).get(name), out=out / "runs", overwrite=True, quiet=True)
         shutil.copy(run.report, reports / f"{name}.html")
         question = html.escape(run.scenario.partition("\n")[0].strip("# "))
-        head = f'<h3>{name}</h3><p>{question} <a href="reports/{name}.html">Its report</a></p>'
+        head = f'<h3>{name}</h3><p>{question} <a href="reports/{name}.html">Open the report</a></p>'
         parts.append(f"<section>{head}{run._repr_html_()}</section>")
     (out / "runs.html").write_text("\n".join(parts) + "\n", encoding="utf-8")
 
