@@ -27,32 +27,34 @@ PARTS = {
 }
 
 HEAD = """\
-# On a GPU
+# Run on a GPU
 
-`coterie run FILE --device cuda` computes on a CUDA device, and refuses to run where there is none; `--device
-auto`, the default, takes one where there is one, and `--device cpu` none. All that runs or predicts a
-scenario takes the option; `coterie.run(..., device="cuda")` is the same from Python. The events of a run are
-those on the CPU wherever no method decides by numbers, and its numbers agree but for rounding.
+This page shows how to run coterie on a CUDA device, and how accurate and fast such runs are.
+`coterie run FILE --device cuda` computes on a CUDA device, and fails if there is none. `--device auto`, the
+default, uses a CUDA device if there is one, and `--device cpu` never does. All commands that run or predict a
+scenario take the option; `coterie.run(..., device="cuda")` does the same in Python. The events of a run equal
+those on the CPU unless a method bases decisions on computed values, and the values agree up to rounding.
 
-- *Precision.* `engine.precision = "float32"`, the default, is float32 there, too: convolutions do not become
-  TF32, as they do in torch if nobody says otherwise. `"tf32"` and `"bfloat16"` are faster and change numbers.
-- *Way.* `engine.way = "fastest"` measures before the run which way is the fastest on the device. It pays for
-  large models with convolutions: "auto" knows neither batch nor precision, and they decide.
-- *Repeating.* Two runs of a model with convolutions may differ there in their last bits: cuDNN does not
-  always add in the same order.
-- *Memory.* All vectors that somebody holds, and the data, lie on the device. A call of training, or of an
-  evaluation, takes so many clients that it fits in a sixteenth of the device's memory with all that is made
-  in it. One for which there is no room all the same is cut in two and tried again. What does not fit alone
-  ends the run, with what to change.
-- *Several cards.* `engine.devices = ["cuda:0", "cuda:1"]` computes parts of a batch on GPUs of one kind at
-  the same time, with the results of one. All vectors lie on the first; what a part needs goes to the others
-  and comes back. So it is for large models, in batches that do not fit into one call, or in a loop. Nobody
-  here had two cards: what it gains is not measured.
-- *Several runs on one card.* `coterie sweep ... --on ray --gpus 0.25` has four of them at once
+- *Precision.* `engine.precision = "float32"`, the default, also means float32 on a GPU: convolutions do not
+  use TF32, which is torch's default. `"tf32"` and `"bfloat16"` are faster and change the values.
+- *Way.* `engine.way = "fastest"` measures before the run which way is fastest on the device. It pays off for
+  large models with convolutions: `"auto"` ignores batch size and precision, which matter there.
+- *Repeatability.* Two runs of a model with convolutions may differ in their last bits on a GPU, because cuDNN
+  does not always add in the same order.
+- *Memory.* All vectors in use and the data are in the memory of the device. A call of training or evaluation
+  computes as many clients as fit into a sixteenth of the device's memory, intermediate results included. A
+  call that nevertheless runs out of memory is split in two and repeated. If a single client does not fit, the
+  run ends with a message that says what to change.
+- *Several cards.* `engine.devices = ["cuda:0", "cuda:1"]` computes parts of a batch at the same time on GPUs
+  of one kind, with the same results as on one. All vectors are on the first card. The inputs of a part are
+  copied to another card when the first has finished its earlier work, and the results are copied back. So
+  several cards suit large models in batches that do not fit into one call or run in a loop. The gain has not
+  been measured, because no machine with two cards was available.
+- *Several runs on one card.* `coterie sweep ... --on ray --gpus 0.25` runs four at once
   ([studies](how-to/studies.md)); each needs its own memory.
 
-`make gpu` runs the tests of engine and methods on a CUDA device, measures all of this and writes this page.
-What a flush launches is also counted without one, in [the benchmarks](benchmarks.md).
+`make gpu` runs the tests of engine and methods on a CUDA device, measures everything below and writes this
+page. [The benchmarks](benchmarks.md) also count the launches of a flush without a GPU.
 
 {machine}"""
 

@@ -26,13 +26,14 @@ from sim.scenario.scenario import load_scenario
 
 TITLE = "Agreement"
 TEXT = """\
-Shortened scenarios, on the CPU and on the device, with the same seed; images are stand-ins. *Events* are the
-messages and lives of the trace, in order: those of a method that decides by numbers may differ once rounding
-has. *Start* says whether all models began bit by bit the same. Differences are those of the parameters at the
-end: of each client the largest, over its largest number; and of the measure, averaged over the clients.
-*By the last bit*: the largest difference on the CPU alone between that run and one whose models begin with
-some last bits changed, which is what rounding becomes in the scenario. It is large with Adam, which divides a
-gradient by its own size, however small that is."""
+Shortened scenarios run on the CPU and on the device, with the same seed; the images are stand-ins. *Events*
+compares the messages and sessions of the trace, in order. They may differ after rounding differences if a
+method bases decisions on computed values. *Start* states whether all initial models are equal bit by bit.
+The differences are those of the parameters at the end, for each client the largest difference divided by its
+largest value, and those of the measure, averaged over the clients. *By the last bit* is the largest
+difference on the CPU between this run and one in which some last bits of the initial models are changed: the
+effect of rounding in this scenario. It is large with Adam, which divides a gradient by its own size, however
+small that is."""
 
 _PER_CLASS = 600
 _AT_ONCE = 6  # processes on one device
@@ -99,7 +100,7 @@ def compared(name: str, device: str) -> Row:
             "events": cpu.events == other.events,
             "start": cpu.start == other.start,
             "largest difference": float(np.max(apart)),
-            "median client's": float(np.median(apart)),
+            "median client": float(np.median(apart)),
             "by the last bit": max(
                 _difference(cpu.models[c], changed[c]) for c in cpu.models if c in changed
             ),
@@ -107,7 +108,7 @@ def compared(name: str, device: str) -> Row:
             "CPU": cpu.headline,
             "device": other.headline,
             "seconds, CPU": cpu.seconds,
-            "device's": other.seconds,
+            "seconds, device": other.seconds,
         }
     except Exception:
         return {"scenario": name, "failed": traceback.format_exc()}

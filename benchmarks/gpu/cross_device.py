@@ -13,10 +13,10 @@ from sim.scenario.scenario import load_scenario
 
 TITLE = "CoBo, cross-device"
 TEXT = f"""\
-The scenario `cobo_cross_device` as it is ({CLIENTS} clients, ResNet-9, batches of 128, {ITERATIONS:,}
-iterations), with images that are stand-ins, for some wall seconds. Pairs of clients are compared as seldom as
-in most of its iterations. The whole takes as long as all its training steps and gradients of pairs at this
-rate, measuring not counted. In the paper it took 28 hours on four V100."""
+The unchanged scenario `cobo_cross_device` ({CLIENTS} clients, ResNet-9, batches of 128, {ITERATIONS:,}
+iterations) runs for some seconds of wall-clock time, with images that are stand-ins. Pairs of clients are
+compared as rarely as in most of its iterations. The duration of the whole run is that of all its training
+steps and gradients of pairs at this rate, without evaluations. The paper reports 28 hours on four V100."""
 
 SECONDS = 18.0
 EVERY = 3

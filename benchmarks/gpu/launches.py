@@ -12,8 +12,8 @@ from benchmarks.gpu.speed import CNN, MLP, RESNET
 
 TITLE = "Launches, copies and waits"
 TEXT = """\
-Of a flush in which every client takes one training step: kernels, copies from the host and to it, and calls
-that wait for the device. Goal: two copies and one wait."""
+The table counts, for a flush in which every client takes one training step, kernels, copies from and to the
+host, and calls that wait for the device. The goal is two copies and one wait."""
 
 _FLUSHES = 3
 

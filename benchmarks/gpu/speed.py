@@ -15,9 +15,10 @@ from sim.learning.engine.backends.precision import tensor_cores
 
 TITLE = "Engine"
 TEXT = f"""\
-Training steps of single clients per second, as in [the benchmarks](benchmarks.md): N clients, {BATCH_SIZE} of
-{SAMPLES} samples a step (the last rows: all of them). *Plain* is one PyTorch module after the other on the
-device. On the CPU it has one thread, as in a run. Peak: memory of the engine on the device, in GB."""
+The table gives training steps of single clients per second, as in [the benchmarks](benchmarks.md): N clients,
+{BATCH_SIZE} of {SAMPLES} samples per step (in the last rows, all samples). *Plain* runs one PyTorch module
+after the other on the device. The CPU uses one thread, as in a run. *Peak* is the memory of the engine on the
+device, in GB."""
 
 SECONDS, REPETITIONS = 0.3, 3
 _, MLP, CNN, RESNET = MODELS_MEASURED
@@ -77,7 +78,7 @@ def _row(
 
 TWO_TITLE = "Two runs on one card"
 TWO_TEXT = """\
-Processes that train at the same time, each with its own clients: steps per second of all together."""
+Two processes train at the same time, each with its own clients. The table gives their total steps per second."""
 
 
 def rows_of_two(effort: Effort) -> Iterator[Row]:
