@@ -17,9 +17,9 @@ PERIODS = (15, 30)  # the first message of each pair costs more, and there are f
 _LEFT_OUT = (Engine._run.__code__, Observer.evaluate.__code__)
 
 TEXT = f"""\
-Asynchronous gossip as above with logistic regression and {CLIENTS} clients: the bytecodes that Python
-executes for each update, and the frames that it enters or resumes, outside the engine's flushes and the
-observer's evaluations. The counts hang on the release of Python, and on nothing else of the machine."""
+Asynchronous gossip as above with logistic regression and {CLIENTS} clients: the table gives the bytecodes
+that Python executes for each update, and the frames that it enters or resumes, outside the engine's flushes
+and the observer's evaluations. The counts depend on the release of Python, but not on the machine."""
 
 
 class Counts(NamedTuple):

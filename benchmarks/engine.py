@@ -32,16 +32,17 @@ SECONDS = 0.5  # least length of one full measurement
 SAMPLES, BATCH_SIZE, CLASSES, LEARNING_RATE = 64, 16, 10, 0.1
 
 TEXT = f"""\
-N clients with {SAMPLES} random samples each repeat a round: everybody takes one step of plain SGD on
-{BATCH_SIZE} of its samples, and the numbers are made before the next round begins. Counted are steps of
-single clients. *Plain loop* is what one would write without a simulator: for each client a
-`torch.nn.Module`, a `torch.optim.SGD`, and its samples, one client after the other. *Engine* is what it does
-if nothing else is said (`way = "auto"`), in the way named beside it: linear layers and the like as batched
-matrix products (`dense`), any model in one call of `vmap`, or one client after the other (`loop`). *vmap* is
-that way alone. All draw their batches, and the engine also keeps its pending graph, within the time.
+N clients with {SAMPLES} random samples each repeat a round: each client takes one step of plain SGD on
+{BATCH_SIZE} of its samples, and the results are computed before the next round starts. The table counts
+steps of single clients. *Plain loop* is code without a simulator: for each client a `torch.nn.Module`, a
+`torch.optim.SGD`, and its samples, one client after the other. *Engine* is coterie's engine with its
+default (`way = "auto"`), and *way* is the way that it chooses: batched matrix products for linear and
+similar layers (`dense`), one call of `vmap` for any model, or one client after the other (`loop`). *vmap*
+always uses `vmap`. The times include drawing the batches, and for the engine also maintaining its pending
+graph.
 
-The convolutional models end where a round takes minutes or the parameters do not fit: 1,000 ResNet-9 and
-what they become need 52 GB, on each side of a ratio."""
+The rows of convolutional models end where a round takes minutes or memory does not suffice: 1,000 ResNet-9
+and their intermediate results need 52 GB, on each side of a ratio."""
 
 
 @dataclass(frozen=True)

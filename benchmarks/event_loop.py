@@ -15,11 +15,12 @@ WAKEUPS = 200_000  # in one full measurement, about
 LEAD_S = 2.0  # virtual time before the measurement: by then every actor has been made and has slept
 
 TEXT = """\
-Each of N actors repeats a sleep, with a delay d of its own between 0.5 and 1.5 virtual seconds. On
-*VirtualLoop* it is the sleep of actors, `await self.sleep(d)`, less the actor; beside it `asyncio.sleep(d)`.
-Counted are wakeups, about {wakeups:,} in each measurement; making and ending the actors is not timed.
-*asyncio, patched clock* is Python's own selector loop with a virtual `time()`, and a `select()` that makes
-no system call but jumps to the next timer. *SimPy* runs the same actors as processes that yield timeouts."""
+Each of N actors repeats a sleep, with its own delay d between 0.5 and 1.5 virtual seconds. *VirtualLoop*
+uses the sleep of actors, `await self.sleep(d)`, without the actor; the next column uses `asyncio.sleep(d)`.
+The table counts wakeups, about {wakeups:,} in each measurement; creating and ending the actors is not
+timed. *asyncio, patched clock* is Python's selector loop with a virtual `time()`, and a `select()` that
+makes no system call but skips to the next timer. *SimPy* runs the same actors as processes that yield
+timeouts."""
 
 
 class Patched(asyncio.SelectorEventLoop):

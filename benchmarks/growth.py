@@ -18,16 +18,17 @@ STEPS, PERIODS = 5, 4  # after each merge, and of virtual time: 20 steps of each
 MANY_STEPS, MANY_STEPS_PERIODS = 10, 40
 
 GROWTH_TEXT = f"""\
-The same asynchronous gossip with the MLP 64-100-10, {STEPS} steps after each merge and {PERIODS} periods:
-{STEPS * PERIODS} steps of each client on average. Each run has a process of its own, whose peak memory is
-given. *Wall time* is that of everything: building the simulation, running it, and measuring all models on
-the test digits at the start and at the end. *Per update* is the run alone, without the measuring, as in the
-section before; an *update* is one step. *Growth* is the time per update compared with 100 clients, in the
-same turn. *Models, per client* is what the engine's memory of vectors grew to."""
+The same asynchronous gossip runs with the MLP 64-100-10, {STEPS} steps after each merge and {PERIODS}
+periods: {STEPS * PERIODS} steps of each client on average. Each run has its own process, and the table
+gives its peak memory. *Wall time* covers everything: building the simulation, running it, and evaluating
+all models on the test digits at the start and at the end. *Per update* is the time of the run alone,
+without evaluations, as in the section before; an *update* is one step. *Growth* is the time per update
+compared with 100 clients, in the same turn. *Models, per client* is the final size of the engine's memory
+of vectors."""
 
 OUTSIDE_TEXT = f"""\
-100 clients, MLP, {MANY_STEPS} steps after each message: the share of the wall time that is not spent in the
-engine's flushes, in which all training and mixing is computed."""
+100 clients, MLP, {MANY_STEPS} steps after each message: the share of the wall-clock time outside the
+engine's flushes, which compute all training and mixing."""
 
 
 class Cost(NamedTuple):
@@ -78,7 +79,7 @@ def measure(effort: Effort, say: Say) -> str:
     head = ["clients", "updates", "wall time, s", "per update, us", "growth", "peak memory, MiB"]
     head += ["models, per client, KiB"]
     sections = ["## Growth", GROWTH_TEXT, table(head, rows)]
-    return "\n\n".join([*sections, "## Outside tensor work", OUTSIDE_TEXT, _outside(effort)])
+    return "\n\n".join([*sections, "## Time outside tensor work", OUTSIDE_TEXT, _outside(effort)])
 
 
 def _row(clients: int, costs: Sequence[Cost], reference: Sequence[float]) -> list[str]:

@@ -32,10 +32,10 @@ BATCHES = (1, 2, 4, 8)
 SHAPE = TransformerShape(vocabulary=256, context=CONTEXT, width=128, depth=3, heads=4, inner=512)
 
 TEXT = f"""\
-{CLIENTS} clients train adapters of rank {RANK} on a base of the size of `coterie pretrain`'s, by plain SGD on
-batches of windows of {CONTEXT} tokens. *Plain loop* is what one would write without a simulator:
-a module for each client, whose frozen parameters are the base's own, one client after the other. *Engine* is
-what it does if nothing else is said. Both draw their batches within the time."""
+{CLIENTS} clients train adapters of rank {RANK} on a base of the size of `coterie pretrain`'s base, by plain
+SGD on batches of windows of {CONTEXT} tokens. *Plain loop* is code without a simulator: a module for each
+client, which shares the frozen parameters of the base, one client after the other. *Engine* is coterie's
+engine with its default settings. The times of both include drawing the batches."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from benchmarks.measuring import Effort, Say, table
 META = torch.device("meta")  # tensors there have no numbers: who would wait for one ends in an error
 
 TEXT = f"""\
-A flush in which every client takes one training step on {BATCH_SIZE} samples, as a GPU would be given it, by
-`way = "auto"`: operations that compute (each launches one kernel or more; views launch none), and copies from
-the host to the device, of row numbers. No call waits for the device and nothing is copied back. They are
-counted on tensors without numbers, where calls are as large as on a GPU of up to 16 GB; they grow with the
-memory of a larger one, which then gets fewer operations. What a real one launches: [on a GPU](gpu.md)."""
+The table counts the operations of a flush in which every client takes one training step on {BATCH_SIZE}
+samples, as a GPU would receive them, with `way = "auto"`. *Operations* compute (each launches one kernel or
+more; views launch none). *Copies* are copies of row numbers from the host to the device. No call waits for
+the device and nothing is copied back. The operations are counted on tensors without values, with calls as
+large as on a GPU of up to 16 GB. Calls grow with the memory of a larger GPU, which then receives fewer
+operations. [Run on a GPU](gpu.md) counts the launches of a real GPU."""
 
 CLIENTS = (1, 8, 32, 100)
 

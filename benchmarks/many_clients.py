@@ -53,13 +53,12 @@ workers = 1
 """
 
 TEXT = f"""\
-Asynchronous gossip with logistic regression on digits, which are dealt over and over
-(`data.partition.repeat`), in a random 20-regular graph, as a user runs it: `coterie run --quiet` in a process
-of its own, with an evaluation at the start and at the end, and all results and the report written. CPU
-seconds of user and system. *Start and end* is what a run costs before its first message and after its last:
-what is left of one of {SHORT} s when its messages are taken off. *A message* is what each further one costs,
-with the training step that follows it, by the difference to a run of {LONG} s. Links are of 10 Mbit/s, or
-unlimited."""
+Asynchronous gossip with logistic regression on digits, which are dealt repeatedly
+(`data.partition.repeat`), in a random 20-regular graph, run as by a user: `coterie run --quiet` in its own
+process, with an evaluation at the start and at the end, all results and the report. The table gives CPU
+seconds of user and system. *Start and end* is the cost of a run before its first message and after its
+last: the time of a run of {SHORT} s without its messages. *Per message* is the cost of each further message
+with its training step, from the difference to a run of {LONG} s. Links have 10 Mbit/s or are unlimited."""
 
 
 class Cost(NamedTuple):
@@ -99,7 +98,7 @@ def measure(effort: Effort, say: Say) -> str:
             row = _row(measured[f"{links} {SHORT}"], measured[f"{links} {LONG}"])
             rows.append([f"{clients:,}", links, *row])
             say(f"many clients, {clients:,}, {links}: {row[1]} ms a message")
-    head = ["clients", "links", "start and end, CPU s", "a message, ms of CPU"]
+    head = ["clients", "links", "start and end, CPU s", "per message, ms of CPU"]
     return "\n\n".join(["## Many clients", TEXT, table(head, rows)])
 
 

@@ -35,11 +35,11 @@ PARTS = (
 TENSORS, OTHER = "tensor work: the engine's flushes", "other"
 
 TEXT = """\
-The whole runs from above, and the one with 10 local steps, sampled every few milliseconds of CPU time: the
-share of that time in each part of the program, without the observer's evaluations, in which models are
-measured. A sample counts for the innermost function of ours; what it calls in Python, numpy or torch is its
-own. It stands for the CPU time since the one before, because a long call into torch is interrupted only at
-its end."""
+The whole runs from above, and the one with 10 local steps, are sampled every few milliseconds of CPU time.
+The table gives the share of this time in each part of the program, without the evaluations of models by the
+observer. A sample counts for the innermost function of coterie, including the functions of Python, numpy or
+torch that it calls. It represents the CPU time since the sample before, because a long call into torch is
+interrupted only at its end."""
 
 
 class Sampler:
@@ -133,4 +133,4 @@ def measure(effort: Effort, say: Say) -> str:
         say(f"profile, {label}: {found[label].get(TENSORS, 0):.0%} tensor work")
     parts = dict.fromkeys([TENSORS, *[part for _, part in PARTS], OTHER])
     rows = [[part, *[f"{shares.get(part, 0):.0%}" for shares in found.values()]] for part in parts]
-    return "\n\n".join(["## Where the time goes", TEXT, table(["part of the program", *found], rows)])
+    return "\n\n".join(["## Time by part of the program", TEXT, table(["part of the program", *found], rows)])

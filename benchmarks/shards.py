@@ -29,14 +29,14 @@ _WINDOWS, _MESSAGES = 2_000, 50  # of the measurement of a window's end, and mes
 
 TEXT = f"""\
 Asynchronous gossip as in the section on many clients, with {CLIENTS:,} clients, in one process. *Events* is
-the share of the CPU time that is not spent in the engine's flushes. Clients in shards would go on by
-themselves for a window of {WINDOW_S * 1000:g} ms, the least latency, and then exchange what crosses. *Cross,
-at random* is the share of messages between shards if clients are dealt to them at random. *A cut* is the
-share of links between two halves of the clients, as the second eigenvector of the graph gives them. *End of
-a window* and *a message across* are CPU time of each of two processes that pass pickled models of 650 numbers
-through a pipe; time in which one waits for the other comes on top. *Gain* is the bound: the CPU time in one
-process over the time of shards that have a core each, if all are equally busy. One engine computes for all,
-or each shard has one."""
+the share of the CPU time outside the engine's flushes. Shards of clients would run independently for a
+window of {WINDOW_S * 1000:g} ms, the minimum latency, and then exchange the messages between shards.
+*Cross, at random* is the share of messages between shards if clients are dealt to them at random. *A cut*
+is the share of links between two halves of the clients, split by the second eigenvector of the graph. *End
+of a window* and *a message across* are the CPU times of each of two processes that pass pickled models of
+650 parameters through a pipe; they exclude the time in which one waits for the other. *Gain* is an upper
+bound: the CPU time in one process over the time of shards with one core each, all equally busy. Either one
+engine computes for all shards, or each shard has its own."""
 
 
 def measure(effort: Effort, say: Say) -> str:
@@ -61,8 +61,8 @@ def measure(effort: Effort, say: Say) -> str:
         own = total_s / (total_s / shards + passing_s)
         rows.append([str(shards), f"{cross:.0%}", f"{common:.1f}x", f"{own:.1f}x"])
     say(f"shards, {clients:,} clients: events are {events_s / total_s:.0%}")
-    head = ["shards", "cross, at random", "gain, one engine", "gain, an engine each"]
-    return "\n\n".join(["## Shards", TEXT, table(["what", "measured"], facts), table(head, rows)])
+    head = ["shards", "cross, at random", "gain, one engine", "gain, one engine per shard"]
+    return "\n\n".join(["## Shards", TEXT, table(["quantity", "measured"], facts), table(head, rows)])
 
 
 def _in_one_process(clients: int) -> tuple[float, float, int, float]:

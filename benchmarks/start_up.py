@@ -14,15 +14,15 @@ from benchmarks.measuring import Effort, Say, interleaved, table
 TINY = ("quickstart", "--set", "run.duration=10 s", "--unset", "churn")
 COMMANDS: Mapping[str, Sequence[str]] = {
     "`import coterie`": ("-c", "import coterie"),
-    "`import torch`, to compare with": ("-c", "import torch"),
+    "`import torch`, for comparison": ("-c", "import torch"),
     "`coterie --help`": ("-m", "sim", "--help"),
     "`coterie list protocols`": ("-m", "sim", "list", "protocols"),
     "`coterie check quickstart`": ("-m", "sim", "check", "quickstart"),
-    "`coterie run quickstart`, 10 s of it": ("-m", "sim", "run", *TINY, "--quiet", "--overwrite"),
+    "`coterie run quickstart`, first 10 s": ("-m", "sim", "run", *TINY, "--quiet", "--overwrite"),
 }
 
 TEXT = f"""\
-CPU seconds, of user and system, of a whole process, with the commands in turns. The run is
+The table gives the CPU seconds (user and system) of a whole process, with the commands in turns. The run is
 `coterie run {" ".join(f'"{each}"' if " " in each else each for each in TINY)}`; it also writes its report."""
 
 

@@ -22,16 +22,16 @@ CLIENTS, ITERATIONS, BATCH = 80, 20_000, 128
 CROSS_DEVICE = CoBoSettings(mode="synchronous", sampling="mixed", constant_iterations=40)
 
 TEXT = """\
-The engine as in its own section, in training steps per second, and in floating-point operations (those of
-the products and convolutions of the forward and backward pass, as torch counts them) beside what one large
-product of two matrices reaches in the same turns: *of the peak*. What is not in that share is memory traffic,
-small or oddly shaped products, and all that is no product at all."""
+The engine of the section on the engine, in training steps per second and in floating-point operations (of
+the products and convolutions of the forward and backward pass, as torch counts them). *Of the peak*
+compares them with the rate of one large matrix product in the same turns. The missing share is memory
+traffic, small or oddly shaped products, and all operations other than products."""
 
 PROJECTION = """\
 CoBo's cross-device experiment (`scenarios/cobo_cross_device.toml`: {clients} clients, ResNet-9, batches of
-{batch}, {iterations:,} iterations) is {steps:,.0f} training steps and {gradients:,.0f} gradients of pairs
-(expected): {flops:.1e} floating-point operations. At the highest rate of ResNet-9 above ({precision}, batches
-of {measured}) they take {hours:,.1f} hours, without anything around them."""
+{batch}, {iterations:,} iterations) takes {steps:,.0f} training steps and {gradients:,.0f} gradients of
+pairs (expected): {flops:.1e} floating-point operations. At the highest rate of ResNet-9 above ({precision},
+batches of {measured}) they take {hours:,.1f} hours, without any overhead."""
 
 
 def measure(effort: Effort, say: Say) -> str:
@@ -50,7 +50,7 @@ def measure(effort: Effort, say: Say) -> str:
             if model is RESNET:
                 best = max(best, (flops, precision, batch))
     head = ["model", "clients", "batch", "precision", "steps/s", "GFLOP/s", "of the peak"]
-    return "\n\n".join(["## Utilisation", TEXT, table(head, rows), projection(*best)])
+    return "\n\n".join(["## Utilization", TEXT, table(head, rows), projection(*best)])
 
 
 def rates(

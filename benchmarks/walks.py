@@ -85,7 +85,7 @@ def measure(effort: Effort, say: Say) -> str:
             file.write_text(tomli_w.dumps(table_of), encoding="utf-8")
             rows.append(row(load_scenario(file), effort.repetitions))
         say(f"walks: {name}")
-    return f"## Walks\n\n{TEXT}\n\n{table(HEAD, rows)}"
+    return f"## Replays\n\n{TEXT}\n\n{table(HEAD, rows)}"
 
 
 KINDS = ("plain", "logged", "walk")
@@ -95,17 +95,18 @@ HEAD = (
     "scenario",
     "run, s",
     "log",
-    "walk, s",
-    "walk / run",
+    "replay, s",
+    "replay / run",
     "log, bytes",
     "per update",
     "checkpoint, bytes",
 )
 TEXT = """\
-What it costs to log what is read, and to walk through a run again: quickstart for 30 s of virtual time,
-gossip for 60 s, the two others in the short forms of their tests. CPU seconds, the least of those measured
-in turns. *Log*: how much longer a run takes with its log. The checkpoint is that of the end. The more of a
-run is tensor work, the less a walk takes of it: `cobo_cross_device` trains a ResNet-9."""
+The table gives the cost of logging the reads of a run, and of replaying the run: quickstart for 30 s of
+virtual time, gossip for 60 s, the two others in the short forms of their tests. Times are CPU seconds, the
+minimum of those measured in turns. *Log* is the relative increase of the run's time by its log. The
+checkpoint is that at the end. A replay takes a smaller share of a run if more of the run is tensor work:
+`cobo_cross_device` trains a ResNet-9."""
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -31,7 +31,9 @@ def picture(means: pl.DataFrame) -> str:
             for weather, accuracy, points in cells.select("weather", "accuracy", "against_calm").rows():
                 parts += _cell(middles[weather], y, accuracy, None if weather == CALM else points)
         y += ROW + GAP
-    caption = "Calm: accuracy, %. Other columns: points gained or lost against calm, without excluded clients."
+    caption = (
+        "Calm: accuracy, %. Other columns: points gained or lost against calm, without excluded clients."
+    )
     parts.append(_text(GAP, y, caption, "start", "faint"))
     return "\n".join([_opening(LABELS + len(weathers) * COLUMN + GAP, y + GAP), *parts, "</svg>\n"])
 

@@ -71,22 +71,22 @@ workers = 1
 """
 
 TEXT = f"""\
-Asynchronous push gossip (`protocol.name = "gossip"`) in a random 20-regular graph: once per period every
-client sends its model to one neighbour, which merges it with its own and takes one step of SGD on its 16
-digits. A message takes up to 10 % of the period, a step 1 to 2 %. Timed is what `coterie run` does between
-building the simulation and writing the results: actors, network, devices, trace and training. Left out are
-its collections of garbage, and the measuring of accuracy on the test digits, whose cost is a matter of how
-often one looks: here at the start, every {EVALUATE_EVERY} periods and at the end, when all that is pending is
-computed, too. The training digits are dealt over and over, until all have theirs.
+Asynchronous push gossip (`protocol.name = "gossip"`) in a random 20-regular graph: once per period, every
+client sends its model to one neighbor, which merges it with its own and takes one step of SGD on its 16
+digits. A message takes up to 10 % of the period, and a step 1 to 2 %. The timed part is that of
+`coterie run` between building the simulation and writing the results: actors, network, devices, trace and
+training. It excludes garbage collections and evaluations on the test digits, whose cost depends on their
+frequency: here at the start, every {EVALUATE_EVERY} periods and at the end, where all pending work is also
+computed. The training digits are dealt repeatedly until all clients have their samples.
 
-*gossipy* (gossipy-dfl) runs the same protocol: as many clients, a fourth of the periods, push to a random
-neighbour in a 20-regular graph, merge and one step, 16 digits, delays up to 10 % of a period, nothing
-evaluated. Its set-up is not timed. *Lockstep* is the ceiling, without any simulation: one call of
+*gossipy* (gossipy-dfl) runs the same protocol: as many clients, a fourth of the periods, pushes to a random
+neighbor in a 20-regular graph, a merge and one step, 16 digits, delays up to 10 % of a period, and no
+evaluations. Its set-up is not timed. *Lockstep* is an upper bound without any simulation: one call of
 `vmap(grad(loss))` and one update of all models for each step.
 
-*Deferred* is the default; *at once* (`engine.deferred = false`) computes each job, alone, as soon as it is
+*Deferred* is the default; *at once* (`engine.deferred = false`) computes each job alone when it is
 submitted, for a tenth of the periods. *Mean batch* is the number of jobs in a call of the deferred engine;
-*outside* is the share of the deferred run's time that is not spent in the engine's flushes."""
+*outside* is the share of the deferred run's time outside the engine's flushes."""
 
 
 class Run(NamedTuple):

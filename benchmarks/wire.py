@@ -60,11 +60,11 @@ def measure(effort: Effort, say: Say) -> str:
         volume = statistics.median(rates[loops[-1]]) * size / 1e6
         rows.append([label, *[per_second(rates[name]) for name in loops], beside, f"{volume:,.0f} MB/s"])
         say(f"messages of {label}: {rows[-1]}")
-    head = ["message", *[f"{name}, messages/s" for name in loops], f"{loops[-1]} beside asyncio", "volume"]
+    head = ["message", *[f"{name}, messages/s" for name in loops], f"{loops[-1]} to asyncio", "volume"]
     return (
         "## Messages between processes\n\n"
-        f"One process sends, one receives, on this machine, at most {AHEAD} messages under way. "
-        "Each message is encoded, framed, decoded and looked at.\n\n" + table(head, rows)
+        f"One process sends and another receives on this machine, with at most {AHEAD} messages in transit. "
+        "Each message is encoded, framed, decoded and read.\n\n" + table(head, rows)
     )
 
 

@@ -17,9 +17,9 @@ from benchmarks.measuring import (
 CLIENTS = {"logistic-regression": 1_000, "mlp": 1_000, "cnn": 16, "resnet9": 4}
 
 TEXT = """\
-The rounds of the section on the engine, by one thread and by two (`engine.workers`), in steps of single
-clients per second of wall time. What is computed is the same to the last bit. Where all clients fit into one
-call, as few small ones do, there is nothing to share.
+The rounds of the section on the engine run with one thread and with two (`engine.workers`). The table gives
+steps of single clients per second of wall-clock time. The results are the same to the last bit. If all
+clients fit into one call, as a few small ones do, a second thread has no work.
 """
 
 
