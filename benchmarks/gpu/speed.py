@@ -78,7 +78,8 @@ def _row(
 
 TWO_TITLE = "Two runs on one card"
 TWO_TEXT = """\
-Two processes train at the same time, each with its own clients. The table gives their total steps per second."""
+Two processes train at the same time, each with its own clients. The table gives their total steps per
+second."""
 
 
 def rows_of_two(effort: Effort) -> Iterator[Row]:
