@@ -29,7 +29,7 @@ PARTS = {
 HEAD = """\
 # Run on a GPU
 
-This page shows how to run coterie on a CUDA device, and how accurate and fast such runs are.
+This page shows how to run coterie on a CUDA device, and how accurate and fast these runs are.
 `coterie run FILE --device cuda` computes on a CUDA device, and fails if there is none. `--device auto`, the
 default, uses a CUDA device if there is one, and `--device cpu` never does. All commands that run or predict a
 scenario take the option; `coterie.run(..., device="cuda")` does the same in Python. The events of a run equal

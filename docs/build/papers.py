@@ -35,7 +35,7 @@ Accuracies are in %, with half of the 95 % interval over seeds. Experiments here
 Therefore compare the order of the methods; the column *agreement* refers to this order. Each row names its
 command, because studies differ in seeds and settings, even studies of the same table.
 
-*Untuned* marks a baseline below local training whose settings were not tuned. *Old* marks a result from
+*Untuned* marks a baseline below local training with untuned settings. *Old* marks a result from
 before the latest change of its study. The linked pages describe the measurements. To run one method of a
 study, pass `--only method=local`, with the name in the study's file. To run one seed, pass `--seeds 51,`.
 """
