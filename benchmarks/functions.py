@@ -1,4 +1,4 @@
-"""What functions of a method's own cost: gossip with int8 messages, by `apply`, beside plain gossip."""
+"""Cost of a method's functions: gossip with int8 messages, by `apply`, compared with plain gossip."""
 
 import gc
 import sys
@@ -16,7 +16,7 @@ from sim.learning.evaluation import measure_models
 from sim.scenario.scenario import Scenario
 
 INT8 = Path(__file__).parents[1] / "docs" / "examples" / "int8_gossip.py"
-PERIODS_COUNTED = 10  # whose opcodes are counted, which takes long and is the same every time
+PERIODS_COUNTED = 10  # of the count of opcodes, which is slow and the same every time
 
 TEXT = f"""\
 The whole runs from above are compared with the same runs with messages of one byte per parameter
@@ -29,7 +29,7 @@ exclude the work inside torch and numpy."""
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on functions of a method's own, in Markdown."""
+    """Return the section on functions of a method, in Markdown."""
     rows = []
     for label, model in MODELS.items():
         for clients in effort.sizes(*PERIODS):
@@ -55,7 +55,7 @@ def measure(effort: Effort, say: Say) -> str:
 
 
 def opcodes(chosen: Scenario) -> float:
-    """Opcodes that Python executes for each update of a run, without the measuring of models."""
+    """Return the opcodes that Python executes for each update of a run, without evaluations."""
     executed = 0
 
     def count(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:

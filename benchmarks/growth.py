@@ -1,4 +1,4 @@
-"""What an update costs from 10 to 10,000 clients, in time and memory, and how much of it is tensor work."""
+"""Cost of an update from 10 to 10,000 clients in time and memory, and its share of tensor work."""
 
 import gc
 import multiprocessing
@@ -32,7 +32,7 @@ engine's flushes, which compute all training and mixing."""
 
 
 class Cost(NamedTuple):
-    """Of one run: wall seconds, seconds of the run alone, updates, peak memory of the process, of vectors."""
+    """Wall-clock seconds of a run, those without evaluations, updates, and peak memory."""
 
     wall_s: float
     run_s: float
@@ -42,12 +42,12 @@ class Cost(NamedTuple):
 
     @property
     def per_update_s(self) -> float:
-        """Seconds of the run alone per update."""
+        """Seconds per update, without evaluations."""
         return self.run_s / self.updates
 
 
 def run(clients: int, threads: int) -> Cost:
-    """One run in this process."""
+    """Run once in this process."""
     gc.disable()
     torch.set_num_threads(threads)
     chosen = whole_run.scenario(MODEL, clients, PERIODS, steps=STEPS)
@@ -59,13 +59,13 @@ def run(clients: int, threads: int) -> Cost:
 
 
 def run_in_new_process(clients: int) -> Cost:
-    """One run in a process of its own."""
+    """Run once in a new process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(run, (clients, torch.get_num_threads()))
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The sections on growth and on the share of tensor work, in Markdown."""
+    """Return the sections on growth and on the share of tensor work, in Markdown."""
     sizes = effort.sizes(10, 100, 1_000, 10_000)
     measured = interleaved(
         {str(clients): partial(run_in_new_process, clients) for clients in sizes}, effort.repetitions
@@ -83,7 +83,10 @@ def measure(effort: Effort, say: Say) -> str:
 
 
 def _row(clients: int, costs: Sequence[Cost], reference: Sequence[float]) -> list[str]:
-    """reference: seconds per update with 100 clients, in the same turns."""
+    """Return a row of the table.
+
+    reference: seconds per update with 100 clients, in the same turns.
+    """
     per_update = [cost.per_update_s for cost in costs]
     return [
         f"{clients:,}",

@@ -1,4 +1,4 @@
-"""CPU seconds of short commands, each in a process of its own: what they import, and what they do at once."""
+"""CPU seconds of short commands, each in its own process: their imports and their first work."""
 
 import resource
 import subprocess
@@ -27,7 +27,7 @@ The table gives the CPU seconds (user and system) of a whole process, with the c
 
 
 def cpu_s(arguments: Sequence[str], folder: Path) -> float:
-    """CPU seconds of a Python process with these arguments, in this folder."""
+    """Return the CPU seconds of a Python process with these arguments, in this folder."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], cwd=folder, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -35,7 +35,7 @@ def cpu_s(arguments: Sequence[str], folder: Path) -> float:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on starting up, in Markdown."""
+    """Return the section on starting up, in Markdown."""
     with TemporaryDirectory() as folder:
         contenders = {name: partial(cpu_s, of, Path(folder)) for name, of in COMMANDS.items()}
         measured = interleaved(contenders, effort.repetitions)

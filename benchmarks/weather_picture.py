@@ -1,4 +1,4 @@
-"""The picture of docs/weather.md: methods by weathers, points of accuracy lost against calm weather."""
+"""Picture of docs/weather.md: methods by weathers, points of accuracy lost against calm weather."""
 
 from xml.sax.saxutils import escape
 
@@ -9,17 +9,17 @@ from sim.results.palette import DARK, FONT, LIGHT
 
 ROW, COLUMN, LABELS, GAP = 22, 100, 236, 14
 STRONGEST = 15.0
-"""Points lost or won at which a colour is full."""
+"""Points lost or gained at which a color is full."""
 _COLOURS = ("page", "ink", "faint", "orange", "blue")
 
 
 def picture(means: pl.DataFrame) -> str:
-    """An SVG of `weather_table.means`: a table for each data set and family, methods by weathers.
+    """Return an SVG of `weather_table.means`: a table for each data set and family, methods by weathers.
 
-    Orange is lost, blue won. It follows the reader's light or dark scheme.
+    Orange marks losses, blue gains. The picture follows the reader's light or dark color scheme.
     """
     weathers = means["weather"].unique(maintain_order=True).to_list()
-    middles = {weather: LABELS + (place + 0.5) * COLUMN for place, weather in enumerate(weathers)}
+    middles = {weather: LABELS + (index + 0.5) * COLUMN for index, weather in enumerate(weathers)}
     parts: list[str] = []
     y = ROW
     for (data, family), rows in means.group_by("data", "family", maintain_order=True):
@@ -39,7 +39,7 @@ def picture(means: pl.DataFrame) -> str:
 
 
 def _cell(x: float, y: float, accuracy: float, points: float | None) -> list[str]:
-    """One cell, its middle at x and its text's base line at y; without points for calm weather."""
+    """Return one cell centered at x with its text's baseline at y; `points` is None for calm weather."""
     if points is None:
         return [_text(x, y, f"{accuracy:.1f}", "middle", "faint")]
     kind, strength = ("lost" if points < 0 else "won"), min(abs(points) / STRONGEST, 1.0) * 0.6
@@ -56,7 +56,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", kind: str = "")
 
 
 def _opening(width: float, height: float) -> str:
-    """The root, its style and its ground."""
+    """Return the root element with its style and background."""
     light, dark = (";".join(f"--{name}:{scheme[name]}" for name in _COLOURS) for scheme in (LIGHT, DARK))
     return "\n".join(
         [

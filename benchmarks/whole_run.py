@@ -1,4 +1,4 @@
-"""How many training steps per second a whole simulation of asynchronous gossip manages, beside gossipy."""
+"""Training steps per second of a whole simulation of asynchronous gossip, compared with gossipy."""
 
 import tempfile
 import time
@@ -30,7 +30,7 @@ PERIODS = {100: 100, 1_000: 20}  # of virtual time in one full measurement, by n
 EVALUATE_EVERY = 5  # periods
 SAMPLES, LEARNING_RATE = 16, 0.1
 LOCKSTEPS = 20
-GOSSIPY_SHARE, AT_ONCE_SHARE = 4, 10  # of the periods; their rates do not depend on it, and they take long
+GOSSIPY_SHARE, AT_ONCE_SHARE = 4, 10  # of the periods: the rates do not depend on it, and the runs are slow
 
 SCENARIO = """\
 [run]
@@ -91,7 +91,7 @@ submitted, for a tenth of the periods. *Mean batch* is the number of jobs in a c
 
 
 class Run(NamedTuple):
-    """What one run showed: wall and CPU seconds, those of flushes, updates, jobs per call."""
+    """Measurements of one run: wall-clock and CPU seconds, those of flushes, updates, jobs per call."""
 
     seconds: float
     cpu_s: float
@@ -106,12 +106,12 @@ class Run(NamedTuple):
 
     @property
     def updates_per_cpu_s(self) -> float:
-        """Training steps per second of CPU time, which others on the machine disturb less."""
+        """Training steps per second of CPU time, which depends less on other load."""
         return self.updates / self.cpu_s
 
     @property
     def outside(self) -> float:
-        """The share of the time outside the engine's flushes."""
+        """Share of the time outside the engine's flushes."""
         return 1 - self.flush_s / self.seconds
 
 
@@ -124,7 +124,7 @@ def scenario(
     steps: int = 1,
     protocol: str = "gossip",
 ) -> Scenario:
-    """The validated scenario; `steps` follow each merge."""
+    """Return the validated scenario; `steps` training steps follow each merge."""
     text = SCENARIO.format(
         model=model,
         protocol=protocol,
@@ -147,13 +147,13 @@ DIGITS = DATASETS["digits"].model_validate({"name": "digits", "partition": "iid"
 
 
 def shared_out(rng: np.random.Generator, labels: np.ndarray, clients: int) -> np.ndarray:
-    """SAMPLES training digits for each client, by number [clients, SAMPLES]: shuffled, over and over."""
+    """Return SAMPLES training digits for each client, by number [clients, SAMPLES]: shuffled and repeated."""
     places = np.arange(clients * SAMPLES) % len(labels)
     return rng.permutation(len(labels))[places].reshape(clients, SAMPLES)
 
 
 class Stopwatch:
-    """Wall and CPU seconds spent in a function."""
+    """Wall-clock and CPU seconds of a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -168,17 +168,17 @@ class Stopwatch:
 
 
 def built(chosen: Scenario) -> Simulation:
-    """The simulation, ready to run."""
+    """Return the simulation, ready to run."""
     return build(chosen, device="cpu")
 
 
 def run(chosen: Scenario) -> Run:
-    """Build and run it; only the run is timed, without the measuring of models."""
+    """Build and run the simulation; only the run is timed, without evaluations."""
     return timed(built(chosen))
 
 
 def timed(simulation: Simulation) -> Run:
-    """Run it to the end, and close it."""
+    """Run the simulation to the end, and close it."""
     measuring, running = Stopwatch(measure_models), Stopwatch(simulation.run)
     with closing(simulation), patch("sim.core.observer.measure_models", measuring):
         running()
@@ -188,7 +188,7 @@ def timed(simulation: Simulation) -> Run:
 
 
 def lockstep(model: str, clients: int) -> float:
-    """Steps per second of all clients' models in one vmapped call per step, with nothing around it."""
+    """Return the steps per second of all clients' models with one vmapped call per step and no simulation."""
     dataset = DIGITS.load(clients, 0, DataFolder())
     rows = shared_out(np.random.default_rng(0), dataset.train_y, clients)
     x, y = (torch.from_numpy(part[rows]) for part in (dataset.train_x, dataset.train_y))
@@ -209,7 +209,7 @@ def lockstep(model: str, clients: int) -> float:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on whole runs, in Markdown."""
+    """Return the section on whole runs, in Markdown."""
     rows = []
     for label, model in MODELS.items():
         for clients in effort.sizes(*PERIODS):

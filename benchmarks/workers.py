@@ -1,4 +1,4 @@
-"""What a second core brings: rounds of training by the engine's threads."""
+"""Gain of a second core: rounds of training by the engine's threads."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ clients fit into one call, as a few small ones do, a second thread has no work.
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on workers, in Markdown."""
+    """Return the section on workers, in Markdown."""
     rows = []
     for model in MODELS_MEASURED:
         clients = min(CLIENTS[model.name], effort.size_max)

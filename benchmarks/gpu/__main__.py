@@ -1,4 +1,4 @@
-"""`make gpu`: measure what a CUDA device computes, and write docs/gpu.md; says so where there is none."""
+"""Entry point of `make gpu`: measure on a CUDA device and write docs/gpu.md."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from benchmarks.gpu.parts import Effort, Part, cell, run
 from benchmarks.measuring import machine, table
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-FOUND = Path(__file__).with_name("found.md")  # measured by hand, on the card that it names
+FOUND = Path(__file__).with_name("found.md")  # measured by hand, on the card that the file names
 PARTS = {
     "agreement": Part(agreement.TITLE, agreement.TEXT, agreement.rows, 150),
     "engine": Part(speed.TITLE, speed.TEXT, speed.rows, 120),
@@ -60,16 +60,16 @@ page. [The benchmarks](benchmarks.md) also count the launches of a flush without
 
 
 def main() -> None:
-    """Each part in a process of its own: an error of CUDA, or a part that hangs, takes no other with it."""
+    """Run each part in a new process, so that an error or a hanging part does not affect other parts."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--only", choices=list(PARTS), nargs="+", help="these parts alone")
-    parser.add_argument("--device", default="cuda", help="cpu: to try it, where there is no GPU")
-    parser.add_argument("--share", type=float, default=1.0, help="of the full amount of work")
+    parser.add_argument("--only", choices=list(PARTS), nargs="+", help="run only these parts")
+    parser.add_argument("--device", default="cuda", help="cpu: a test without a GPU")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the full amount of work")
     parser.add_argument("--out", type=Path, default=DOCS, help="folder for gpu.md and gpu.json")
     parser.add_argument("--inside", choices=list(PARTS), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.device.startswith("cuda") and not torch.cuda.is_available():
-        print("There is no CUDA device here that torch can use: nothing is measured.")
+        print("torch finds no CUDA device: nothing is measured.")
         return
     effort = Effort(torch.device(chosen.device), chosen.share)
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -86,13 +86,16 @@ def main() -> None:
 
 
 def page(about: str, found: Mapping[str, Mapping[str, Any]]) -> str:
-    """The whole of docs/gpu.md. about: the machine. found: what the parts found, by their names."""
+    """Return the text of docs/gpu.md.
+
+    about: description of the machine. found: results of the parts, by name.
+    """
     sections = [_section(PARTS[name], of_part) for name, of_part in found.items()]
     return "\n\n".join([HEAD.format(machine=about), *sections, FOUND.read_text(encoding="utf-8")])
 
 
 def _measured(name: str, effort: Effort, out: Path) -> dict[str, Any]:
-    """What a part found, as far as it came within its time."""
+    """Run a part and return its results, as far as it got within its time limit."""
     file, limit_s = out / f"gpu-{name}.json", PARTS[name].limit_s
     file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.gpu", "--inside", name, "--device", str(effort.device)]
@@ -103,7 +106,7 @@ def _measured(name: str, effort: Effort, out: Path) -> dict[str, Any]:
             ended = None if code == 0 else f"the process ended with {code}"
         except subprocess.TimeoutExpired:
             ended = f"it took more than {limit_s:.0f} s"
-            os.killpg(process.pid, signal.SIGKILL)  # and the processes that it has started
+            os.killpg(process.pid, signal.SIGKILL)  # including its child processes
     found: dict[str, Any] = {"rows": [], "failed": None, "seconds": 0.0}
     if file.exists():
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -112,13 +115,13 @@ def _measured(name: str, effort: Effort, out: Path) -> dict[str, Any]:
 
 
 def _section(part: Part, found: Mapping[str, Any]) -> str:
-    """A part of the page."""
+    """Return a part of the page."""
     pieces = [f"## {part.title}", part.text]
     head = list(dict.fromkeys(name for row in found["rows"] for name in row))
     if head:
         pieces.append(table(head, [[cell(row.get(name)) for name in head] for row in found["rows"]]))
     if found["failed"]:
-        pieces.append(f"This part did not come to its end:\n\n```\n{found['failed'].strip()}\n```")
+        pieces.append(f"This part did not finish:\n\n```\n{found['failed'].strip()}\n```")
     return "\n\n".join(pieces)
 
 

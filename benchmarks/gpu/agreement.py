@@ -1,4 +1,4 @@
-"""Whether a scenario does the same on the device as on the CPU: the same events, nearly the same numbers."""
+"""Agreement of a scenario on the device and on the CPU: the same events, nearly the same values."""
 
 import time
 import traceback
@@ -79,7 +79,7 @@ class _Outcome:
 
 
 def rows(effort: Effort) -> Iterator[Row]:
-    """A row for each scenario, as they are done; each is run in a process of its own."""
+    """Yield a row for each finished scenario; each runs in a new process."""
     workers = max(1, min(_AT_ONCE, usable_cores()))
     device, chosen = str(effort.device), list(SHORTENED)[: max(1, round(effort.share * len(SHORTENED)))]
     with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
@@ -87,7 +87,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 
 def compared(name: str, device: str) -> Row:
-    """A scenario on both; what failed in place of numbers, if something did."""
+    """Run a scenario on both; return its row, or its error instead of values."""
     try:
         cpu, other = _ran(name, "cpu"), _ran(name, device)
         there = [client for client in cpu.models if client in other.models]
@@ -116,7 +116,7 @@ def compared(name: str, device: str) -> Row:
 
 @contextmanager
 def _last_bits_changed() -> Iterator[None]:
-    """While it is entered, an engine gets vectors of which each number is off by a bit at most."""
+    """Context in which an engine gets vectors with values changed by at most one bit."""
     vector, generator = Engine.vector, torch.Generator().manual_seed(0)
 
     def changed(engine: Engine, values: Tensor) -> Vector:
@@ -138,7 +138,7 @@ def _ran(name: str, device: str) -> _Outcome:
     checksums: dict[str, int] = {}
 
     def noted(trace: Trace, time_s: float, actor: str, value: int) -> None:
-        """Of the start alone, and outside of the trace: rounding would make all hashes differ."""
+        """Record only the start, outside of the trace: rounding would make all hashes differ."""
         if time_s == 0.0:
             checksums[actor] = value
 
@@ -160,7 +160,7 @@ def _ran(name: str, device: str) -> _Outcome:
 
 
 def _models(simulation: Simulation) -> dict[str, np.ndarray]:
-    """The parameters of the clients that are there at the end, by name."""
+    """Return the parameters of the clients that are up at the end, by name."""
     up = [client for client in simulation.clients if client.up and client.actor is not None]
     found: dict[str, np.ndarray] = {}
     for clients in with_same_model(up):

@@ -1,4 +1,4 @@
-"""How much one flush launches, copies and waits for on the device, as torch's profiler saw it."""
+"""Launches, copies and waits of one flush on the device, counted by torch's profiler."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,10 +36,10 @@ def _of_flush(model: Model, clients: int, device: torch.device) -> dict[str, Any
 
 
 def counted(work: Callable[[], object]) -> dict[str, int]:
-    """What some work makes the driver do."""
+    """Return the driver calls of some work."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         work()
-        # The profiler itself waits for the device at its end.
+        # The profiler itself waits for the device when it ends.
     calls = {each.key: each.count for each in profiled.key_averages()}
 
     def total(*parts: str) -> int:

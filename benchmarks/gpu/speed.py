@@ -1,4 +1,4 @@
-"""Training steps per second of the engine on the device, beside a plain loop there, and itself on the CPU."""
+"""Training steps per second of engine and plain loop on the device, and of the engine on the CPU."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ def _row(
     with tensor_cores(precision):
         engine = with_engine(model, clients, way, device, precision, batch)
         contenders = {"engine": partial(steps_per_second, engine, seconds, device)}
-        found = interleaved(contenders, 1)  # alone, for its memory
+        found = interleaved(contenders, 1)  # alone, to measure its memory
         peak = peak_bytes(device)
         if beside:
             plain = plain_loop(model, clients, device)
