@@ -46,7 +46,7 @@ def measure(effort: Effort, say: Say) -> str:
             share = median(s / p for s, p in zip(steps, peak, strict=True)) * flops_per_sample(model) * batch
             row = [model.label, f"{clients:,}", f"{batch}", precision, per_second(steps)]
             rows.append([*row, f"{flops / 1e9:,.0f}", f"{share:.0%}"])
-            say(f"utilisation, {model.label}, {clients:,} clients, {precision}: {share:.0%} of the peak")
+            say(f"utilization, {model.label}, {clients:,} clients, {precision}: {share:.0%} of the peak")
             if model is RESNET:
                 best = max(best, (flops, precision, batch))
     head = ["model", "clients", "batch", "precision", "steps/s", "GFLOP/s", "of the peak"]

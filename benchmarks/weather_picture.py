@@ -10,7 +10,7 @@ from sim.results.palette import DARK, FONT, LIGHT
 ROW, COLUMN, LABELS, GAP = 22, 100, 236, 14
 STRONGEST = 15.0
 """Points lost or gained at which a color is full."""
-_COLOURS = ("page", "ink", "faint", "orange", "blue")
+_COLORS = ("page", "ink", "faint", "orange", "blue")
 
 
 def picture(means: pl.DataFrame) -> str:
@@ -57,7 +57,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", kind: str = "")
 
 def _opening(width: float, height: float) -> str:
     """Return the root element with its style and background."""
-    light, dark = (";".join(f"--{name}:{scheme[name]}" for name in _COLOURS) for scheme in (LIGHT, DARK))
+    light, dark = (";".join(f"--{name}:{scheme[name]}" for name in _COLORS) for scheme in (LIGHT, DARK))
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img"'
