@@ -1,5 +1,5 @@
-# `make run` and `make test` do everything on a fresh machine: they create .venv and install into it first.
-# Needs Python 3.11 or newer; choose one with `make PYTHON=python3.12 ...`.
+# `make run` and `make test` also work on a new machine: they first create .venv and install coterie into it.
+# They need Python 3.11 or newer; choose a version with `make PYTHON=python3.12 ...`.
 
 PYTHON ?= python3
 SCENARIO ?= scenarios/quickstart.toml
@@ -12,7 +12,7 @@ DOCS_INSTALLED := .venv/.installed-docs
 GALLERY := build/gallery/runs.html
 PEERS_INSTALLED := .venv-peers/.installed
 
-# Tests of real data use the neighbouring folder where there is one, and are skipped elsewhere.
+# Tests of real data use this folder next to the repository if it exists, and are skipped otherwise.
 COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
 ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
@@ -23,28 +23,28 @@ endif
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
 
-# One thread for each worker: torch would otherwise start as many threads in every one as there are cores.
+# Use one thread per worker: by default, torch starts one thread per core in every worker.
 test test-deep test-slow: export OMP_NUM_THREADS ?= 1
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-# What hypothesis tests, with new examples and ten times as many. SEED=... draws those of an earlier run again.
+# The hypothesis tests with new examples, ten times as many. SEED=... draws the examples of an earlier run.
 SEED := $(if $(SEED),$(SEED),$(shell date +%s))
 
 test-deep: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m hypothesis --hypothesis-profile=deep --hypothesis-seed=$(SEED) $(ARGS)
 
-# The suite as on other processors: with the arithmetic of an old one and one thread, then with AVX2 and two threads.
-# Each setting and each number of threads is in one of the two. One worker in the second: it has a core for each thread.
+# The tests with the arithmetic of other processors: an old one with one thread, then AVX2 with two threads.
+# Together they cover each setting and number of threads. The second uses one worker, so each thread has a core.
 test-portable: $(INSTALLED)
 	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 \
 		$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 	OMP_NUM_THREADS=2 ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
 		$(BIN)/python -m pytest -n 1 $(ARGS)
 
-# The newest release of everything that pyproject.toml allows, in an environment of its own, which is made anew.
-# The quickstart must give the trace that it gives with the pinned releases; then the tests. ARGS as for `make test`.
+# The tests with the newest releases that pyproject.toml allows, in a separate, new environment. Before the tests, the
+# quickstart must give the same trace as with the pinned releases. ARGS as for `make test`.
 test-newest: export OMP_NUM_THREADS ?= 1
 test-newest: $(INSTALLED)
 	rm -rf .venv-newest
@@ -65,16 +65,16 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	@git log --format=%s origin/main.. 2>/dev/null | awk 'length > 72 {print "commit subject of more than 72 characters: " $$0; bad = 1} END {exit bad}'
-	$(BIN)/python -m docs.build.api | diff docs/api.md - || (echo "docs/api.md is old: make reference" >&2; exit 1)
+	@git log --format=%s origin/main.. 2>/dev/null | awk 'length > 72 {print "commit subject longer than 72 characters: " $$0; bad = 1} END {exit bad}'
+	$(BIN)/python -m docs.build.api | diff docs/api.md - || (echo "docs/api.md is out of date: run make reference" >&2; exit 1)
 
-# ARGS: --minutes, --cases, --seed, --kinds, --jobs; --case runs one case again, as it was printed.
+# ARGS: --minutes, --cases, --seed, --kinds, --jobs; --case repeats one case, given as it was printed.
 fuzz: export OMP_NUM_THREADS ?= 1
 
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-# Other people's software beside ours, in an environment of its own: it bars releases that constraints.txt pins.
+# Comparison with other simulators, in a separate environment: they exclude releases that constraints.txt pins.
 peers: export OMP_NUM_THREADS ?= 1
 peers: $(PEERS_INSTALLED)
 	.venv-peers/bin/python -m pytest -n 0 tests/peers -rs $(ARGS)
@@ -82,7 +82,7 @@ peers: $(PEERS_INSTALLED)
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-# The tests of engine, methods and fidelity on a CUDA device, then docs/gpu.md; says so where there is none.
+# The tests of engine, methods and fidelity on a CUDA device, then docs/gpu.md; without a device, a notice.
 CUDA := $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'
 
 gpu: export OMP_NUM_THREADS ?= 1
@@ -90,11 +90,11 @@ gpu: $(INSTALLED)
 	if $(CUDA); then COTERIE_DEVICE=cuda $(BIN)/python -m pytest -n $(WORKERS) tests/learning tests/protocols; fi
 	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
-# Lines of each package, and how many more than at a revision: ARGS=v0.1, by default origin/main.
+# Lines of each package, and the difference from a revision: ARGS=v0.1, by default origin/main.
 size: $(INSTALLED)
 	$(BIN)/python -m benchmarks.size $(ARGS)
 
-# Each page is written whole or not at all.
+# Pages are written atomically.
 reference: $(INSTALLED)
 	$(BIN)/python -m docs.build.scenarios docs/scenarios
 	$(BIN)/python -m docs.build.notebooks
@@ -107,11 +107,11 @@ RUNS ?= runs
 papers: $(INSTALLED)
 	$(BIN)/python -m docs.build.papers $(RUNS)
 
-# The section of the next release, of the files in changes/; with VERSION=... it is moved to CHANGELOG.md.
+# The section of the next release from the files in changes/; VERSION=... moves it to CHANGELOG.md.
 changelog: $(INSTALLED)
 	$(BIN)/python -m docs.build.changes $(VERSION)
 
-# The documentation as a site, site/index.html, which needs no network. Warnings are errors: a link that leads nowhere.
+# The documentation as a site, site/index.html, which needs no network. Warnings, such as broken links, are errors.
 docs: $(DOCS_INSTALLED) $(GALLERY)
 	rm -rf build/site
 	$(BIN)/python -m docs.build.site build/docs
@@ -120,12 +120,12 @@ docs: $(DOCS_INSTALLED) $(GALLERY)
 	rm -rf site
 	mv build/site site
 
-# Two minutes of runs, once; `make clean` has them run again.
+# Runs of two minutes in total, made once; run `make clean` to repeat them.
 $(GALLERY): | $(DOCS_INSTALLED)
 	$(BIN)/python -m docs.build.gallery build/gallery
 
-# What pip would install: an archive of the sources, the wheel made of that, and what it does outside of the checkout,
-# in an environment that has our dependencies but not our sources.
+# The source archive and the wheel built from it, tested outside of the checkout, in an environment with the
+# dependencies of coterie but without its sources.
 WHEEL := .venv-wheel
 TRIED := import coterie; run = coterie.run("gossip", out="tried", quiet=True); assert run.metrics.height and run.report.is_file()
 
@@ -140,7 +140,7 @@ wheel: $(INSTALLED)
 	cd $(WHEEL) && bin/coterie list scenarios | grep -c quickstart && bin/coterie run quickstart --quiet && bin/python -c '$(TRIED)'
 	ls -l dist
 
-# Keeps .venv and its likes, which take minutes to make, and runs/, which are results.
+# Keeps the environments, which take minutes to create, and the results in runs/.
 clean:
 	rm -rf build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find actors protocols sim coterie tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -1,1 +1,1 @@
-"""Measurements that are too long for tests: speed, and fidelity to the papers."""
+"""Measurements that take too long for tests: speed, and fidelity to the papers."""

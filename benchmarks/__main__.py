@@ -1,4 +1,4 @@
-"""`make bench`: measure everything and write docs/benchmarks.md; on a GPU, what computes on one."""
+"""Entry point of `make bench`: measure, and write docs/benchmarks.md or a shorter page on a GPU."""
 
 import argparse
 import time
@@ -54,11 +54,12 @@ ON_CUDA = ("engine", "utilisation")
 HEAD = """\
 # Benchmarks
 
-`{command}` measures all of this and writes this page. **Read the ratios, not the rates**: a rate is true
-of one machine in one hour, and of how busy it was; the two sides of a ratio were measured in turns within
-the same minutes. Every rate is the median of {repetitions} repetitions, after one that doesn't count. A
-ratio is the median of the ratios of the repetitions, so on a busy machine it can differ from the quotient of
-the two medians. Time is wall time.
+This page gives the speed and memory of coterie's parts, for developers who change them. `{command}` measures
+everything and writes this page. **Read the ratios, not the rates**: a rate depends on the machine, the hour
+and the load; the two sides of a ratio were measured in turns within the same minutes. Every rate is the
+median of {repetitions} repetitions, after one repetition that does not count. A ratio is the median of the
+ratios of the repetitions, so on a busy machine it can differ from the quotient of the two medians. Times are
+wall-clock times unless the section says otherwise.
 
 {machine}"""
 
@@ -66,16 +67,19 @@ the two medians. Time is wall time.
 def main() -> None:
     """Measure, print, and write the page if everything was measured in full."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, few repetitions, nothing written")
-    parser.add_argument("--only", choices=list(BENCHMARKS), nargs="+", help="these alone, nothing written")
+    parser.add_argument("--quick", action="store_true", help="small sizes, few repetitions; write no file")
+    parser.add_argument("--only", choices=list(BENCHMARKS), nargs="+", help="run only these; write no file")
     parser.add_argument(
-        "--threads", type=int, default=1, help="threads of torch (default: 1, as in a run that states none)"
+        "--threads",
+        type=int,
+        default=1,
+        help="threads of torch (default: 1, as in a run by default)",
     )
     parser.add_argument(
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
-        help="cuda: a page of its own, shorter",
+        help="cuda: write a separate, shorter page",
     )
     chosen = parser.parse_args()
     on_cuda = chosen.device == "cuda"
@@ -98,10 +102,7 @@ def main() -> None:
     page = "\n\n".join(sections) + "\n"
     print(f"\n{page}")
     if chosen.quick:
-        print(
-            f"A quick look: {effort.repetitions} repetitions of small sizes; {page_file.name} is left as it "
-            "was."
-        )
+        print(f"Quick run: {effort.repetitions} repetitions of small sizes; {page_file.name} is unchanged.")
     elif not chosen.only:
         page_file.write_text(page, encoding="utf-8")
         print(f"Written to {page_file}")

@@ -1,4 +1,4 @@
-"""How many bytecodes and frames of Python an update takes: counts, which no load on a machine changes."""
+"""Counts of Python bytecodes and frames per update, which do not depend on the load of the machine."""
 
 import sys
 from collections import Counter
@@ -13,17 +13,17 @@ from sim.core.observer import Observer
 from sim.learning.engine import Engine
 
 CLIENTS = 100
-PERIODS = (15, 30)  # the first message of each pair costs more, and there are fewer of these later
+PERIODS = (15, 30)  # the first message of each pair costs more, and later periods have fewer first messages
 _LEFT_OUT = (Engine._run.__code__, Observer.evaluate.__code__)
 
 TEXT = f"""\
-Asynchronous gossip as above with logistic regression and {CLIENTS} clients: the bytecodes that Python
-executes for each update, and the frames that it enters or resumes, outside the engine's flushes and the
-observer's evaluations. The counts hang on the release of Python, and on nothing else of the machine."""
+Asynchronous gossip as above with logistic regression and {CLIENTS} clients: the table gives the bytecodes
+that Python executes for each update, and the frames that it enters or resumes, outside the engine's flushes
+and the observer's evaluations. The counts depend on the release of Python, but not on the machine."""
 
 
 class Counts(NamedTuple):
-    """Of a run: updates, and bytecodes and frames by part of the program."""
+    """Updates of a run, and its bytecodes and frames by part of the program."""
 
     updates: int
     bytecodes: Counter[str]
@@ -41,7 +41,7 @@ class Counts(NamedTuple):
 
 
 class _Tracer:
-    """Counts by code what runs, but for what is left out and what that calls."""
+    """Count executed code by code object, except for excluded functions and their callees."""
 
     def __init__(self) -> None:
         self.bytecodes: Counter[CodeType] = Counter()
@@ -71,7 +71,7 @@ class _Tracer:
 
 
 def count(clients: int, periods: int) -> Counts:
-    """What a run takes between building it and its end."""
+    """Count the bytecodes and frames of a run from its building to its end."""
     simulation, tracer = (
         whole_run.built(whole_run.scenario("logistic-regression", clients, periods)),
         _Tracer(),
@@ -93,7 +93,7 @@ def count(clients: int, periods: int) -> Counts:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on bytecodes, in Markdown."""
+    """Return the section on bytecodes, in Markdown."""
     counts = [count(CLIENTS, periods) for periods in PERIODS]
     names = dict.fromkeys([*[part for _, part in PARTS], OTHER])
     rows = [[name, *[f"{each.bytecodes[name] / each.updates:,.0f}" for each in counts]] for name in names]

@@ -1,9 +1,10 @@
-"""What each of the ten largest departures of a day of spot machines cost, by ten forks of one run.
+"""Costs of the ten largest departures in a day of spot machines, by ten forks of one run.
 
 `python -m benchmarks.departures --data-dir DIR [--jobs 2] [--whole] [--write]` runs the study
-`scenarios/studies/departures.toml`, prints its table, and with `--write` puts the table and the picture into
-`docs/studies/`. `--whole` runs all eleven from the start as well, for what forks save: each must come to the
-same. What is there under --out is not run again; its CPU seconds are kept beside it.
+`scenarios/studies/departures.toml`, prints its table, and with `--write` writes the table and the picture
+to `docs/studies/`. `--whole` also runs all eleven runs from the start, to measure the savings of forks;
+both must give the same results. Results under --out are not run again; their CPU seconds are stored with
+them.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "scenarios/studies/departures.toml"
 PAGES = ROOT / "docs/studies"
 STAY = (0, 1, 2, 3, 4)
-"""The clients that are there all the time."""
+"""Clients that are up all the time."""
 CPU = "cpu.json"
 HEAD = ("after", "go", "cost, mean", "largest", "CPU, s", "from the start, s")
 
 
 @dataclass(frozen=True)
 class Departure:
-    """What some departures cost. at_s: right before them; gone: how many clients.
+    """Cost of some departures.
 
-    lost: points of accuracy that the run has less than its fork [seconds after], mean of who stays.
+    at_s: virtual time just before them. gone: number of clients that depart. lost: points of accuracy that
+    the run loses against its fork [seconds after], mean over the clients that stay.
     """
 
     at_s: float
@@ -58,14 +60,14 @@ class Departure:
 
 
 def timed(task: Task) -> tuple[Ran, float]:
-    """Run a cell, and the CPU seconds that it took."""
+    """Run a cell; return its result and its CPU seconds."""
     started = time.process_time()
     ran = run_cell(task)
     return ran, time.process_time() - started
 
 
 def in_processes(jobs: int, seconds: dict[str, float]) -> Execute:
-    """Runs tasks in so many processes, and notes the CPU seconds of each by its cell."""
+    """Return an executor of tasks in `jobs` processes that records the CPU seconds of each by its cell."""
 
     def execute(tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[..., None]) -> None:
         with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_load) as pool:
@@ -80,12 +82,12 @@ def in_processes(jobs: int, seconds: dict[str, float]) -> Execute:
 
 
 def _load() -> None:
-    """What every run needs is loaded once, and is no part of any."""
+    """Load the modules that every run needs, so that no run's time includes them."""
     import sim.run.running  # noqa: F401
 
 
 def ran(planned: Plan, out: Path, data_dir: Path | None, jobs: int) -> tuple[SweepResult, dict[str, float]]:
-    """The study's results under `out`, and CPU seconds by cell."""
+    """Return the study's results under `out`, and the CPU seconds by cell."""
     kept = out / CPU
     seconds: dict[str, float] = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
     how = How(data_dir=data_dir, device="cpu")
@@ -97,7 +99,7 @@ def ran(planned: Plan, out: Path, data_dir: Path | None, jobs: int) -> tuple[Swe
 
 
 def runs_of(result: SweepResult) -> list[RunDirectory]:
-    """The results of all cells, in order."""
+    """Return the results of all cells, in order."""
     found = [cell.directory for cell in SweepIndex.read(result.directory).cells]
     return [RunDirectory.load(result.directory.parent / name) for name in found if name is not None]
 
@@ -106,7 +108,7 @@ def runs_of(result: SweepResult) -> list[RunDirectory]:
 
 
 def departures(planned: Plan, runs: list[RunDirectory]) -> list[Departure]:
-    """What each fork says, the first run being the one as it was."""
+    """Return the departure of each fork; the first run is the unchanged one."""
     views = [RunView(run) for run in runs]
     found = []
     for cell, view in zip(planned.cells[1:], views[1:], strict=True):
@@ -120,14 +122,14 @@ def departures(planned: Plan, runs: list[RunDirectory]) -> list[Departure]:
         ]
         assert not moves[1], "they stay"
         curves = [_mean(each, change.at) for each in (views[0], view)]
-        common = np.intersect1d(curves[0].times, curves[1].times)  # the end of one is no time of the other
+        common = np.intersect1d(curves[0].times, curves[1].times)  # without the end of one run
         here, there = (each.values[np.isin(each.times, common)] for each in curves)
         found.append(Departure(cell.fork_s, len(moves[0]), 100 * (there - here)))
     return found
 
 
 def _mean(view: RunView, after_s: float) -> Series:
-    """Mean accuracy of those who stay at the evaluations from then on."""
+    """Return the mean accuracy of the clients that stay, at the evaluations after a virtual time."""
     panel = view.panel("accuracy")
     assert panel is not None
     later = panel.times > after_s
@@ -137,7 +139,7 @@ def _mean(view: RunView, after_s: float) -> Series:
 def rows_of(
     found: list[Departure], planned: Plan, forks: dict[str, float], whole: dict[str, float]
 ) -> list[list[str]]:
-    """The table, a row for each departure."""
+    """Return the table, with a row for each departure."""
     return [
         [
             f"{departure.at_s:g} s",
@@ -152,7 +154,7 @@ def rows_of(
 
 
 def picture(found: list[Departure], file: Path) -> None:
-    """The course of each, and their mean with its 95 % interval."""
+    """Draw the course of each departure, and their mean with its 95 % interval."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -171,7 +173,7 @@ def picture(found: list[Departure], file: Path) -> None:
         axes.fill_between(seconds, mean - half, mean + half, color="#0072b2", alpha=0.2, linewidth=0)
         axes.plot(seconds, mean, color="#0072b2", linewidth=2, label=f"mean of {count}, 95 % interval")
         axes.axhline(0, color="#000000", linewidth=0.6)
-        axes.set_xlabel("seconds after the departure began")
+        axes.set_xlabel("seconds after the departure")
         axes.set_ylabel("points of accuracy lost")
         axes.legend(loc="upper left")
         figure.savefig(file, metadata={"Date": None})
@@ -179,7 +181,7 @@ def picture(found: list[Departure], file: Path) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/departures"))
@@ -200,7 +202,7 @@ def main() -> None:
         print(f"CPU: {sums[0]:.0f} s with forks, {sums[1]:.0f} s from the start, {sums[0] / sums[1]:.0%}")
     found = departures(planned, runs)
     rows = rows_of(found, planned, forks, whole)
-    print(f"the run as it was: {forks[planned.cells[0].key]:.1f} s of CPU")
+    print(f"unchanged run: {forks[planned.cells[0].key]:.1f} s of CPU")
     means = np.array([departure.lost.mean() for departure in found])
     print(f"mean cost {means.mean():+.2f} points, standard error {means.std(ddof=1) / len(means) ** 0.5:.2f}")
     print(table(HEAD, rows))

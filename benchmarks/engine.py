@@ -1,4 +1,4 @@
-"""How many training steps per second the engine manages in lockstep, beside a plain PyTorch loop."""
+"""Training steps per second of the engine in lockstep, compared with a plain PyTorch loop."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,25 +28,26 @@ from sim.learning.models.kinds import MODELS
 from sim.learning.models.model import ModelSection
 from sim.learning.objectives import Objective, cross_entropy
 
-SECONDS = 0.5  # least length of one full measurement
+SECONDS = 0.5  # minimum length of one full measurement
 SAMPLES, BATCH_SIZE, CLASSES, LEARNING_RATE = 64, 16, 10, 0.1
 
 TEXT = f"""\
-N clients with {SAMPLES} random samples each repeat a round: everybody takes one step of plain SGD on
-{BATCH_SIZE} of its samples, and the numbers are made before the next round begins. Counted are steps of
-single clients. *Plain loop* is what one would write without a simulator: for each client a
-`torch.nn.Module`, a `torch.optim.SGD`, and its samples, one client after the other. *Engine* is what it does
-if nothing else is said (`way = "auto"`), in the way named beside it: linear layers and the like as batched
-matrix products (`dense`), any model in one call of `vmap`, or one client after the other (`loop`). *vmap* is
-that way alone. All draw their batches, and the engine also keeps its pending graph, within the time.
+N clients with {SAMPLES} random samples each repeat a round: each client takes one step of plain SGD on
+{BATCH_SIZE} of its samples, and the results are computed before the next round starts. The table counts
+steps of single clients. *Plain loop* is code without a simulator: for each client a `torch.nn.Module`, a
+`torch.optim.SGD`, and its samples, one client after the other. *Engine* is coterie's engine with its
+default (`way = "auto"`), and *way* is the way that it chooses: batched matrix products for linear and
+similar layers (`dense`), one call of `vmap` for any model, or one client after the other (`loop`). *vmap*
+always uses `vmap`. The times include drawing the batches, and for the engine also maintaining its pending
+graph.
 
-The convolutional models end where a round takes minutes or the parameters do not fit: 1,000 ResNet-9 and
-what they become need 52 GB, on each side of a ratio."""
+The rows of convolutional models end where a round takes minutes or memory does not suffice: 1,000 ResNet-9
+and their intermediate results need 52 GB, on each side of a ratio."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model as a scenario names it, the data that it is for, and numbers of clients to measure."""
+    """A model named as in a scenario, the data that it fits, and the numbers of clients to measure."""
 
     label: str
     name: str
@@ -81,7 +82,7 @@ VMAP_MAX = 10  # clients with convolutional models, on a CPU: vmap takes three t
 
 
 def plain_loop(model: Model, clients: int, device: torch.device = CPU) -> Callable[[], int]:
-    """A round of plain PyTorch; returns the steps taken."""
+    """Return a round of plain PyTorch, which returns the number of steps."""
     x, y = (part.split(SAMPLES) for part in model.samples(clients, device))
     modules = [model.section.module(model.input_shape, CLASSES).to(device) for _ in range(clients)]
     optimizers = [torch.optim.SGD(module.parameters(), lr=LEARNING_RATE) for module in modules]
@@ -105,7 +106,7 @@ def new_engine(
     precision: str = "float32",
     workers: int = 1,
 ) -> Engine:
-    """An engine whose clients own the model's samples."""
+    """Return an engine with clients that own the model's samples."""
     x, y = model.samples(clients, device)
     nothing = [np.empty(0, dtype=np.int64)] * clients
     data = ClientData(
@@ -130,7 +131,7 @@ def with_engine(
     workers: int = 1,
     objective: Objective = cross_entropy,
 ) -> Callable[[], int]:
-    """A round of the engine; returns the steps taken."""
+    """Return a round of the engine, which returns the number of steps."""
     engine = new_engine(model, clients, backend, device, precision, workers)
     built = model.architecture()
     draw = BatchSampler(engine.data.train, batch_size, "shuffled")
@@ -151,7 +152,7 @@ def with_engine(
 
 
 def contenders(model: Model, clients: int, device: torch.device = CPU) -> Mapping[str, Callable[[], int]]:
-    """What to compare, by name."""
+    """Return the rounds to compare, by name."""
     rounds = {
         "plain loop": plain_loop(model, clients, device),
         "engine": with_engine(model, clients, "auto", device),
@@ -162,7 +163,7 @@ def contenders(model: Model, clients: int, device: torch.device = CPU) -> Mappin
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on the engine, in Markdown."""
+    """Return the section on the engine, in Markdown."""
     rows = []
     for model in MODELS_MEASURED:
         built = model.architecture()

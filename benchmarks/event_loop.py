@@ -1,4 +1,4 @@
-"""How many wakeups per second an event loop manages when every actor only sleeps."""
+"""Wakeups per second of event loops on which every actor only sleeps."""
 
 import asyncio
 import random
@@ -11,22 +11,23 @@ from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_sec
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.task import sleep
 
-WAKEUPS = 200_000  # in one full measurement, about
-LEAD_S = 2.0  # virtual time before the measurement: by then every actor has been made and has slept
+WAKEUPS = 200_000  # approximate number in one full measurement
+LEAD_S = 2.0  # virtual time before the measurement, in which every actor is created and sleeps
 
 TEXT = """\
-Each of N actors repeats a sleep, with a delay d of its own between 0.5 and 1.5 virtual seconds. On
-*VirtualLoop* it is the sleep of actors, `await self.sleep(d)`, less the actor; beside it `asyncio.sleep(d)`.
-Counted are wakeups, about {wakeups:,} in each measurement; making and ending the actors is not timed.
-*asyncio, patched clock* is Python's own selector loop with a virtual `time()`, and a `select()` that makes
-no system call but jumps to the next timer. *SimPy* runs the same actors as processes that yield timeouts."""
+Each of N actors repeats a sleep, with its own delay d between 0.5 and 1.5 virtual seconds. *VirtualLoop*
+uses the sleep of actors, `await self.sleep(d)`, without the actor; the next column uses `asyncio.sleep(d)`.
+The table counts wakeups, about {wakeups:,} in each measurement; creating and ending the actors is not
+timed. *asyncio, patched clock* is Python's selector loop with a virtual `time()`, and a `select()` that
+makes no system call but skips to the next timer. *SimPy* runs the same actors as processes that yield
+timeouts."""
 
 
 class Patched(asyncio.SelectorEventLoop):
-    """asyncio's own loop in virtual time: where it would wait for the next timer, its clock jumps there."""
+    """asyncio's loop in virtual time: instead of waiting for the next timer, it advances its clock."""
 
     class Selector(selectors.DefaultSelector):
-        """Selects nothing, and takes the time that it should have waited as passed."""
+        """Select nothing, and advance the clock by the timeout."""
 
         time_s = 0.0
 
@@ -48,7 +49,7 @@ def on_asyncio(
     delays_s: Sequence[float],
     span_s: float,
 ) -> tuple[int, float]:
-    """Wakeups within `span_s` of virtual time, and the wall seconds that they took, on a new loop."""
+    """Return the wakeups within `span_s` of virtual time on a new loop, and their wall-clock seconds."""
     wakeups = 0
 
     async def actor(delay_s: float) -> None:
@@ -76,7 +77,7 @@ def on_asyncio(
 
 
 def on_simpy(delays_s: Sequence[float], span_s: float) -> tuple[int, float]:
-    """The same on SimPy."""
+    """Return the wakeups and wall-clock seconds of the same actors on SimPy."""
     import simpy
 
     wakeups = 0
@@ -97,7 +98,7 @@ def on_simpy(delays_s: Sequence[float], span_s: float) -> tuple[int, float]:
 
 
 def contenders(actors: int, wakeups: int) -> Mapping[str, Callable[[], float]]:
-    """What to compare, by name; each measures wakeups per second."""
+    """Return the loops to compare, by name; each measures wakeups per second."""
     generator = random.Random(actors)
     delays_s = [generator.uniform(0.5, 1.5) for _ in range(actors)]
     span_s = wakeups / sum(1 / delay_s for delay_s in delays_s)
@@ -115,7 +116,7 @@ def contenders(actors: int, wakeups: int) -> Mapping[str, Callable[[], float]]:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on the event loop, in Markdown."""
+    """Return the section on the event loop, in Markdown."""
     wakeups = round(WAKEUPS * effort.share)
     rows, names = [], []
     for actors in effort.sizes(100, 1_000, 10_000, 100_000):

@@ -1,4 +1,4 @@
-"""What functions of a method's own cost: gossip with int8 messages, by `apply`, beside plain gossip."""
+"""Cost of a method's functions: gossip with int8 messages, by `apply`, compared with plain gossip."""
 
 import gc
 import sys
@@ -16,19 +16,20 @@ from sim.learning.evaluation import measure_models
 from sim.scenario.scenario import Scenario
 
 INT8 = Path(__file__).parents[1] / "docs" / "examples" / "int8_gossip.py"
-PERIODS_COUNTED = 10  # whose opcodes are counted, which takes long and is the same every time
+PERIODS_COUNTED = 10  # of the count of opcodes, which is slow and the same every time
 
 TEXT = f"""\
-The whole runs from above, and the same with messages of one byte per number
-(`docs/examples/int8_gossip.py`): every model that is sent becomes levels, and all levels that arrive become a
-model, by `apply`; two functions more for each training step. Otherwise both do the same work: as many pushes
-to the same peers at the same times, merges, training steps and evaluations. Rates are per second of CPU time.
-*Opcodes* are those that Python executes for an update, counted in a run of {PERIODS_COUNTED} periods: no
-time, but the same on every machine, however busy it is. What torch and numpy do is not in them."""
+The whole runs from above are compared with the same runs with messages of one byte per parameter
+(`docs/examples/int8_gossip.py`). There, `apply` turns every model that is sent into levels, and all
+received levels into a model: two more functions for each training step. Otherwise both do the same work: as
+many pushes to the same peers at the same times, merges, training steps and evaluations. Rates are per
+second of CPU time. *Opcodes* are those that Python executes for an update, counted in a run of
+{PERIODS_COUNTED} periods. They are not a time, but they are the same on every machine under any load. They
+exclude the work inside torch and numpy."""
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on functions of a method's own, in Markdown."""
+    """Return the section on functions of a method, in Markdown."""
     rows = []
     for label, model in MODELS.items():
         for clients in effort.sizes(*PERIODS):
@@ -50,11 +51,11 @@ def measure(effort: Effort, say: Say) -> str:
             rows[-1] += [*counts, f"{counted[0] / counted[1]:.2f}x"]
     head = ["model", "clients", "periods", "plain, updates/s", "int8, updates/s", "int8 to plain"]
     head += ["plain, opcodes", "int8, opcodes", "plain to int8"]
-    return "\n\n".join(["## Functions of a method's own", TEXT, table(head, rows)])
+    return "\n\n".join(["## Functions of a method", TEXT, table(head, rows)])
 
 
 def opcodes(chosen: Scenario) -> float:
-    """Opcodes that Python executes for each update of a run, without the measuring of models."""
+    """Return the opcodes that Python executes for each update of a run, without evaluations."""
     executed = 0
 
     def count(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:

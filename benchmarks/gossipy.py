@@ -1,4 +1,4 @@
-"""Asynchronous gossip in gossipy (https://github.com/makgyver/gossipy), to measure ours beside it."""
+"""Asynchronous gossip in gossipy (https://github.com/makgyver/gossipy), for comparison with coterie."""
 
 import logging
 import sys
@@ -19,16 +19,16 @@ HIDDEN = 100
 
 
 def is_installed() -> bool:
-    """Whether gossipy-dfl is there, as `make bench` installs it."""
+    """Return whether gossipy-dfl is installed, as by `make bench`."""
     return find_spec("gossipy") is not None
 
 
 @cache
 def _modules() -> SimpleNamespace:
-    """gossipy's parts, without its progress bars.
+    """Import gossipy's parts, without its progress bars.
 
-    It wants torchvision for data sets that are not used here. An empty module in its place spares gossipy
-    torchvision's loading, and an installation whose torchvision does not match torch.
+    gossipy imports torchvision for data sets that this benchmark does not use. An empty module replaces it,
+    which saves the time to load torchvision and avoids errors if its version does not match torch.
     """
     with patch.dict(sys.modules, {"torchvision": ModuleType("torchvision")}):
         import gossipy
@@ -50,7 +50,7 @@ def _modules() -> SimpleNamespace:
 
 
 class _Rounds:
-    """What gossipy's loop over rounds needs of a progress bar."""
+    """Replacement of a progress bar for gossipy's loop over rounds."""
 
     def __init__(self, items: Iterable[int], **_: object) -> None:
         self._items = items
@@ -59,16 +59,16 @@ class _Rounds:
         return iter(self._items)
 
     def close(self) -> None:
-        """Nothing was shown."""
+        """Do nothing, because no bar is shown."""
 
 
 Shards = Sequence[torch.Tensor]
-"""Of each client."""
+"""Number of training digits of each client."""
 
 
 def _digits(clients: int) -> tuple[Shards, Shards]:
-    """So many digits for each client, repeated where there are not enough."""
-    from sklearn.datasets import load_digits  # takes 100 MB, which runs of ours are not to be charged with
+    """Return SAMPLES digits for each client, repeated if there are not enough."""
+    from sklearn.datasets import load_digits  # takes 100 MB, which must not count for runs of coterie
 
     x, y = load_digits(return_X_y=True)
     copies = -(-clients * SAMPLES // len(y))
@@ -77,7 +77,7 @@ def _digits(clients: int) -> tuple[Shards, Shards]:
 
 
 def _nodes(model: str, clients: int, x: Shards, y: Shards) -> dict[int, Any]:
-    """Nodes with digits of their own, which merge what they get with their own model and take a step."""
+    """Return nodes with digits that merge received models with their own and take a step."""
     parts = _modules()
     inputs = x[0].shape[1]
     is_linear = model == "logistic-regression"
@@ -104,7 +104,7 @@ def _nodes(model: str, clients: int, x: Shards, y: Shards) -> dict[int, Any]:
 
 
 def updates_per_s(model: str, clients: int, periods: int) -> float:
-    """Steps of training per second of wall time, without set-up, and nothing evaluated."""
+    """Return the training steps per second of wall-clock time, without set-up and evaluations."""
     parts = _modules()
     parts.root.set_seed(1)
     done = 0
@@ -142,9 +142,9 @@ def accuracies(
     loss: float = 0.0,
     seed: int = 1,
 ) -> list[float]:
-    """Mean test accuracy of all clients after each period.
+    """Return the mean test accuracy of all clients after each period.
 
-    initial: the flat parameters that all start from; loss: the share of messages that get lost.
+    initial: flat parameters at the start. loss: share of lost messages.
     """
     parts = _modules()
     parts.root.set_seed(seed)

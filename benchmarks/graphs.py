@@ -1,9 +1,9 @@
-"""The learned graphs of a sweep's runs beside the true clusters, at the end and after some rounds.
+"""Comparison of the learned graphs of a sweep's runs with the true clusters.
 
-`python -m benchmarks.graphs SWEEP [--round 20]` prints for each of its methods, by seed: precision and recall
-of the edges, and the l1 of rows (figure 6 of SCooL's paper), at the end among the clients that are up then,
-after some rounds among all, and the weight that is left for those that are gone. Of a method that assigns
-clusters, as IFCA does, the graph joins those in the same one.
+`python -m benchmarks.graphs SWEEP [--round 20]` prints for each method, by seed: precision and recall of
+the edges, and the l1 of rows (figure 6 of SCooL's paper). It prints them at the end among the clients that
+are up, and after the given number of rounds among all clients, with the remaining weight of departed
+clients. For a method that assigns clusters, such as IFCA, the graph joins the clients of the same cluster.
 """
 
 import argparse
@@ -23,7 +23,7 @@ Weights = Mapping[tuple[int, int], float]
 
 @dataclass(frozen=True)
 class Graph:
-    """What a learned graph is like. Each is None where it says nothing."""
+    """Measures of a learned graph; None for a measure that is undefined."""
 
     precision: float | None
     recall: float | None
@@ -31,9 +31,9 @@ class Graph:
 
 
 def row_distance(weights: Weights, clusters: Sequence[int], members: Sequence[int]) -> float:
-    """Mean over members of sum_j |w_ij - w*_ij| (0 to 2): each row of either shared out among its peers.
+    """Return the mean over members of sum_j |w_ij - w*_ij| (0 to 2), with each row divided by its sum.
 
-    SCooL, figure 6. w*: alike for all of the own cluster.
+    SCooL, figure 6. w* is equal for all members of the client's cluster.
     """
     place = {client: index for index, client in enumerate(members)}
     of = np.asarray(clusters)[list(members)]
@@ -47,7 +47,7 @@ def row_distance(weights: Weights, clusters: Sequence[int], members: Sequence[in
 
 
 def graph_at(view: RunView, time_s: float, members: Sequence[int]) -> Graph:
-    """The last graph until then, among those clients."""
+    """Return the last graph up to a virtual time, among the given clients."""
     weights = _weights(view, time_s)
     if view.clusters is None or weights is None:
         return Graph(None, None, None)
@@ -67,7 +67,7 @@ def _weights(view: RunView, time_s: float) -> dict[tuple[int, int], float] | Non
 
 
 def _assigned(view: RunView, time_s: float) -> dict[tuple[int, int], float] | None:
-    """1 between clients that last observed the same `cluster`, as those of IFCA do; None if they do not."""
+    """Return weights of 1 between clients with equal last observations of `cluster` (IFCA), or None."""
     panel = view.panel("cluster")
     if panel is None or not (panel.times <= time_s).any():
         return None
@@ -81,13 +81,13 @@ def _assigned(view: RunView, time_s: float) -> dict[tuple[int, int], float] | No
 
 
 def weight_of(view: RunView, clients: Collection[int]) -> float:
-    """All weight that is given to these at the end."""
+    """Return the total weight given to these clients at the end."""
     weights = _weights(view, view.end_s) or {}
     return float(sum([weight for (_, target), weight in weights.items() if target in clients]))
 
 
 def time_of_round(view: RunView, number: int) -> float:
-    """When clients had done so many iterations, on average (s); the end if they never had."""
+    """Return the time (s) at which clients had finished the iterations on average, or the end of the run."""
     panel = view.panel("iterations")
     if panel is None:
         return view.end_s
@@ -97,7 +97,7 @@ def time_of_round(view: RunView, number: int) -> float:
 
 
 def line(runs: Iterable[StudiedRun], number: int) -> Iterator[str]:
-    """The entries of one group of runs that differ by their seeds."""
+    """Return the entries of one group of runs that differ only in their seeds."""
     columns: list[list[float | None]] = []
     for run in runs:
         view = run.view

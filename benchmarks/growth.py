@@ -1,4 +1,4 @@
-"""What an update costs from 10 to 10,000 clients, in time and memory, and how much of it is tensor work."""
+"""Cost of an update from 10 to 10,000 clients in time and memory, and its share of tensor work."""
 
 import gc
 import multiprocessing
@@ -18,20 +18,21 @@ STEPS, PERIODS = 5, 4  # after each merge, and of virtual time: 20 steps of each
 MANY_STEPS, MANY_STEPS_PERIODS = 10, 40
 
 GROWTH_TEXT = f"""\
-The same asynchronous gossip with the MLP 64-100-10, {STEPS} steps after each merge and {PERIODS} periods:
-{STEPS * PERIODS} steps of each client on average. Each run has a process of its own, whose peak memory is
-given. *Wall time* is that of everything: building the simulation, running it, and measuring all models on
-the test digits at the start and at the end. *Per update* is the run alone, without the measuring, as in the
-section before; an *update* is one step. *Growth* is the time per update compared with 100 clients, in the
-same turn. *Models, per client* is what the engine's memory of vectors grew to."""
+The same asynchronous gossip runs with the MLP 64-100-10, {STEPS} steps after each merge and {PERIODS}
+periods: {STEPS * PERIODS} steps of each client on average. Each run has its own process, and the table
+gives its peak memory. *Wall time* covers everything: building the simulation, running it, and evaluating
+all models on the test digits at the start and at the end. *Per update* is the time of the run alone,
+without evaluations, as in the section before; an *update* is one step. *Growth* is the time per update
+compared with 100 clients, in the same turn. *Models, per client* is the final size of the engine's memory
+of vectors."""
 
 OUTSIDE_TEXT = f"""\
-100 clients, MLP, {MANY_STEPS} steps after each message: the share of the wall time that is not spent in the
-engine's flushes, in which all training and mixing is computed."""
+100 clients, MLP, {MANY_STEPS} steps after each message: the share of the wall-clock time outside the
+engine's flushes, which compute all training and mixing."""
 
 
 class Cost(NamedTuple):
-    """Of one run: wall seconds, seconds of the run alone, updates, peak memory of the process, of vectors."""
+    """Wall-clock seconds of a run, those without evaluations, updates, and peak memory."""
 
     wall_s: float
     run_s: float
@@ -41,12 +42,12 @@ class Cost(NamedTuple):
 
     @property
     def per_update_s(self) -> float:
-        """Seconds of the run alone per update."""
+        """Seconds per update, without evaluations."""
         return self.run_s / self.updates
 
 
 def run(clients: int, threads: int) -> Cost:
-    """One run in this process."""
+    """Run once in this process."""
     gc.disable()
     torch.set_num_threads(threads)
     chosen = whole_run.scenario(MODEL, clients, PERIODS, steps=STEPS)
@@ -58,13 +59,13 @@ def run(clients: int, threads: int) -> Cost:
 
 
 def run_in_new_process(clients: int) -> Cost:
-    """One run in a process of its own."""
+    """Run once in a new process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(run, (clients, torch.get_num_threads()))
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The sections on growth and on the share of tensor work, in Markdown."""
+    """Return the sections on growth and on the share of tensor work, in Markdown."""
     sizes = effort.sizes(10, 100, 1_000, 10_000)
     measured = interleaved(
         {str(clients): partial(run_in_new_process, clients) for clients in sizes}, effort.repetitions
@@ -78,11 +79,14 @@ def measure(effort: Effort, say: Say) -> str:
     head = ["clients", "updates", "wall time, s", "per update, us", "growth", "peak memory, MiB"]
     head += ["models, per client, KiB"]
     sections = ["## Growth", GROWTH_TEXT, table(head, rows)]
-    return "\n\n".join([*sections, "## Outside tensor work", OUTSIDE_TEXT, _outside(effort)])
+    return "\n\n".join([*sections, "## Time outside tensor work", OUTSIDE_TEXT, _outside(effort)])
 
 
 def _row(clients: int, costs: Sequence[Cost], reference: Sequence[float]) -> list[str]:
-    """reference: seconds per update with 100 clients, in the same turns."""
+    """Return a row of the table.
+
+    reference: seconds per update with 100 clients, in the same turns.
+    """
     per_update = [cost.per_update_s for cost in costs]
     return [
         f"{clients:,}",

@@ -1,4 +1,4 @@
-"""How many tokens per second adapters on a shared base train on, beside a plain PyTorch loop."""
+"""Tokens per second in training adapters on a shared base, compared with a plain PyTorch loop."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,21 +26,21 @@ from sim.learning.models.modules.transformer import ADAPTABLE
 from sim.learning.models.transformer import Lora
 from sim.learning.objectives import next_token
 
-SECONDS = 2.0  # least length of one full measurement
+SECONDS = 2.0  # minimum length of one full measurement
 CLIENTS, WINDOWS, CONTEXT, RANK = 16, 16, 64, 4
 BATCHES = (1, 2, 4, 8)
 SHAPE = TransformerShape(vocabulary=256, context=CONTEXT, width=128, depth=3, heads=4, inner=512)
 
 TEXT = f"""\
-{CLIENTS} clients train adapters of rank {RANK} on a base of the size of `coterie pretrain`'s, by plain SGD on
-batches of windows of {CONTEXT} tokens. *Plain loop* is what one would write without a simulator:
-a module for each client, whose frozen parameters are the base's own, one client after the other. *Engine* is
-what it does if nothing else is said. Both draw their batches within the time."""
+{CLIENTS} clients train adapters of rank {RANK} on a base of the size of `coterie pretrain`'s base, by plain
+SGD on batches of windows of {CONTEXT} tokens. *Plain loop* is code without a simulator: a module for each
+client, which shares the frozen parameters of the base, one client after the other. *Engine* is coterie's
+engine with its default settings. The times of both include drawing the batches."""
 
 
 @dataclass(frozen=True)
 class Adapters(Model):
-    """Adapters on these layers of a base of random numbers."""
+    """Adapters on the given layers of a base of random parameters."""
 
     targets: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ class Adapters(Model):
 
     @cached_property
     def base(self) -> Base:
-        """The base that all share."""
+        """The base that all clients share."""
         generator = torch.Generator().manual_seed(1)
         named = SHAPE.made().named_parameters()
         weights = {name: 0.02 * torch.randn(each.shape, generator=generator) for name, each in named}
@@ -65,7 +65,7 @@ class Adapters(Model):
         return tokens[:, :-1].to(device), tokens[:, 1:].to(device)
 
     def of_a_client(self) -> nn.Module:
-        """The base with fresh adapters, as a module of its own."""
+        """The base with new adapters, as a separate module."""
         module = self.section.module(self.input_shape, SHAPE.vocabulary, self.base)
         for name, values in self.base.weights.items():
             module.get_parameter(name).data = values
@@ -83,7 +83,7 @@ MODELS_MEASURED = (
 
 
 def plain_loop(model: Adapters, batch_size: int) -> Callable[[], int]:
-    """A round of plain PyTorch; returns the steps taken."""
+    """Return a round of plain PyTorch, which returns the number of steps."""
     x, y = (part.split(WINDOWS) for part in model.samples(CLIENTS, CPU))
     modules = [model.of_a_client() for _ in range(CLIENTS)]
     optimizers = [
@@ -103,7 +103,7 @@ def plain_loop(model: Adapters, batch_size: int) -> Callable[[], int]:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on language models, in Markdown."""
+    """Return the section on language models, in Markdown."""
     rows = []
     for model in MODELS_MEASURED:
         for batch_size in BATCHES:

@@ -1,4 +1,4 @@
-"""How many operations and copies a flush gives a GPU to do, counted without one."""
+"""Counts of the operations and copies that a flush sends to a GPU, made without one."""
 
 from typing import Any
 
@@ -8,20 +8,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.engine import BATCH_SIZE, MODELS_MEASURED, Model, with_engine
 from benchmarks.measuring import Effort, Say, table
 
-META = torch.device("meta")  # tensors there have no numbers: who would wait for one ends in an error
+META = torch.device("meta")  # tensors on it have no values: waiting for one raises an error
 
 TEXT = f"""\
-A flush in which every client takes one training step on {BATCH_SIZE} samples, as a GPU would be given it, by
-`way = "auto"`: operations that compute (each launches one kernel or more; views launch none), and copies from
-the host to the device, of row numbers. No call waits for the device and nothing is copied back. They are
-counted on tensors without numbers, where calls are as large as on a GPU of up to 16 GB; they grow with the
-memory of a larger one, which then gets fewer operations. What a real one launches: [on a GPU](gpu.md)."""
+The table counts the operations of a flush in which every client takes one training step on {BATCH_SIZE}
+samples, as a GPU would receive them, with `way = "auto"`. *Operations* compute (each launches one kernel or
+more; views launch none). *Copies* are copies of row numbers from the host to the device. No call waits for
+the device and nothing is copied back. The operations are counted on tensors without values, with calls as
+large as on a GPU of up to 16 GB. Calls grow with the memory of a larger GPU, which then receives fewer
+operations. [Run on a GPU](gpu.md) counts the launches of a real GPU."""
 
 CLIENTS = (1, 8, 32, 100)
 
 
 class Counted(TorchDispatchMode):
-    """Counts what is done within it."""
+    """Context that counts operations and copies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +38,7 @@ class Counted(TorchDispatchMode):
 
 
 def counts(model: Model, clients: int) -> tuple[int, int]:
-    """Operations and copies to the device of one flush, after one that is not counted."""
+    """Return the operations and copies to the device of one flush, after one that is not counted."""
     train = with_engine(model, clients, "auto", META)
     train()
     with Counted() as counted:
@@ -46,7 +47,7 @@ def counts(model: Model, clients: int) -> tuple[int, int]:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on what a flush gives to a device, in Markdown."""
+    """Return the section on the launches of a flush, in Markdown."""
     rows = []
     for model in MODELS_MEASURED[1:]:
         for clients in effort.sizes(*CLIENTS):

@@ -1,4 +1,4 @@
-"""What many clients cost by the way of a user: `coterie run`, limited links, a report, in CPU seconds."""
+"""CPU seconds of many clients in a user's run: `coterie run`, limited links and a report."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from benchmarks.measuring import Effort, Say, interleaved, table
 from benchmarks.start_up import cpu_s
 
-SHORT, LONG = 1, 4  # periods; the difference is what messages cost
+SHORT, LONG = 1, 4  # periods; their difference gives the cost of messages
 LINKS = {"limited": "10 Mbit/s", "unlimited": "unlimited"}
 
 SCENARIO = """\
@@ -53,24 +53,23 @@ workers = 1
 """
 
 TEXT = f"""\
-Asynchronous gossip with logistic regression on digits, which are dealt over and over
-(`data.partition.repeat`), in a random 20-regular graph, as a user runs it: `coterie run --quiet` in a process
-of its own, with an evaluation at the start and at the end, and all results and the report written. CPU
-seconds of user and system. *Start and end* is what a run costs before its first message and after its last:
-what is left of one of {SHORT} s when its messages are taken off. *A message* is what each further one costs,
-with the training step that follows it, by the difference to a run of {LONG} s. Links are of 10 Mbit/s, or
-unlimited."""
+Asynchronous gossip with logistic regression on digits, which are dealt repeatedly
+(`data.partition.repeat`), in a random 20-regular graph, run as by a user: `coterie run --quiet` in its own
+process, with an evaluation at the start and at the end, all results and the report. The table gives CPU
+seconds of user and system. *Start and end* is the cost of a run before its first message and after its
+last: the time of a run of {SHORT} s without its messages. *Per message* is the cost of each further message
+with its training step, from the difference to a run of {LONG} s. Links have 10 Mbit/s or are unlimited."""
 
 
 class Cost(NamedTuple):
-    """Of one run: CPU seconds, and messages sent."""
+    """CPU seconds and sent messages of one run."""
 
     cpu_s: float
     messages: int
 
 
 def run(clients: int, periods: int, bandwidth: str) -> Cost:
-    """One run in a process of its own."""
+    """Run once in a new process."""
     with TemporaryDirectory() as folder:
         text = SCENARIO.format(clients=clients, periods=periods, bandwidth=bandwidth)
         Path(folder, "many.toml").write_text(text, encoding="utf-8")
@@ -80,12 +79,12 @@ def run(clients: int, periods: int, bandwidth: str) -> Cost:
 
 
 def per_message_s(short: Cost, long: Cost) -> float:
-    """CPU seconds of each message that the longer run sent beyond the shorter one."""
+    """Return the CPU seconds of each message that the longer run sent beyond the shorter one."""
     return (long.cpu_s - short.cpu_s) / (long.messages - short.messages)
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on many clients, in Markdown."""
+    """Return the section on many clients, in Markdown."""
     rows = []
     for clients in [100, *effort.sizes(1_000, 10_000, 100_000)]:
         contenders = {
@@ -93,13 +92,13 @@ def measure(effort: Effort, say: Say) -> str:
             for links, bandwidth in LINKS.items()
             for periods in (SHORT, LONG)
         }
-        # The largest take minutes each; what they show is large beside what turns differ by.
+        # The largest runs take minutes each, and their cost is large compared with its variation.
         measured = interleaved(contenders, 1 if clients >= 100_000 else effort.repetitions)
         for links in LINKS:
             row = _row(measured[f"{links} {SHORT}"], measured[f"{links} {LONG}"])
             rows.append([f"{clients:,}", links, *row])
             say(f"many clients, {clients:,}, {links}: {row[1]} ms a message")
-    head = ["clients", "links", "start and end, CPU s", "a message, ms of CPU"]
+    head = ["clients", "links", "start and end, CPU s", "per message, ms of CPU"]
     return "\n\n".join(["## Many clients", TEXT, table(head, rows)])
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved repetitions, medians, Markdown, and a description of the machine."""
+"""Functions of all benchmarks: interleaved repetitions, medians, Markdown, description of the machine."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ import torch
 
 Measured = TypeVar("Measured")
 Say = Callable[[str], None]
-"""Reports progress, a line at a time."""
+"""Function that reports progress, one line at a time."""
 
 
 CPU = torch.device("cpu")
@@ -24,10 +24,10 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Effort:
-    """How thoroughly to measure.
+    """Amount of work of a measurement.
 
-    repetitions: of each measurement. share: of the full amount of work in each. size_max: the largest number
-    of actors or clients. device: where models are trained.
+    repetitions: of each measurement. share: share of the full amount of work in each. size_max: the largest
+    number of actors or clients. device: device on which models are trained.
     """
 
     repetitions: int
@@ -36,7 +36,7 @@ class Effort:
     device: torch.device = CPU
 
     def sizes(self, *sizes: int) -> list[int]:
-        """Those of `sizes` that are not too large."""
+        """Return the given sizes that are not too large."""
         return [size for size in sizes if size <= self.size_max]
 
 
@@ -47,10 +47,10 @@ QUICK = Effort(repetitions=2, share=0.1, size_max=100)
 def interleaved(
     contenders: Mapping[str, Callable[[], Measured]], repetitions: int
 ) -> dict[str, list[Measured]]:
-    """What each contender measured, `repetitions` times, after one time that does not count.
+    """Return the measurements of each contender, `repetitions` of each, after one that does not count.
 
-    They take turns, so that whatever else the machine does disturbs all of them alike. The garbage collector
-    is off while one measures, as it is while a scenario runs.
+    The contenders take turns, so that other load on the machine affects all of them equally. The garbage
+    collector is off during a measurement, as in a run of a scenario.
     """
     for measure in contenders.values():
         measure()
@@ -67,30 +67,30 @@ def interleaved(
 
 
 def median_ratio(rates: Iterable[float], references: Iterable[float]) -> float:
-    """Median over the repetitions of rate / reference, each pair measured in the same turn."""
+    """Return the median over the repetitions of rate / reference, each pair measured in the same turn."""
     return statistics.median(rate / reference for rate, reference in zip(rates, references, strict=True))
 
 
 def per_second(rates: Sequence[float]) -> str:
-    """The median of some rates, for a table."""
+    """Return the median of some rates, for a table."""
     rate = statistics.median(rates)
     return f"{rate / 1000:,.1f}k" if rate >= 1000 else f"{rate:.{0 if rate >= 10 else 1}f}"
 
 
 def times(ratio: float) -> str:
-    """A ratio, for a table."""
+    """Return a ratio, for a table."""
     digits = 0 if ratio >= 10 else 1 if ratio >= 1 else 2
     return f"{ratio:.{digits}f}x"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, its first column to the left, the others to the right."""
+    """Return a Markdown table with its first column aligned left and the others right."""
     rule = ["---"] + ["---:"] * (len(head) - 1)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows])
 
 
 def steps_per_second(take_steps: Callable[[], int], seconds: float, device: torch.device) -> float:
-    """Steps per second of wall time, over as many calls as take `seconds`; each returns the steps taken."""
+    """Return the steps per second of wall-clock time over calls that take `seconds` in total."""
     steps, started = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - started) < seconds:
         steps += take_steps()
@@ -100,8 +100,8 @@ def steps_per_second(take_steps: Callable[[], int], seconds: float, device: torc
 
 
 def machine(device: torch.device) -> str:
-    """Processor, memory, system and the versions that matter, as a Markdown list."""
-    # Not every system tells its load.
+    """Return processor, memory, system and relevant versions as a Markdown list."""
+    # Some systems do not report their load.
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
     versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "numpy", "simpy", "gossipy-dfl"))
     return "\n".join(
@@ -138,9 +138,10 @@ def _memory() -> str:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory that this process has held; 0 where the system does not tell.
+    """Return the peak memory of this process; 0 if the system does not report it.
 
-    From /proc where there is one, since on Linux `ru_maxrss` begins with what the parent process held.
+    The value comes from /proc if it exists, because `ru_maxrss` on Linux starts with the memory of the
+    parent.
     """
     with suppress(OSError, StopIteration), open("/proc/self/status", encoding="utf-8") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024

@@ -1,4 +1,4 @@
-"""What membership alone costs: clients that do nothing but know each other, by SWIM and Cyclon together."""
+"""Cost of membership alone: clients that only maintain their views, by SWIM and Cyclon."""
 
 import gc
 import multiprocessing
@@ -23,14 +23,14 @@ CONTACTS = 3
 CRASHED_SHARE = 0.1
 
 TEXT = """\
-N actors without any training for {seconds:g} virtual seconds: each has a view of 20 others that it exchanges
-by Cyclon every 5 s, and pings one of them per second by SWIM; half-way {share:.0%} of them crash. Latency is
-lognormal (median 50 ms). One run each, in a process of its own, whose peak memory is given; making the actors
-is counted."""
+N actors without any training run for {seconds:g} virtual seconds. Each has a view of 20 other actors,
+exchanges it by Cyclon every 5 s, and pings one of them per second by SWIM; half-way {share:.0%} of the
+actors crash. Latency is lognormal (median 50 ms). Each size has one run in its own process. The table gives
+the peak memory of this process; the time includes creating the actors."""
 
 
 class Cost(NamedTuple):
-    """Wall seconds, messages, peak memory of the process, and entries of views that are dead at the end."""
+    """Wall-clock seconds, messages, peak memory of the process, and dead entries of views at the end."""
 
     seconds: float
     messages: int
@@ -39,7 +39,7 @@ class Cost(NamedTuple):
 
 
 def run(count: int) -> Cost:
-    """One run of `count` clients, in this process."""
+    """Run `count` clients once, in this process."""
     gc.disable()
     started = time.perf_counter()
     loop = VirtualLoop()
@@ -76,7 +76,7 @@ def run(count: int) -> Cost:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on membership, in Markdown."""
+    """Return the section on membership, in Markdown."""
     rows = []
     for count in effort.sizes(100, 1_000, 10_000):
         with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -1,4 +1,4 @@
-"""Where the time of a whole run goes, by parts of the program: a sampling profile."""
+"""Sampling profile of a whole run, by part of the program."""
 
 import signal
 import time
@@ -31,19 +31,19 @@ PARTS = (
     ("protocols/", "the protocol itself"),
     ("sim/", "trace and observer"),
 )
-"""Beginning of a file's path, the first that fits -> the part of the program that it belongs to."""
+"""Start of a file's path (the first match counts) and the part of the program that it belongs to."""
 TENSORS, OTHER = "tensor work: the engine's flushes", "other"
 
 TEXT = """\
-The whole runs from above, and the one with 10 local steps, sampled every few milliseconds of CPU time: the
-share of that time in each part of the program, without the observer's evaluations, in which models are
-measured. A sample counts for the innermost function of ours; what it calls in Python, numpy or torch is its
-own. It stands for the CPU time since the one before, because a long call into torch is interrupted only at
-its end."""
+The whole runs from above, and the one with 10 local steps, are sampled every few milliseconds of CPU time.
+The table gives the share of this time in each part of the program, without the evaluations of models by the
+observer. A sample counts for the innermost function of coterie, including the functions of Python, numpy or
+torch that it calls. It represents the CPU time since the sample before, because a long call into torch is
+interrupted only at its end."""
 
 
 class Sampler:
-    """CPU seconds by part of the program: of whatever runs when the timer strikes."""
+    """Sampler of CPU seconds by part of the program, which samples the running code when a timer fires."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
@@ -52,7 +52,7 @@ class Sampler:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Sample what the block does; only in the main thread."""
+        """Sample the code inside the block; only in the main thread."""
         before = signal.signal(signal.SIGPROF, self._strike)
         self._last_s = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
@@ -63,7 +63,7 @@ class Sampler:
             signal.signal(signal.SIGPROF, before)
 
     def shares(self) -> dict[str, float]:
-        """Share of the time in each part."""
+        """Return the share of the time in each part."""
         total = self.seconds.total()
         return {part: seconds / total for part, seconds in self.seconds.items()}
 
@@ -82,7 +82,7 @@ class Sampler:
 
 
 def part_of(frame: FrameType | None) -> str | None:
-    """The part of the program that a frame and its callers are in; None in an evaluation outside flushes."""
+    """Return the part of the program of a frame and its callers; None in an evaluation outside flushes."""
     innermost = None
     while frame is not None:
         if frame.f_code is Engine._run.__code__:
@@ -96,7 +96,7 @@ def part_of(frame: FrameType | None) -> str | None:
 
 @cache
 def part_of_file(filename: str) -> str | None:
-    """The part of the program that a file of it is of; None for all other files."""
+    """Return the part of the program that a file belongs to; None for all other files."""
     path = Path(filename)
     if not path.is_relative_to(ROOT):
         return None
@@ -105,7 +105,7 @@ def part_of_file(filename: str) -> str | None:
 
 
 def profile(chosen: Scenario, repetitions: int) -> dict[str, float]:
-    """Share of the time of some equal runs in each part of the program."""
+    """Return the share of the time of some equal runs in each part of the program."""
     sampler = Sampler()
 
     def sampled() -> None:
@@ -118,7 +118,7 @@ def profile(chosen: Scenario, repetitions: int) -> dict[str, float]:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on where the time goes, in Markdown."""
+    """Return the section on the time by part of the program, in Markdown."""
     runs: dict[str, Scenario] = {}
     for label, model in whole_run.MODELS.items():
         for clients in effort.sizes(*whole_run.PERIODS):
@@ -133,4 +133,4 @@ def measure(effort: Effort, say: Say) -> str:
         say(f"profile, {label}: {found[label].get(TENSORS, 0):.0%} tensor work")
     parts = dict.fromkeys([TENSORS, *[part for _, part in PARTS], OTHER])
     rows = [[part, *[f"{shares.get(part, 0):.0%}" for shares in found.values()]] for part in parts]
-    return "\n\n".join(["## Where the time goes", TEXT, table(["part of the program", *found], rows)])
+    return "\n\n".join(["## Time by part of the program", TEXT, table(["part of the program", *found], rows)])

@@ -1,4 +1,4 @@
-"""A bound of what shards of clients, each in a process, could gain: from what a run in one process does."""
+"""Upper bound of the gain of shards of clients, one process each, from measurements of one process."""
 
 import gc
 import multiprocessing
@@ -23,24 +23,24 @@ from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 
 CLIENTS, PERIODS, SHARDS = 2_000, 4, (2, 4, 8, 16)
-WINDOW_S = 0.01  # the least latency of the scenario: what is sent in a window arrives after it
+WINDOW_S = 0.01  # minimum latency of the scenario: messages of a window arrive after it
 MODEL = np.zeros(650, np.float32)  # the logistic regression of digits
 _WINDOWS, _MESSAGES = 2_000, 50  # of the measurement of a window's end, and messages in each
 
 TEXT = f"""\
 Asynchronous gossip as in the section on many clients, with {CLIENTS:,} clients, in one process. *Events* is
-the share of the CPU time that is not spent in the engine's flushes. Clients in shards would go on by
-themselves for a window of {WINDOW_S * 1000:g} ms, the least latency, and then exchange what crosses. *Cross,
-at random* is the share of messages between shards if clients are dealt to them at random. *A cut* is the
-share of links between two halves of the clients, as the second eigenvector of the graph gives them. *End of
-a window* and *a message across* are CPU time of each of two processes that pass pickled models of 650 numbers
-through a pipe; time in which one waits for the other comes on top. *Gain* is the bound: the CPU time in one
-process over the time of shards that have a core each, if all are equally busy. One engine computes for all,
-or each shard has one."""
+the share of the CPU time outside the engine's flushes. Shards of clients would run independently for a
+window of {WINDOW_S * 1000:g} ms, the minimum latency, and then exchange the messages between shards.
+*Cross, at random* is the share of messages between shards if clients are dealt to them at random. *A cut*
+is the share of links between two halves of the clients, split by the second eigenvector of the graph. *End
+of a window* and *a message across* are the CPU times of each of two processes that pass pickled models of
+650 parameters through a pipe; they exclude the time in which one waits for the other. *Gain* is an upper
+bound: the CPU time in one process over the time of shards with one core each, all equally busy. Either one
+engine computes for all shards, or each shard has its own."""
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on shards, in Markdown."""
+    """Return the section on shards, in Markdown."""
     clients = min(CLIENTS, 10 * effort.size_max)
     total_s, flush_s, messages, halves = _in_one_process(clients)
     end_s, across_s = _at_the_end_of_a_window()
@@ -61,12 +61,12 @@ def measure(effort: Effort, say: Say) -> str:
         own = total_s / (total_s / shards + passing_s)
         rows.append([str(shards), f"{cross:.0%}", f"{common:.1f}x", f"{own:.1f}x"])
     say(f"shards, {clients:,} clients: events are {events_s / total_s:.0%}")
-    head = ["shards", "cross, at random", "gain, one engine", "gain, an engine each"]
-    return "\n\n".join(["## Shards", TEXT, table(["what", "measured"], facts), table(head, rows)])
+    head = ["shards", "cross, at random", "gain, one engine", "gain, one engine per shard"]
+    return "\n\n".join(["## Shards", TEXT, table(["quantity", "measured"], facts), table(head, rows)])
 
 
 def _in_one_process(clients: int) -> tuple[float, float, int, float]:
-    """CPU seconds of a run and of its flushes, its messages, and the share of them that a cut in two cuts."""
+    """Return a run's CPU seconds, those of its flushes, its messages, and the share that crosses a cut."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "many.toml")
         text = SCENARIO.format(clients=clients, periods=PERIODS, bandwidth="10 Mbit/s")
@@ -83,7 +83,7 @@ def _in_one_process(clients: int) -> tuple[float, float, int, float]:
 
 
 def _cut(clients: Sequence[ClientLife]) -> float:
-    """The share of links between the halves of all clients, as the graph's second eigenvector orders them."""
+    """Return the share of links between two halves of the clients, split by the second eigenvector."""
     numbers = {client.name: client.index for client in clients}
     ends = np.array([(client.index, numbers[peer]) for client in clients for peer in client.membership.peers])
     links = csr_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), (len(clients), len(clients)))
@@ -93,7 +93,7 @@ def _cut(clients: Sequence[ClientLife]) -> float:
 
 
 def _at_the_end_of_a_window() -> tuple[float, float]:
-    """CPU seconds of one side: for the end of an empty window, and for each message that it sends or gets."""
+    """Return the CPU seconds of one side for an empty window's end, and for each message sent or received."""
     here, there = multiprocessing.Pipe()
     other = multiprocessing.get_context("spawn").Process(target=_answer, args=(there,))
     other.start()
@@ -104,7 +104,7 @@ def _at_the_end_of_a_window() -> tuple[float, float]:
 
 
 def _exchanges_s(pipe: Connection, count: int) -> float:
-    """CPU seconds of a window's end at which each side sends so many messages, and gets as many."""
+    """Return the CPU seconds of a window's end at which each side sends and receives `count` messages."""
     messages = [("client-1", "client-2", 1.5, MODEL + number) for number in range(count)]
     started = time.process_time()
     for _ in range(_WINDOWS):
@@ -114,6 +114,6 @@ def _exchanges_s(pipe: Connection, count: int) -> float:
 
 
 def _answer(pipe: Connection) -> None:
-    """The other side: take what comes, and send as much."""
+    """Run the other side: receive messages, and send as many."""
     while sent := pipe.recv_bytes():
         pipe.send_bytes(pickle.dumps(pickle.loads(sent), protocol=5))

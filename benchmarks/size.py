@@ -1,7 +1,7 @@
-"""How large each package is, in lines of code, of docstrings and comments, and blank ones: `make size`.
+"""Size of each package in lines of code, of docstrings and comments, and blank lines: `make size`.
 
-`python -m benchmarks.size [REVISION]` also says how many more or fewer there are than at a revision of git,
-`origin/main` by default, as far as it is known here.
+`python -m benchmarks.size [REVISION]` also prints the difference from a git revision, by default
+`origin/main`, if the revision is known locally.
 """
 
 import ast
@@ -17,7 +17,7 @@ _KINDS = ("code", "words", "blank")
 
 
 def counted(text: str) -> Counter[str]:
-    """Lines of a module by kind; words are docstrings and lines that are comments alone."""
+    """Count the lines of a module by kind; words are docstrings and lines with only a comment."""
     of_docstrings = {
         line
         for node in ast.walk(ast.parse(text))
@@ -35,14 +35,14 @@ def counted(text: str) -> Counter[str]:
 
 
 def here() -> Iterator[tuple[str, str]]:
-    """The modules that there are: path and text."""
+    """Yield path and text of all modules."""
     for package in _PACKAGES:
         for path in sorted((_ROOT / package).rglob("*.py")):
             yield str(path.relative_to(_ROOT)), path.read_text(encoding="utf-8")
 
 
 def at(revision: str) -> Iterator[tuple[str, str]]:
-    """The modules at a revision; nothing if git does not know it."""
+    """Yield the modules at a revision; none if git does not know it."""
     listed = _git("ls-tree", "-r", "--name-only", revision, *_PACKAGES)
     for path in listed.splitlines():
         if path.endswith(".py"):
@@ -55,7 +55,7 @@ def _git(*words: str) -> str:
 
 
 def by_package(modules: Iterator[tuple[str, str]]) -> dict[str, Counter[str]]:
-    """Lines of each package by kind."""
+    """Count the lines of each package by kind."""
     found: dict[str, Counter[str]] = {}
     for path, text in modules:
         found.setdefault(path.partition("/")[0], Counter()).update(counted(text))
@@ -63,7 +63,7 @@ def by_package(modules: Iterator[tuple[str, str]]) -> dict[str, Counter[str]]:
 
 
 def table(now: Mapping[str, Counter[str]], before: Mapping[str, Counter[str]]) -> str:
-    """A row for each package; differences are left out where nothing is known of before."""
+    """Return a row for each package, without differences if there are no earlier counts."""
     lines = [
         f"{'':12}{'lines':>8}" + "".join([f"{kind:>8}" for kind in _KINDS]) + f"{'more':>8}" * bool(before)
     ]

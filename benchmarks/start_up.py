@@ -1,4 +1,4 @@
-"""CPU seconds of short commands, each in a process of its own: what they import, and what they do at once."""
+"""CPU seconds of short commands, each in its own process: their imports and their first work."""
 
 import resource
 import subprocess
@@ -14,20 +14,20 @@ from benchmarks.measuring import Effort, Say, interleaved, table
 TINY = ("quickstart", "--set", "run.duration=10 s", "--unset", "churn")
 COMMANDS: Mapping[str, Sequence[str]] = {
     "`import coterie`": ("-c", "import coterie"),
-    "`import torch`, to compare with": ("-c", "import torch"),
+    "`import torch`, for comparison": ("-c", "import torch"),
     "`coterie --help`": ("-m", "sim", "--help"),
     "`coterie list protocols`": ("-m", "sim", "list", "protocols"),
     "`coterie check quickstart`": ("-m", "sim", "check", "quickstart"),
-    "`coterie run quickstart`, 10 s of it": ("-m", "sim", "run", *TINY, "--quiet", "--overwrite"),
+    "`coterie run quickstart`, first 10 s": ("-m", "sim", "run", *TINY, "--quiet", "--overwrite"),
 }
 
 TEXT = f"""\
-CPU seconds, of user and system, of a whole process, with the commands in turns. The run is
+The table gives the CPU seconds (user and system) of a whole process, with the commands in turns. The run is
 `coterie run {" ".join(f'"{each}"' if " " in each else each for each in TINY)}`; it also writes its report."""
 
 
 def cpu_s(arguments: Sequence[str], folder: Path) -> float:
-    """CPU seconds of a Python process with these arguments, in this folder."""
+    """Return the CPU seconds of a Python process with these arguments, in this folder."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], cwd=folder, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -35,7 +35,7 @@ def cpu_s(arguments: Sequence[str], folder: Path) -> float:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on starting up, in Markdown."""
+    """Return the section on starting up, in Markdown."""
     with TemporaryDirectory() as folder:
         contenders = {name: partial(cpu_s, of, Path(folder)) for name, of in COMMANDS.items()}
         measured = interleaved(contenders, effort.repetitions)

@@ -1,4 +1,4 @@
-"""How near the hardware's limit training is, and what that means for the largest experiment of the papers."""
+"""Speed of training relative to the hardware's limit, and the time of the largest experiment."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from benchmarks.measuring import Effort, Say, interleaved, per_second, steps_per
 from protocols.cobo.settings import CoBoSettings, pair_probability
 from sim.learning.engine.backends.precision import tensor_cores
 
-SECONDS = 1.0  # least length of one full measurement
+SECONDS = 1.0  # minimum length of one full measurement
 _, MLP, CNN, RESNET = MODELS_MEASURED
 ON_CPU = ((MLP, 1_000, 16), (CNN, 10, 16), (RESNET, 4, 16), (RESNET, 1, SAMPLES))
 ON_CUDA = ((MLP, 1_000, 16), (CNN, 100, 16), (RESNET, 100, 16), (RESNET, 80, SAMPLES))
@@ -22,20 +22,20 @@ CLIENTS, ITERATIONS, BATCH = 80, 20_000, 128
 CROSS_DEVICE = CoBoSettings(mode="synchronous", sampling="mixed", constant_iterations=40)
 
 TEXT = """\
-The engine as in its own section, in training steps per second, and in floating-point operations (those of
-the products and convolutions of the forward and backward pass, as torch counts them) beside what one large
-product of two matrices reaches in the same turns: *of the peak*. What is not in that share is memory traffic,
-small or oddly shaped products, and all that is no product at all."""
+The engine of the section on the engine, in training steps per second and in floating-point operations (of
+the products and convolutions of the forward and backward pass, as torch counts them). *Of the peak*
+compares them with the rate of one large matrix product in the same turns. The missing share is memory
+traffic, small or oddly shaped products, and all operations other than products."""
 
 PROJECTION = """\
 CoBo's cross-device experiment (`scenarios/cobo_cross_device.toml`: {clients} clients, ResNet-9, batches of
-{batch}, {iterations:,} iterations) is {steps:,.0f} training steps and {gradients:,.0f} gradients of pairs
-(expected): {flops:.1e} floating-point operations. At the highest rate of ResNet-9 above ({precision}, batches
-of {measured}) they take {hours:,.1f} hours, without anything around them."""
+{batch}, {iterations:,} iterations) takes {steps:,.0f} training steps and {gradients:,.0f} gradients of
+pairs (expected): {flops:.1e} floating-point operations. At the highest rate of ResNet-9 above ({precision},
+batches of {measured}) they take {hours:,.1f} hours, without any overhead."""
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on utilisation, in Markdown."""
+    """Return the section on utilization, in Markdown."""
     device, rows, best = effort.device, [], (0.0, "", 0)
     for precision in PRECISIONS[device.type]:
         for model, clients, batch in ON_CUDA if device.type == "cuda" else ON_CPU:
@@ -46,17 +46,17 @@ def measure(effort: Effort, say: Say) -> str:
             share = median(s / p for s, p in zip(steps, peak, strict=True)) * flops_per_sample(model) * batch
             row = [model.label, f"{clients:,}", f"{batch}", precision, per_second(steps)]
             rows.append([*row, f"{flops / 1e9:,.0f}", f"{share:.0%}"])
-            say(f"utilisation, {model.label}, {clients:,} clients, {precision}: {share:.0%} of the peak")
+            say(f"utilization, {model.label}, {clients:,} clients, {precision}: {share:.0%} of the peak")
             if model is RESNET:
                 best = max(best, (flops, precision, batch))
     head = ["model", "clients", "batch", "precision", "steps/s", "GFLOP/s", "of the peak"]
-    return "\n\n".join(["## Utilisation", TEXT, table(head, rows), projection(*best)])
+    return "\n\n".join(["## Utilization", TEXT, table(head, rows), projection(*best)])
 
 
 def rates(
     model: Model, clients: int, batch: int, precision: str, effort: Effort
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """Training steps per second, and floating-point operations per second of a large product, in turns."""
+    """Return training steps per second and the operations per second of a large product, in turns."""
     seconds, device = SECONDS * effort.share, effort.device
     train_all = with_engine(model, clients, "auto", device, precision, batch)
     of_both = {
@@ -68,7 +68,7 @@ def rates(
 
 
 def large_product(device: torch.device, precision: str) -> Callable[[], int]:
-    """One product of two square matrices; returns its floating-point operations."""
+    """Return a function that multiplies two square matrices and returns its floating-point operations."""
     size = MATRIX[device.type]
     kind = torch.bfloat16 if precision == "bfloat16" else torch.float32
     one, other = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
@@ -81,18 +81,18 @@ def large_product(device: torch.device, precision: str) -> Callable[[], int]:
 
 
 def flops_per_sample(model: Model) -> int:
-    """Floating-point operations of a training step, per sample."""
+    """Return the floating-point operations of a training step, per sample."""
     return model.architecture().training_flops_per_sample
 
 
 def pair_gradients(clients: int, iterations: int) -> float:
-    """Expected gradients for the weights of pairs: two for each update of a pair, drawn at random."""
+    """Return the expected number of gradients for weights of pairs: two for each randomly drawn update."""
     pairs = clients * (clients - 1) / 2
     return 2 * pairs * sum(pair_probability(CROSS_DEVICE, t, clients) for t in range(1, iterations + 1))
 
 
 def projection(flops_per_s: float, precision: str, measured_batch: int) -> str:
-    """How long CoBo's cross-device experiment takes at such a rate, in words."""
+    """Return a sentence with the duration of CoBo's cross-device experiment at this rate."""
     steps, gradients = CLIENTS * ITERATIONS, pair_gradients(CLIENTS, ITERATIONS)
     flops = (steps + gradients) * BATCH * flops_per_sample(RESNET)
     return PROJECTION.format(

@@ -1,7 +1,7 @@
-"""What it costs to log a run's reads, to keep checkpoints, and to walk through it again.
+"""Cost of logging a run's reads, of keeping checkpoints, and of replaying the run.
 
 `python -m benchmarks.walks quickstart gossip --set run.duration="1 min"` prints a row for each scenario: CPU
-seconds of the run without and with its log (in turns, the least of each), of the walk, and bytes.
+seconds of the run without and with its log (in turns, the minimum of each) and of the replay, and bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.fuzz.worlds import short
 
 
 def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
-    """One run or walk: its CPU seconds, trace hash, updates, and what is held at its end."""
+    """CPU seconds, trace hash, updates and final memory of a run or replay."""
     with simulating(), closing(build(scenario, device="cpu")) as simulation:
         spare()
         engine = simulation.engine
@@ -52,7 +52,7 @@ def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
 
 
 def row(scenario: Scenario, turns: int) -> list[str]:
-    """The figures of one scenario."""
+    """Return the figures of one scenario."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "reads.log"
         found = [{kind: measured(scenario, log, kind) for kind in KINDS} for _ in range(turns)]
@@ -73,7 +73,7 @@ def row(scenario: Scenario, turns: int) -> list[str]:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section of the page."""
+    """Return the section of the page."""
     rows = []
     for name, duration in SCENARIOS.items():
         with tempfile.TemporaryDirectory() as folder:
@@ -85,27 +85,28 @@ def measure(effort: Effort, say: Say) -> str:
             file.write_text(tomli_w.dumps(table_of), encoding="utf-8")
             rows.append(row(load_scenario(file), effort.repetitions))
         say(f"walks: {name}")
-    return f"## Walks\n\n{TEXT}\n\n{table(HEAD, rows)}"
+    return f"## Replays\n\n{TEXT}\n\n{table(HEAD, rows)}"
 
 
 KINDS = ("plain", "logged", "walk")
 SCENARIOS = {"quickstart": "30 s", "gossip": "60 s", "mapl_churn": None, "cobo_cross_device": None}
-"""For how long each is run, where its short form is over before a few per cent can be told from chance."""
+"""Scenarios and their durations; None uses the short form of the tests."""
 HEAD = (
     "scenario",
     "run, s",
     "log",
-    "walk, s",
-    "walk / run",
+    "replay, s",
+    "replay / run",
     "log, bytes",
     "per update",
     "checkpoint, bytes",
 )
 TEXT = """\
-What it costs to log what is read, and to walk through a run again: quickstart for 30 s of virtual time,
-gossip for 60 s, the two others in the short forms of their tests. CPU seconds, the least of those measured
-in turns. *Log*: how much longer a run takes with its log. The checkpoint is that of the end. The more of a
-run is tensor work, the less a walk takes of it: `cobo_cross_device` trains a ResNet-9."""
+The table gives the cost of logging the reads of a run, and of replaying the run: quickstart for 30 s of
+virtual time, gossip for 60 s, the two others in the short forms of their tests. Times are CPU seconds, the
+minimum of those measured in turns. *Log* is the relative increase of the run's time by its log. The
+checkpoint is that at the end. A replay takes a smaller share of a run if more of the run is tensor work:
+`cobo_cross_device` trains a ResNet-9."""
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -1,10 +1,10 @@
-"""Every method in bad weather: what is left of its accuracy when messages, speed or clients are lost.
+"""Remaining accuracy of every method in bad weather: loss of messages, speed or clients.
 
 `coterie sweep scenarios/studies/weather.toml --full` makes the runs, and so do weather_one_model.toml and
-weather_decoupled.toml; hours on one core. `python -m benchmarks.weather SWEEP...` prints the means over seeds
-as CSV. With `--write` it adds the runs to docs/weather/runs.csv, so that the sweeps can be measured in parts
-(`coterie sweep --only "method=cobo, asynchronous"`). Once that file has all runs, it also writes
-docs/weather/means.csv and the picture.
+weather_decoupled.toml; hours on one core. `python -m benchmarks.weather SWEEP...` prints the means over
+seeds as CSV. With `--write` it adds the runs to docs/weather/runs.csv, so that the sweeps can be measured
+in parts (`coterie sweep --only "method=cobo, asynchronous"`). When this file contains all runs, the command
+also writes docs/weather/means.csv and the picture.
 """
 
 import argparse
@@ -33,11 +33,11 @@ FAMILIES = {
     "weather_one_model": "One model for all",
     "weather_decoupled": "Decoupled models",
 }
-"""The sweeps by name, and what their methods are called together."""
+"""Families of methods, by name of their sweep."""
 
 
 def planned_runs() -> list[tuple[Any, ...]]:
-    """The keys (`KEYS`) of all runs of the full sweeps, in the order of the tables."""
+    """Return the keys (`KEYS`) of all runs of the full sweeps, in the order of the tables."""
     found: list[tuple[Any, ...]] = []
     for name, family in FAMILIES.items():
         file = STUDIES / f"{name}.toml"
@@ -52,14 +52,14 @@ def planned_runs() -> list[tuple[Any, ...]]:
 
 
 def measured(study: Study) -> Iterator[dict[str, Any]]:
-    """The rows of one sweep's runs, of those whose calm run is there as well.
+    """Yield the rows of one sweep's runs that have a calm run.
 
-    UserError for runs that are not those of the sweep as it is shipped.
+    Raises UserError for runs of a changed sweep.
     """
     if study.name not in FAMILIES or set(study.axes) != set(AXES):
         there = f"{study.name}, by {', '.join(study.axes)}"
         raise UserError(
-            f"{there}: is no sweep of the weather; must be one of {', '.join(FAMILIES)}, as it is"
+            f"{there}: is not a sweep of the weather; must be one of {', '.join(FAMILIES)}, unchanged"
         )
     _require_shipped(study)
     runs = {(*[str(run.values[axis]) for axis in AXES], run.seed): run for run in study.runs}
@@ -74,7 +74,7 @@ def measured(study: Study) -> Iterator[dict[str, Any]]:
 
 
 def _require_shipped(study: Study) -> None:
-    """Refuse runs of other scenarios than the sweep's."""
+    """Raise UserError for runs of other scenarios than the sweep's."""
     file = STUDIES / f"{study.name}.toml"
     only = [f"{axis}={value}" for axis, values in study.axes.items() for value in values]
     planned = plan(file, full=True, only=only, seeds=tuple(sorted({run.seed for run in study.runs})))
@@ -84,24 +84,24 @@ def _require_shipped(study: Study) -> None:
         scenario = load_scenario(planned.file, cell.overrides, cell.seed, unset=cell.unset)
         texts = [to_toml(scenario), RunDirectory.load(run.directory).scenario_text()]
         ours, theirs = [tomllib.loads(text) for text in texts]
-        for contents in (ours, theirs):  # the same example may lie elsewhere, and any engine gives the same
+        for contents in (ours, theirs):  # the path of an example may differ, and all engines give the same
             contents["protocol"]["name"] = contents["protocol"]["name"].rpartition("/")[2]
             del contents["engine"]
         if ours != theirs:
-            raise UserError(f"{run.directory}: is another run than {file.name} has by now")
+            raise UserError(f"{run.directory}: differs from the current {file.name}; run the sweep again")
 
 
 def as_csv(table: pl.DataFrame) -> str:
-    """A table of means with two digits after the point."""
+    """Return a table of means as CSV, with two decimals."""
     return table.with_columns(pl.selectors.float().round(2)).write_csv()
 
 
 def main() -> None:
-    """Print the means, and write all files where that was asked for."""
+    """Print the means, or write all files with `--write`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sweeps", type=Path, nargs="*", metavar="SWEEP", help="directories of sweeps")
+    parser.add_argument("sweeps", type=Path, nargs="*", metavar="SWEEP", help="folders of sweeps")
     parser.add_argument("--write", action="store_true", help=f"add to {RUNS}, write {MEANS} and the picture")
     chosen = parser.parse_args()
     new = as_table([row for path in chosen.sweeps for row in measured(load_study([path]))])
@@ -110,13 +110,13 @@ def main() -> None:
         return
     runs = pl.concat([load(DOCS / RUNS), new]).unique(KEYS, keep="last")
     planned = planned_runs()
-    order = {key: place for place, key in enumerate(planned)}
+    order = {key: index for index, key in enumerate(planned)}
     if unknown := [key for key in runs.select(KEYS).rows() if key not in order]:
-        raise UserError(f"{RUNS} has runs that no sweep has: {unknown[0]}")
+        raise UserError(f"{RUNS}: contains runs of no sweep: {unknown[0]}; remove them")
     runs = as_table(sorted(runs.to_dicts(), key=lambda row: order[tuple(row[key] for key in KEYS)]))
     runs.write_csv(DOCS / RUNS)
     if runs.height < len(planned):
-        print(f"{MEANS} stays as it is: {len(planned) - runs.height} runs are not in {RUNS} yet", flush=True)
+        print(f"{MEANS} is unchanged: {len(planned) - runs.height} runs are missing in {RUNS}", flush=True)
         return
     (DOCS / MEANS).write_text(as_csv(means(runs)), encoding="utf-8")
     (DOCS / PICTURE).write_text(picture(means(runs)), encoding="utf-8")

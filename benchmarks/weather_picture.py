@@ -1,4 +1,4 @@
-"""The picture of docs/weather.md: methods by weathers, points of accuracy lost against calm weather."""
+"""Picture of docs/weather.md: methods by weathers, points of accuracy lost against calm weather."""
 
 from xml.sax.saxutils import escape
 
@@ -9,17 +9,17 @@ from sim.results.palette import DARK, FONT, LIGHT
 
 ROW, COLUMN, LABELS, GAP = 22, 100, 236, 14
 STRONGEST = 15.0
-"""Points lost or won at which a colour is full."""
-_COLOURS = ("page", "ink", "faint", "orange", "blue")
+"""Points lost or gained at which a color is full."""
+_COLORS = ("page", "ink", "faint", "orange", "blue")
 
 
 def picture(means: pl.DataFrame) -> str:
-    """An SVG of `weather_table.means`: a table for each data set and family, methods by weathers.
+    """Return an SVG of `weather_table.means`: a table for each data set and family, methods by weathers.
 
-    Orange is lost, blue won. It follows the reader's light or dark scheme.
+    Orange marks losses, blue gains. The picture follows the reader's light or dark color scheme.
     """
     weathers = means["weather"].unique(maintain_order=True).to_list()
-    middles = {weather: LABELS + (place + 0.5) * COLUMN for place, weather in enumerate(weathers)}
+    middles = {weather: LABELS + (index + 0.5) * COLUMN for index, weather in enumerate(weathers)}
     parts: list[str] = []
     y = ROW
     for (data, family), rows in means.group_by("data", "family", maintain_order=True):
@@ -31,13 +31,15 @@ def picture(means: pl.DataFrame) -> str:
             for weather, accuracy, points in cells.select("weather", "accuracy", "against_calm").rows():
                 parts += _cell(middles[weather], y, accuracy, None if weather == CALM else points)
         y += ROW + GAP
-    note = "Calm: accuracy, %. Else: points won or lost against calm, without the clients it happens to."
-    parts.append(_text(GAP, y, note, "start", "faint"))
+    caption = (
+        "Calm: accuracy, %. Other columns: points gained or lost against calm, without excluded clients."
+    )
+    parts.append(_text(GAP, y, caption, "start", "faint"))
     return "\n".join([_opening(LABELS + len(weathers) * COLUMN + GAP, y + GAP), *parts, "</svg>\n"])
 
 
 def _cell(x: float, y: float, accuracy: float, points: float | None) -> list[str]:
-    """One cell, its middle at x and its text's base line at y; without points for calm weather."""
+    """Return one cell centered at x with its text's baseline at y; `points` is None for calm weather."""
     if points is None:
         return [_text(x, y, f"{accuracy:.1f}", "middle", "faint")]
     kind, strength = ("lost" if points < 0 else "won"), min(abs(points) / STRONGEST, 1.0) * 0.6
@@ -54,8 +56,8 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", kind: str = "")
 
 
 def _opening(width: float, height: float) -> str:
-    """The root, its style and its ground."""
-    light, dark = (";".join(f"--{name}:{scheme[name]}" for name in _COLOURS) for scheme in (LIGHT, DARK))
+    """Return the root element with its style and background."""
+    light, dark = (";".join(f"--{name}:{scheme[name]}" for name in _COLORS) for scheme in (LIGHT, DARK))
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img"'

@@ -1,4 +1,4 @@
-"""What a run in bad weather came to, and the means of such runs over their seeds."""
+"""Outcomes of runs in bad weather, and their means over seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sim.results.view import RunView
 
 CALM = "calm"
 REACHED = 0.9
-"""Share of the calm accuracy whose time is told."""
+"""Share of the calm accuracy for the column `seconds`."""
 AXES = ("data", "method", "weather")
 KEYS = ("data", "family", "method", "weather", "seed")
 SCHEMA: dict[str, Any] = {
@@ -33,8 +33,8 @@ SCHEMA: dict[str, Any] = {
     "messages": pl.Int64,
     "finished": pl.Boolean,
 }
-"""The columns of docs/weather/runs.csv, which docs/weather.md explains."""
-_OF_80 = "local, of 80 %"  # beside methods that judge models by held-back samples
+"""Columns of docs/weather/runs.csv, which docs/weather.md explains."""
+_OF_80 = "local, of 80 %"  # control of methods that evaluate models on held-back samples
 _CONTROLS = {
     "learn-to-collaborate": _OF_80,
     "meta-l2c": _OF_80,
@@ -47,15 +47,15 @@ _CONTROLS = {
 
 
 def control_of(method: str) -> str | None:
-    """The local baseline that a method is compared with; None for one that is such itself."""
+    """Return the local baseline of a method; None if the method is a baseline itself."""
     name = method.partition(",")[0]
     return None if name == "local" or method.endswith(", alone") else _CONTROLS.get(name, "local")
 
 
 def outcome(view: RunView, calm: RunView, excluded: Sequence[int]) -> dict[str, Any]:
-    """What a run came to, with the calm run of the same method and seed, by column of `SCHEMA`.
+    """Return the outcome of a run by column of `SCHEMA`, given the calm run of the same method and seed.
 
-    excluded: numbers of the clients to which the weather itself happens. Accuracies are shares of 1.
+    excluded: numbers of the clients that the weather affects directly. Accuracies are between 0 and 1.
     """
     assert view.measure is not None
     counted = np.array([client not in excluded for client in range(len(view.clients))])
@@ -79,7 +79,7 @@ def outcome(view: RunView, calm: RunView, excluded: Sequence[int]) -> dict[str, 
 
 
 def _graph(view: RunView, members: Sequence[int]) -> tuple[float | None, float | None]:
-    """Precision and recall of the last graph among some clients."""
+    """Return precision and recall of the last graph among some clients."""
     times, threshold = view.snapshot_times(2), view.get("graph", "edge_threshold")
     if view.clusters is None or threshold is None or not times.size:
         return None, None
@@ -92,20 +92,20 @@ def _graph(view: RunView, members: Sequence[int]) -> tuple[float | None, float |
 
 
 def as_table(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """Runs as a table of `SCHEMA`."""
+    """Return runs as a table of `SCHEMA`."""
     return pl.DataFrame(list(rows), schema=SCHEMA, orient="row")
 
 
 def load(file: Path) -> pl.DataFrame:
-    """The runs in a file, none where there is no file."""
+    """Return the runs in a file; none without the file."""
     return pl.read_csv(file, schema=SCHEMA) if file.exists() else as_table([])
 
 
 def means(runs: pl.DataFrame) -> pl.DataFrame:
-    """A row for each data set, method and weather; shares in %, their spreads over seeds too.
+    """Return a row for each data set, method and weather; shares and their spreads over seeds are in %.
 
-    seconds: none where a seed never came there. below_control: whether the method's control (`control_of`)
-    does better in the same weather; none for controls.
+    seconds: null if a seed never reached the target. below_control: whether the method's control
+    (`control_of`) is better in the same weather; null for controls.
     """
     percent = pl.col("accuracy") * 100
     found = runs.group_by(KEYS[:-1], maintain_order=True).agg(

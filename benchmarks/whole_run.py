@@ -1,4 +1,4 @@
-"""How many training steps per second a whole simulation of asynchronous gossip manages, beside gossipy."""
+"""Training steps per second of a whole simulation of asynchronous gossip, compared with gossipy."""
 
 import tempfile
 import time
@@ -30,7 +30,7 @@ PERIODS = {100: 100, 1_000: 20}  # of virtual time in one full measurement, by n
 EVALUATE_EVERY = 5  # periods
 SAMPLES, LEARNING_RATE = 16, 0.1
 LOCKSTEPS = 20
-GOSSIPY_SHARE, AT_ONCE_SHARE = 4, 10  # of the periods; their rates do not depend on it, and they take long
+GOSSIPY_SHARE, AT_ONCE_SHARE = 4, 10  # of the periods: the rates do not depend on it, and the runs are slow
 
 SCENARIO = """\
 [run]
@@ -71,26 +71,27 @@ workers = 1
 """
 
 TEXT = f"""\
-Asynchronous push gossip (`protocol.name = "gossip"`) in a random 20-regular graph: once per period every
-client sends its model to one neighbour, which merges it with its own and takes one step of SGD on its 16
-digits. A message takes up to 10 % of the period, a step 1 to 2 %. Timed is what `coterie run` does between
-building the simulation and writing the results: actors, network, devices, trace and training. Left out are
-its collections of garbage, and the measuring of accuracy on the test digits, whose cost is a matter of how
-often one looks: here at the start, every {EVALUATE_EVERY} periods and at the end, when all that is pending is
-computed, too. The training digits are dealt over and over, until all have theirs.
+Asynchronous push gossip (`protocol.name = "gossip"`) in a random 20-regular graph: once per period, every
+client sends its model to one neighbor, which merges it with its own and takes one step of SGD on its 16
+digits. A message takes up to 10 % of the period, and a step 1 to 2 %. The timed part is that of
+`coterie run` between building the simulation and writing the results: actors, network, devices, trace and
+training. It excludes garbage collections and evaluations on the test digits: their cost depends on their
+frequency. Here they take place at the start, every {EVALUATE_EVERY} periods and at the end, where all
+pending work is also computed. The training digits are dealt repeatedly until all clients have their
+samples.
 
-*gossipy* (gossipy-dfl) runs the same protocol: as many clients, a fourth of the periods, push to a random
-neighbour in a 20-regular graph, merge and one step, 16 digits, delays up to 10 % of a period, nothing
-evaluated. Its set-up is not timed. *Lockstep* is the ceiling, without any simulation: one call of
+*gossipy* (gossipy-dfl) runs the same protocol: as many clients, a fourth of the periods, pushes to a random
+neighbor in a 20-regular graph, a merge and one step, 16 digits, delays up to 10 % of a period, and no
+evaluations. Its set-up is not timed. *Lockstep* is an upper bound without any simulation: one call of
 `vmap(grad(loss))` and one update of all models for each step.
 
-*Deferred* is the default; *at once* (`engine.deferred = false`) computes each job, alone, as soon as it is
+*Deferred* is the default; *at once* (`engine.deferred = false`) computes each job alone when it is
 submitted, for a tenth of the periods. *Mean batch* is the number of jobs in a call of the deferred engine;
-*outside* is the share of the deferred run's time that is not spent in the engine's flushes."""
+*outside* is the share of the deferred run's time outside the engine's flushes."""
 
 
 class Run(NamedTuple):
-    """What one run showed: wall and CPU seconds, those of flushes, updates, jobs per call."""
+    """Measurements of one run: wall-clock and CPU seconds, those of flushes, updates, jobs per call."""
 
     seconds: float
     cpu_s: float
@@ -105,12 +106,12 @@ class Run(NamedTuple):
 
     @property
     def updates_per_cpu_s(self) -> float:
-        """Training steps per second of CPU time, which others on the machine disturb less."""
+        """Training steps per second of CPU time, which depends less on other load."""
         return self.updates / self.cpu_s
 
     @property
     def outside(self) -> float:
-        """The share of the time outside the engine's flushes."""
+        """Share of the time outside the engine's flushes."""
         return 1 - self.flush_s / self.seconds
 
 
@@ -123,7 +124,7 @@ def scenario(
     steps: int = 1,
     protocol: str = "gossip",
 ) -> Scenario:
-    """The validated scenario; `steps` follow each merge."""
+    """Return the validated scenario; `steps` training steps follow each merge."""
     text = SCENARIO.format(
         model=model,
         protocol=protocol,
@@ -146,13 +147,13 @@ DIGITS = DATASETS["digits"].model_validate({"name": "digits", "partition": "iid"
 
 
 def shared_out(rng: np.random.Generator, labels: np.ndarray, clients: int) -> np.ndarray:
-    """SAMPLES training digits for each client, by number [clients, SAMPLES]: shuffled, over and over."""
+    """Return SAMPLES training digits for each client, by number [clients, SAMPLES]: shuffled and repeated."""
     places = np.arange(clients * SAMPLES) % len(labels)
     return rng.permutation(len(labels))[places].reshape(clients, SAMPLES)
 
 
 class Stopwatch:
-    """Wall and CPU seconds spent in a function."""
+    """Wall-clock and CPU seconds of a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -167,17 +168,17 @@ class Stopwatch:
 
 
 def built(chosen: Scenario) -> Simulation:
-    """The simulation, ready to run."""
+    """Return the simulation, ready to run."""
     return build(chosen, device="cpu")
 
 
 def run(chosen: Scenario) -> Run:
-    """Build and run it; only the run is timed, without the measuring of models."""
+    """Build and run the simulation; only the run is timed, without evaluations."""
     return timed(built(chosen))
 
 
 def timed(simulation: Simulation) -> Run:
-    """Run it to the end, and close it."""
+    """Run the simulation to the end, and close it."""
     measuring, running = Stopwatch(measure_models), Stopwatch(simulation.run)
     with closing(simulation), patch("sim.core.observer.measure_models", measuring):
         running()
@@ -187,7 +188,7 @@ def timed(simulation: Simulation) -> Run:
 
 
 def lockstep(model: str, clients: int) -> float:
-    """Steps per second of all clients' models in one vmapped call per step, with nothing around it."""
+    """Return the steps per second of all clients' models with one vmapped call per step and no simulation."""
     dataset = DIGITS.load(clients, 0, DataFolder())
     rows = shared_out(np.random.default_rng(0), dataset.train_y, clients)
     x, y = (torch.from_numpy(part[rows]) for part in (dataset.train_x, dataset.train_y))
@@ -208,7 +209,7 @@ def lockstep(model: str, clients: int) -> float:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on whole runs, in Markdown."""
+    """Return the section on whole runs, in Markdown."""
     rows = []
     for label, model in MODELS.items():
         for clients in effort.sizes(*PERIODS):

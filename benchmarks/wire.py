@@ -1,4 +1,4 @@
-"""Messages between two processes over TCP: on the event loop of asyncio and on uvloop, small and large."""
+"""Messages between two processes over TCP, small and large, on asyncio's event loop and on uvloop."""
 
 import asyncio
 import multiprocessing
@@ -21,25 +21,25 @@ from actors.tcp.transport import TcpTransport
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
 
 SECRET = bytes(32)
-AHEAD = 512  # messages that may be under way at a time
+AHEAD = 512  # maximum number of messages in transit
 CONTENTS = {"1 kB": (1_000, 100_000), "100 kB": (100_000, 10_000), "10 MB": (10_000_000, 200)}
-"""Bytes of a message, and how many are sent in a full measurement."""
+"""Bytes of a message, and number of messages in a full measurement."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A message of so many numbers."""
+    """A message of random values."""
 
     numbers: Any
 
 
 def endpoint_of(actor: str) -> str:
-    """Both actors are called as their endpoints."""
+    """Return the endpoint of an actor, which has the name of the actor."""
     return actor
 
 
 def addresses() -> dict[str, Address]:
-    """Two free ports of this machine."""
+    """Return two free ports of this machine."""
     with ExitStack() as stack:
         free = [stack.enter_context(closing(socket.socket())) for _ in range(2)]
         for each in free:
@@ -49,7 +49,7 @@ def addresses() -> dict[str, Address]:
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section of the page."""
+    """Return the section of the page."""
     loops = ["asyncio", *(["uvloop"] if find_spec("uvloop") else [])]
     rows = []
     for label, (size, count) in CONTENTS.items():
@@ -60,16 +60,16 @@ def measure(effort: Effort, say: Say) -> str:
         volume = statistics.median(rates[loops[-1]]) * size / 1e6
         rows.append([label, *[per_second(rates[name]) for name in loops], beside, f"{volume:,.0f} MB/s"])
         say(f"messages of {label}: {rows[-1]}")
-    head = ["message", *[f"{name}, messages/s" for name in loops], f"{loops[-1]} beside asyncio", "volume"]
+    head = ["message", *[f"{name}, messages/s" for name in loops], f"{loops[-1]} to asyncio", "volume"]
     return (
         "## Messages between processes\n\n"
-        f"One process sends, one receives, on this machine, at most {AHEAD} messages under way. "
-        "Each message is encoded, framed, decoded and looked at.\n\n" + table(head, rows)
+        f"One process sends and another receives on this machine, with at most {AHEAD} messages in transit. "
+        "Each message is encoded, framed, decoded and read.\n\n" + table(head, rows)
     )
 
 
 def messages_per_second(loop: str, size_bytes: int, count: int) -> float:
-    """So many messages of this size from a new process to another one: how many a second."""
+    """Return the rate at which messages of this size go from a new process to another."""
     where, context = addresses(), multiprocessing.get_context("spawn")
     told, tells = context.Pipe(duplex=False)
     receiver = context.Process(target=_run, args=(loop, partial(_receive, where, count), None))
@@ -111,7 +111,7 @@ async def _receive(where: dict[str, Address], count: int) -> None:
     async with _transport("b", where) as transport:
         transport.attach("b", deliver)
         await done.wait()
-        await asyncio.sleep(0.5)  # the sender is told how many were read
+        await asyncio.sleep(0.5)  # report the number of read messages to the sender
 
 
 async def _send(where: dict[str, Address], size_bytes: int, count: int) -> float:

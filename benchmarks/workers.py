@@ -1,4 +1,4 @@
-"""What a second core brings: rounds of training by the engine's threads."""
+"""Gain of a second core: rounds of training by the engine's threads."""
 
 from functools import partial
 
@@ -17,14 +17,14 @@ from benchmarks.measuring import (
 CLIENTS = {"logistic-regression": 1_000, "mlp": 1_000, "cnn": 16, "resnet9": 4}
 
 TEXT = """\
-The rounds of the section on the engine, by one thread and by two (`engine.workers`), in steps of single
-clients per second of wall time. What is computed is the same to the last bit. Where all clients fit into one
-call, as few small ones do, there is nothing to share.
+The rounds of the section on the engine run with one thread and with two (`engine.workers`). The table gives
+steps of single clients per second of wall-clock time. The results are the same to the last bit. If all
+clients fit into one call, as a few small ones do, a second thread has no work.
 """
 
 
 def measure(effort: Effort, say: Say) -> str:
-    """The section on workers, in Markdown."""
+    """Return the section on workers, in Markdown."""
     rows = []
     for model in MODELS_MEASURED:
         clients = min(CLIENTS[model.name], effort.size_max)

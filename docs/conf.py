@@ -1,4 +1,4 @@
-"""Sphinx's settings. `make docs` gives it the pages that docs/build/site.py writes."""
+"""Sphinx settings. `make docs` runs Sphinx on the pages that docs/build/site.py writes."""
 
 from importlib.metadata import version as version_of
 
@@ -20,13 +20,13 @@ html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = html_show_copyright = html_copy_source = False
-highlight_language = "bash"  # of blocks that say none: commands
+highlight_language = "bash"  # for blocks without a language, which are commands
 default_role = "code"  # docstrings are Markdown
-smartquotes = False  # what is quoted is often a value
+smartquotes = False  # quoted text is often a value
 
 myst_enable_extensions = ["colon_fence"]
-myst_heading_anchors = 4  # named as GitHub names them
-nb_execution_mode = "off"  # notebooks hold what their cells give
+myst_heading_anchors = 4  # with the anchors of GitHub
+nb_execution_mode = "off"  # notebooks contain the outputs of their cells
 
 
 def setup(app):

@@ -1,1 +1,1 @@
-"""A CUDA device beside the CPU: whether it computes the same, how fast, with how many launches and waits."""
+"""Comparison of a CUDA device with the CPU: results, speed, launches and waits."""

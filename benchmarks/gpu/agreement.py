@@ -1,4 +1,4 @@
-"""Whether a scenario does the same on the device as on the CPU: the same events, nearly the same numbers."""
+"""Agreement of a scenario on the device and on the CPU: the same events, nearly the same values."""
 
 import time
 import traceback
@@ -26,13 +26,14 @@ from sim.scenario.scenario import load_scenario
 
 TITLE = "Agreement"
 TEXT = """\
-Shortened scenarios, on the CPU and on the device, with the same seed; images are stand-ins. *Events* are the
-messages and lives of the trace, in order: those of a method that decides by numbers may differ once rounding
-has. *Start* says whether all models began bit by bit the same. Differences are those of the parameters at the
-end: of each client the largest, over its largest number; and of the measure, averaged over the clients.
-*By the last bit*: the largest difference on the CPU alone between that run and one whose models begin with
-some last bits changed, which is what rounding becomes in the scenario. It is large with Adam, which divides a
-gradient by its own size, however small that is."""
+Shortened scenarios run on the CPU and on the device, with the same seed; the images are stand-ins. *Events*
+compares the messages and sessions of the trace, in order. They may differ after rounding differences if a
+method bases decisions on computed values. *Start* states whether all initial models are equal bit by bit.
+The differences are those of the parameters at the end, for each client the largest difference divided by its
+largest value, and those of the measure, averaged over the clients. *By the last bit* is the largest
+difference on the CPU between this run and one in which some last bits of the initial models are changed: the
+effect of rounding in this scenario. It is large with Adam, which divides a gradient by its own size, however
+small that is."""
 
 _PER_CLASS = 600
 _AT_ONCE = 6  # processes on one device
@@ -78,7 +79,7 @@ class _Outcome:
 
 
 def rows(effort: Effort) -> Iterator[Row]:
-    """A row for each scenario, as they are done; each is run in a process of its own."""
+    """Yield a row for each finished scenario; each runs in a new process."""
     workers = max(1, min(_AT_ONCE, usable_cores()))
     device, chosen = str(effort.device), list(SHORTENED)[: max(1, round(effort.share * len(SHORTENED)))]
     with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
@@ -86,7 +87,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 
 def compared(name: str, device: str) -> Row:
-    """A scenario on both; what failed in place of numbers, if something did."""
+    """Run a scenario on both; return its row, or its error instead of values."""
     try:
         cpu, other = _ran(name, "cpu"), _ran(name, device)
         there = [client for client in cpu.models if client in other.models]
@@ -99,7 +100,7 @@ def compared(name: str, device: str) -> Row:
             "events": cpu.events == other.events,
             "start": cpu.start == other.start,
             "largest difference": float(np.max(apart)),
-            "median client's": float(np.median(apart)),
+            "median client": float(np.median(apart)),
             "by the last bit": max(
                 _difference(cpu.models[c], changed[c]) for c in cpu.models if c in changed
             ),
@@ -107,7 +108,7 @@ def compared(name: str, device: str) -> Row:
             "CPU": cpu.headline,
             "device": other.headline,
             "seconds, CPU": cpu.seconds,
-            "device's": other.seconds,
+            "seconds, device": other.seconds,
         }
     except Exception:
         return {"scenario": name, "failed": traceback.format_exc()}
@@ -115,7 +116,7 @@ def compared(name: str, device: str) -> Row:
 
 @contextmanager
 def _last_bits_changed() -> Iterator[None]:
-    """While it is entered, an engine gets vectors of which each number is off by a bit at most."""
+    """Context in which an engine gets vectors with values changed by at most one bit."""
     vector, generator = Engine.vector, torch.Generator().manual_seed(0)
 
     def changed(engine: Engine, values: Tensor) -> Vector:
@@ -137,7 +138,7 @@ def _ran(name: str, device: str) -> _Outcome:
     checksums: dict[str, int] = {}
 
     def noted(trace: Trace, time_s: float, actor: str, value: int) -> None:
-        """Of the start alone, and outside of the trace: rounding would make all hashes differ."""
+        """Record only the start, outside of the trace: rounding would make all hashes differ."""
         if time_s == 0.0:
             checksums[actor] = value
 
@@ -159,7 +160,7 @@ def _ran(name: str, device: str) -> _Outcome:
 
 
 def _models(simulation: Simulation) -> dict[str, np.ndarray]:
-    """The parameters of the clients that are there at the end, by name."""
+    """Return the parameters of the clients that are up at the end, by name."""
     up = [client for client in simulation.clients if client.up and client.actor is not None]
     found: dict[str, np.ndarray] = {}
     for clients in with_same_model(up):

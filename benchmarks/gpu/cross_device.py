@@ -1,4 +1,4 @@
-"""How long CoBo's cross-device experiment takes, from a minute of it."""
+"""Projected duration of CoBo's cross-device experiment, from a minute of it."""
 
 import time
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from sim.scenario.scenario import load_scenario
 
 TITLE = "CoBo, cross-device"
 TEXT = f"""\
-The scenario `cobo_cross_device` as it is ({CLIENTS} clients, ResNet-9, batches of 128, {ITERATIONS:,}
-iterations), with images that are stand-ins, for some wall seconds. Pairs of clients are compared as seldom as
-in most of its iterations. The whole takes as long as all its training steps and gradients of pairs at this
-rate, measuring not counted. In the paper it took 28 hours on four V100."""
+The unchanged scenario `cobo_cross_device` ({CLIENTS} clients, ResNet-9, batches of 128, {ITERATIONS:,}
+iterations) runs for some seconds of wall-clock time, with images that are stand-ins. Pairs of clients are
+compared as rarely as in most of its iterations. The duration of the whole run is that of all its training
+steps and gradients of pairs at this rate, without evaluations. The paper reports 28 hours on four V100."""
 
 SECONDS = 18.0
 EVERY = 3
@@ -54,7 +54,7 @@ def _row(effort: Effort, precision: str) -> Row:
 
 
 def _marks(simulation: Simulation, seconds: float) -> list[tuple[float, float]]:
-    """When measuring began and ended, at each evaluation of the run."""
+    """Return the start and end of each evaluation of the run."""
     marks: list[tuple[float, float]] = []
     evaluate, observer = simulation.observer.evaluate, simulation.observer
 
@@ -74,6 +74,6 @@ def _marks(simulation: Simulation, seconds: float) -> list[tuple[float, float]]:
 
 
 def _whole_hours(iterations_per_s: float) -> float:
-    """Of all training steps and gradients of pairs, at the rate of the measured iterations."""
+    """Return the hours of all training steps and gradients of pairs, at the measured rate of iterations."""
     gradients_per_s = iterations_per_s * (CLIENTS + SAMPLING_SCALE * (CLIENTS - 1))  # two for each pair
     return (CLIENTS * ITERATIONS + pair_gradients(CLIENTS, ITERATIONS)) / gradients_per_s / 3600

@@ -1,4 +1,4 @@
-"""How much one flush launches, copies and waits for on the device, as torch's profiler saw it."""
+"""Launches, copies and waits of one flush on the device, counted by torch's profiler."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,8 +12,8 @@ from benchmarks.gpu.speed import CNN, MLP, RESNET
 
 TITLE = "Launches, copies and waits"
 TEXT = """\
-Of a flush in which every client takes one training step: kernels, copies from the host and to it, and calls
-that wait for the device. Goal: two copies and one wait."""
+The table counts, for a flush in which every client takes one training step, kernels, copies from and to the
+host, and calls that wait for the device. The goal is two copies and one wait."""
 
 _FLUSHES = 3
 
@@ -36,10 +36,10 @@ def _of_flush(model: Model, clients: int, device: torch.device) -> dict[str, Any
 
 
 def counted(work: Callable[[], object]) -> dict[str, int]:
-    """What some work makes the driver do."""
+    """Return the driver calls of some work."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         work()
-        # The profiler itself waits for the device at its end.
+        # The profiler itself waits for the device when it ends.
     calls = {each.key: each.count for each in profiled.key_averages()}
 
     def total(*parts: str) -> int:

@@ -1,4 +1,4 @@
-"""What a part of the measurements is, and where its rows are kept while it runs."""
+"""A part of the measurements, and storage of its rows during the run."""
 
 import json
 import time
@@ -15,7 +15,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Effort:
-    """device: what is measured beside the CPU. share: of the full amount of work."""
+    """Device and amount of work of a measurement.
+
+    device: device to compare with the CPU. share: share of the full amount of work.
+    """
 
     device: torch.device
     share: float = 1.0
@@ -23,7 +26,10 @@ class Effort:
 
 @dataclass(frozen=True)
 class Part:
-    """A section of the page. rows: makes them one by one. limit_s: wall seconds, at share 1."""
+    """A section of the page.
+
+    rows: function that yields the rows. limit_s: wall-clock seconds at share 1.
+    """
 
     title: str
     text: str
@@ -32,7 +38,7 @@ class Part:
 
 
 def run(part: Part, effort: Effort, file: Path) -> None:
-    """Measure a part; its rows so far, and its error if it ends in one, are in `file` all the time."""
+    """Measure a part; `file` always contains its rows so far, and its error if it fails."""
     found: dict[str, Any] = {"rows": [], "failed": None, "seconds": 0.0}
     started = time.perf_counter()
     try:
@@ -52,12 +58,12 @@ def _write(file: Path, found: dict[str, Any], started: float) -> None:
 
 
 def shown(row: Row) -> str:
-    """A row in one line."""
+    """Return a row in one line."""
     return ", ".join(f"{name}: {cell(value)}" for name, value in row.items())
 
 
 def cell(value: Any) -> str:
-    """A value for a table."""
+    """Return a value for a table."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -68,7 +74,7 @@ def cell(value: Any) -> str:
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """The most that tensors have taken since this was last asked; None on a CPU, where nobody counts."""
+    """Return the peak memory of tensors since the previous call; None on a CPU, which has no such count."""
     if device.type != "cuda":
         return None
     peak = torch.cuda.max_memory_allocated(device)

@@ -1,4 +1,4 @@
-"""Training steps per second of the engine on the device, beside a plain loop there, and itself on the CPU."""
+"""Training steps per second of engine and plain loop on the device, and of the engine on the CPU."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -15,9 +15,10 @@ from sim.learning.engine.backends.precision import tensor_cores
 
 TITLE = "Engine"
 TEXT = f"""\
-Training steps of single clients per second, as in [the benchmarks](benchmarks.md): N clients, {BATCH_SIZE} of
-{SAMPLES} samples a step (the last rows: all of them). *Plain* is one PyTorch module after the other on the
-device. On the CPU it has one thread, as in a run. Peak: memory of the engine on the device, in GB."""
+The table gives training steps of single clients per second, as in [the benchmarks](benchmarks.md): N clients,
+{BATCH_SIZE} of {SAMPLES} samples per step (in the last rows, all samples). *Plain* runs one PyTorch module
+after the other on the device. The CPU uses one thread, as in a run. *Peak* is the memory of the engine on the
+device, in GB."""
 
 SECONDS, REPETITIONS = 0.3, 3
 _, MLP, CNN, RESNET = MODELS_MEASURED
@@ -50,7 +51,7 @@ def _row(
     with tensor_cores(precision):
         engine = with_engine(model, clients, way, device, precision, batch)
         contenders = {"engine": partial(steps_per_second, engine, seconds, device)}
-        found = interleaved(contenders, 1)  # alone, for its memory
+        found = interleaved(contenders, 1)  # alone, to measure its memory
         peak = peak_bytes(device)
         if beside:
             plain = plain_loop(model, clients, device)
@@ -77,7 +78,8 @@ def _row(
 
 TWO_TITLE = "Two runs on one card"
 TWO_TEXT = """\
-Processes that train at the same time, each with its own clients: steps per second of all together."""
+Two processes train at the same time, each with its own clients. The table gives their total steps per
+second."""
 
 
 def rows_of_two(effort: Effort) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Images of noise in place of data sets that are not there: speed and agreement need no others."""
+"""Random images that replace missing data sets: speed and agreement do not depend on the images."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ from sim.learning.data.images import ImageArrays, ImageData
 
 @contextmanager
 def stand_ins(per_class: int) -> Iterator[None]:
-    """While it is entered, every data set of images has so many of each class, and a fifth of it for tests.
+    """Context in which image data sets have `per_class` images of each class, and a fifth for tests.
 
-    An image is the prototype of its class, and noise.
+    Each image is the prototype of its class plus noise.
     """
 
     def read(data: ImageData, folder: DataFolder) -> ImageArrays:

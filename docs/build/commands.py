@@ -1,4 +1,4 @@
-"""The page of the site that has all commands and their options, as `--help` has them."""
+"""Generator of the page of the site with all commands and options, from their `--help` texts."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from sim.cli.studies import app
 HEAD = """\
 # Commands
 
-All commands and options of `coterie`, as `coterie COMMAND --help` has them.
-[Results](/results.md#results-folder) says what the exit codes mean.
+This page lists all commands and options of `coterie`, with the texts of `coterie COMMAND --help`.
+[Results](/results.md#results-folder) explains the exit codes.
 """
 
 
 def commands_page() -> str:
-    """Markdown: of each command what it does, and a table of its arguments and options."""
+    """Return the page as Markdown: each command's description, and a table of its arguments and options."""
     group: Any = typer.main.get_command(app)
     parts = [HEAD]
     for name, command in group.commands.items():

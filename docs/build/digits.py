@@ -1,4 +1,4 @@
-"""The file of the digits that come with coterie, by ``python -m docs.build.digits``."""
+"""Generator of the file of digits in coterie: ``python -m docs.build.digits``."""
 
 import hashlib
 
@@ -9,7 +9,7 @@ from sim.learning.data.digits import FILE
 
 
 def main() -> None:
-    """Write the file, and print the hash by which it is checked."""
+    """Write the file, and print its hash for the check at run time."""
     found = load_digits()
     np.savez_compressed(FILE, images=found.data.astype(np.uint8), labels=found.target.astype(np.uint8))
     print(hashlib.sha256(FILE.read_bytes()).hexdigest())

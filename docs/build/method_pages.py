@@ -1,4 +1,4 @@
-"""A page for each method, of what is known of it: docstring, settings, scenarios, and what was measured."""
+"""Generator of a page for each method: docstring, settings, scenarios, and measurements."""
 
 import ast
 import csv
@@ -15,11 +15,11 @@ from sim.scenario.protocol_lookup import ROOMS, list_protocols, method_files
 
 ROOT = Path(__file__).parents[2]
 WEATHERS = ("calm", "5 % lost", "30 % lost", "one slow", "three slow", "churn", "partition", "all at once")
-"""Those of docs/weather that are no controls."""
+"""Weathers of docs/weather, without the controls."""
 
 
 def method_pages() -> dict[str, str]:
-    """The pages by the methods' names. Their links begin with "/", the root of the site."""
+    """Return the pages by name of method. Their links start with "/", the root of the site."""
     settings = _text("docs/scenarios/protocol.md")
     first_table = _text("docs/protocols.md").partition("\n## ")[0]
     facts = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", first_table, re.MULTILINE))
@@ -27,8 +27,8 @@ def method_pages() -> dict[str, str]:
     for name in list_protocols():
         if name not in facts:
             raise ValueError(
-                f"docs/protocols.md: the first table has no row of `{name}`; add one, with the form of its "
-                "server and who waits for whom"
+                f"docs/protocols.md: the first table has no row for `{name}`; add one with its method, form "
+                "and waiting"
             )
         file = method_files()[name.replace("-", "_")]
         docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
@@ -36,9 +36,9 @@ def method_pages() -> dict[str, str]:
         parts = [
             f"# {name}",
             _markdown(docstring),
-            f"Form: {form or '-'}. Who waits for whom: {waiting}.",
+            f"Form: {form or '-'}. Waiting: {waiting}.",
             f"## Settings\n\n{_settings(settings, name)}",
-            "## Measured and run",
+            "## Measurements and runs",
             *_results([row for row in measured if row["protocol"] in (name, "local")], name),
             *_elsewhere(name, docstring.partition(":")[0]),
             f"## Source\n\n{_sources(file)}",
@@ -52,7 +52,7 @@ def _text(name: str) -> str:
 
 
 def _markdown(docstring: str) -> str:
-    """Update rules, which are indented, as blocks; pages and modules that are named as links."""
+    """Return a docstring as Markdown: update rules as blocks, names of pages and modules as links."""
     parts = []
     for indented, some in groupby(docstring.split("\n\n"), key=lambda part: part.startswith("    ")):
         text = "\n\n".join(some)
@@ -71,13 +71,13 @@ def _module(match: re.Match[str]) -> str:
 
 
 def _settings(page: str, name: str) -> str:
-    """The method's part of docs/scenarios/protocol.md."""
+    """Return the method's part of docs/scenarios/protocol.md."""
     text = re.split(r"^## ", page.partition(f"\n## `{name}`\n")[2], flags=re.MULTILINE)[0].strip()
     return re.sub(r"\]\((?=#)", "](/scenarios/protocol.md", text)
 
 
 def _measured() -> Iterator[dict[str, str]]:
-    """The rows of docs/weather/means.csv, with the name of the protocol and the study."""
+    """Yield the rows of docs/weather/means.csv, with the name of the protocol and the study."""
     case_of = {}
     for study, family in FAMILIES.items():
         cases = tomllib.loads(_text(f"scenarios/studies/{study}.toml"))["sweep"]["case"]
@@ -89,16 +89,16 @@ def _measured() -> Iterator[dict[str, str]]:
 
 
 def _results(rows: list[dict[str, str]], name: str) -> Iterator[str]:
-    """What it reaches in each weather, beside local training in the same world; and how to run it there."""
+    """Yield the method's accuracy in each weather, compared with local training, and the commands."""
     own = [row for row in rows if row["protocol"] == name]
     yield (
-        "Mean test accuracy in %, over seeds, of clients to whom the weather itself does nothing. "
-        "[Bad weather](/weather.md) says what was measured."
+        "Mean test accuracy in % over seeds, of the clients that the weather does not affect directly. "
+        "[Bad weather](/weather.md) describes the measurements."
     )
     studies = dict.fromkeys(row["study"] for row in own)
     for data, study in sorted({(row["data"], row["study"]) for row in own}):
-        here = [row for row in rows if (row["data"], row["study"]) == (data, study)]
-        cases = {(row["method"], row["weather"]): row["accuracy"] for row in here}
+        same = [row for row in rows if (row["data"], row["study"]) == (data, study)]
+        cases = {(row["method"], row["weather"]): row["accuracy"] for row in same}
         lines = [
             [method, *[f"{float(cases[method, weather]):.1f}" for weather in WEATHERS]]
             for method in dict.fromkeys(method for method, _ in cases)
@@ -113,7 +113,7 @@ def _results(rows: list[dict[str, str]], name: str) -> Iterator[str]:
 
 
 def _elsewhere(name: str, called: str) -> Iterator[str]:
-    """Scenarios that run it, and pages that have more of it."""
+    """Yield links to scenarios that run the method, and to pages that describe it."""
     lines = []
     for path in sorted((ROOT / "scenarios").glob("*.toml")):
         text = path.read_text(encoding="utf-8")
@@ -123,7 +123,7 @@ def _elsewhere(name: str, called: str) -> Iterator[str]:
     heads = re.findall(r"^## (.*)$", _text("docs/protocols.md"), re.MULTILINE)
     for head in (head for head in heads if re.search(rf"{re.escape(called)}\b", head)):
         anchor = re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
-        lines.append(f"- [{head}](/protocols.md#{anchor}): what its settings choose")
+        lines.append(f"- [{head}](/protocols.md#{anchor}): explanation of its settings")
     for page in sorted((ROOT / "docs/fidelity").glob("[!R]*.md")):
         text = page.read_text(encoding="utf-8")
         if f"`{name}`" in text or re.search(rf"\b{re.escape(called)}\b", text):

@@ -1,7 +1,7 @@
-"""Notebooks of docs/notebooks from their texts, with what their cells give: `python -m docs.build.notebooks`.
+"""Generator of the notebooks in docs/notebooks with their outputs: `python -m docs.build.notebooks`.
 
-A text is a Python file in the form that editors know: `# %%` begins a cell of code, `# %% [markdown]` one of
-words, each line of which is a comment.
+The source of a notebook is a Python file in the format of many editors: `# %%` starts a cell of code, and
+`# %% [markdown]` a cell of text, in which each line is a comment.
 """
 
 import ast
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[1] / "notebooks"
 
 
 def cells_of(text: str) -> list[tuple[str, str]]:
-    """Kind ("code" or "markdown") and source of each cell."""
+    """Return the kind ("code" or "markdown") and source of each cell."""
     parts = re.split(r"^# %%( \[markdown\])?\n", text, flags=re.MULTILINE)[1:]
     found = []
     for kind, source in zip(parts[::2], parts[1::2], strict=True):
@@ -30,7 +30,7 @@ def cells_of(text: str) -> list[tuple[str, str]]:
 
 
 def made(text: str) -> dict[str, Any]:
-    """The notebook of a text, every cell run in an empty folder."""
+    """Return the notebook of a source, with every cell run in an empty folder."""
     space: dict[str, Any] = {"__name__": "__main__"}
     cells: list[dict[str, Any]] = []
     before = os.getcwd()
@@ -52,15 +52,15 @@ def made(text: str) -> dict[str, Any]:
 
 
 def outputs(source: str, number: int, space: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a cell prints, and shows of its last expression."""
-    place = f"<cell {number}>"
-    linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
+    """Return the printed output of a cell and the value of its last expression."""
+    filename = f"<cell {number}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     tree, printed, value = ast.parse(source), io.StringIO(), None
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     with contextlib.redirect_stdout(printed):
-        exec(compile(tree, place, "exec"), space)
+        exec(compile(tree, filename, "exec"), space)
         if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), place, "eval"), space)
+            value = eval(compile(ast.Expression(last.value), filename, "eval"), space)
     found: list[dict[str, Any]] = []
     if printed.getvalue():
         found.append({"output_type": "stream", "name": "stdout", "text": printed.getvalue()})

@@ -1,7 +1,7 @@
-"""docs/papers.md: every table, figure and algorithm of the five papers, with ours beside it.
+"""Generator of docs/papers.md: the tables, figures and algorithms of the five papers, and coterie's results.
 
-`docs/papers.toml` says what there is. What studies give is kept in docs/papers/STUDY-DIGEST.csv, a number a
-row; the digest is that of the study and its scenario. Where it has changed since, the page says so.
+`docs/papers.toml` lists the items. The results of the studies are stored in docs/papers/STUDY-DIGEST.csv, one
+value per row. DIGEST is the hash of the study and its scenario. The page marks results of an older digest.
 """
 
 import csv
@@ -25,28 +25,31 @@ from sim.studies.study import is_share, load_study
 ROOT = Path(__file__).parents[2]
 DOCS, KEPT, STUDIES = ROOT / "docs", ROOT / "docs/papers", ROOT / "scenarios/studies/papers"
 INTRODUCTION = """\
-# The papers, row by row
+# Compare coterie with the papers
 
-Every algorithm, table and figure of the five papers: the paper's result, ours, and the command that gives it.
-`make papers` writes this page from `docs/papers.toml` and what studies gave. Accuracy in %, with half of the
-95 % interval over seeds. Sizes are smaller than the papers', so compare the order of the methods, which is
-what *agrees* is about. A row names its own command: studies have seeds and settings of their own, also those
-of one table.
-*Untuned*: a baseline below training alone, whose settings nobody has looked for. *Old*: the study has changed
-since it ran. The pages behind the links say what was measured, and how. `--only method=local` runs one method
-of a study, by the name in its file, and `--seeds 51,` one seed.
+This page lists every algorithm, table and figure of the five papers, for readers who want to check coterie
+against them. Each row gives the paper's result, coterie's result, and the command that reproduces it.
+`make papers` generates this page from `docs/papers.toml` and the results of the studies.
+
+Accuracies are in %, with half of the 95 % interval over seeds. Experiments here are smaller than the papers'.
+Therefore compare the order of the methods; the column *agreement* refers to this order. Each row names its
+command, because studies differ in seeds and settings, even studies of the same table.
+
+*Untuned* marks a baseline below local training with untuned settings. *Old* marks a result from
+before the latest change of its study. The linked pages describe the measurements. To run one method of a
+study, pass `--only method=local`, with the name in the study's file. To run one seed, pass `--seeds 51,`.
 """
 
 
 class Kept(NamedTuple):
-    """What the runs of a case gave: a number by seed, and whether the study is still the one that ran."""
+    """Values of a case by seed, and whether the study is unchanged since its run."""
 
     values: dict[int, float]
     is_current: bool
 
 
 def digest(study: str) -> str:
-    """Eight hexadecimal digits that change with what a study or its scenario says, comments apart."""
+    """Return eight hexadecimal digits that depend on a study and its scenario, except for their comments."""
     path = STUDIES / f"{study}.toml"
     contents = tomllib.loads(path.read_text(encoding="utf-8"))
     base = (path.parent / contents["sweep"]["scenario"]).read_text(encoding="utf-8")
@@ -55,9 +58,9 @@ def digest(study: str) -> str:
 
 
 def keep(runs: Path) -> None:
-    """Take what the studies gave from their latest results in the folder `runs`, if these have their axes.
+    """Copy the studies' latest results from the folder `runs`, if they have the axes of the study.
 
-    A case goes by its value on the study's first axis. A study that still runs is left as it is.
+    The first axis of a study names its cases. Results of an unfinished study are not copied.
     """
     KEPT.mkdir(exist_ok=True)
     for path in sorted(STUDIES.glob("*.toml")):
@@ -82,14 +85,14 @@ def keep(runs: Path) -> None:
 
 
 def _has_ended(index: SweepIndex, axes: dict[str, tuple[Value, ...]]) -> bool:
-    """Whether a sweep has these axes, some results, and no run that still waits."""
+    """Return whether a sweep has these axes, at least one result, and no waiting run."""
     states = {cell.state for cell in index.cells}
     return index.axes == axes and DONE in states and WAITING not in states
 
 
 @cache
 def _table(study: str) -> tuple[tuple[dict[str, str], ...], bool]:
-    """The rows that are kept of a study, none before it has run, and whether they are of the present one."""
+    """Return the stored rows of a study (none before its first run), and whether they are current."""
     found = sorted(KEPT.glob(f"{study}-????????.csv"))
     if not found:
         return (), True
@@ -98,26 +101,26 @@ def _table(study: str) -> tuple[tuple[dict[str, str], ...], bool]:
 
 
 def kept(study: str, case: str, metric: str) -> Kept:
-    """What a case of a study gave, without values before the study has run."""
+    """Return the results of a case of a study, without values before the first run of the study."""
     rows, is_current = _table(study)
     own = [row for row in rows if (row["case"], row["metric"]) == (case, metric)]
     return Kept({int(row["seed"]): float(row["value"]) for row in own}, is_current)
 
 
 def papers() -> dict[str, Any]:
-    """The contents of docs/papers.toml."""
+    """Return the contents of docs/papers.toml."""
     return tomllib.loads((DOCS / "papers.toml").read_text(encoding="utf-8"))
 
 
 def is_met(row: dict[str, Any]) -> bool:
-    """Whether there is something of ours: a row that a study has not run yet has none."""
+    """Return whether a row has a result of coterie: a row whose study has not run has none."""
     if "needs" in row:
         return False
     return all(kept(row["study"], case, _metric(row)).values for case in cases(row))
 
 
 def cases(row: dict[str, Any]) -> list[str]:
-    """The cases of its study that a row shows: `case`, or each of `cases`; none without a study."""
+    """Return the cases of a row's study: `case`, or each of `cases`; none without a study."""
     if "study" not in row:
         return []
     return row["cases"] if "cases" in row else [row["case"]]
@@ -150,20 +153,20 @@ def _interval(row: dict[str, Any], case: str) -> str:
 
 def _verdict(row: dict[str, Any], alone: str | None) -> str:
     if "needs" in row:
-        return f"- ({row['needs']})"
+        return f"- (needs {row['needs']})"
     if not is_met(row):
         return "- (the study has yet to run)"
-    said = [row["agrees"]]
+    parts = [row["agrees"]]
     if "study" in row:
         metric = _metric(row)
         local = kept(row["study"], alone or "", metric).values
         found = [kept(row["study"], case, metric) for case in cases(row)]
         is_one = metric == "accuracy" and "case" in row
         if is_one and local and _mean(found[0].values) < _mean(local):
-            said.append("untuned")
+            parts.append("untuned")
         if not all(each.is_current for each in found):
-            said.append("old")
-    return "; ".join(said)
+            parts.append("old")
+    return "; ".join(parts)
 
 
 def _mean(values: dict[int, float]) -> float:
@@ -171,14 +174,14 @@ def _mean(values: dict[int, float]) -> float:
 
 
 def command(row: dict[str, Any]) -> str:
-    """What runs a row; "" where nothing does."""
+    """Return the command that reproduces a row; "" if there is none."""
     if "study" in row:
         return f"coterie sweep scenarios/studies/papers/{row['study']}.toml"
     return str(row.get("command", ""))
 
 
 def page() -> str:
-    """The text of docs/papers.md."""
+    """Return the text of docs/papers.md."""
     return "\n".join([INTRODUCTION, *_parts()])
 
 
@@ -188,8 +191,8 @@ def _parts() -> Iterator[str]:
         [f"[{name}](fidelity/{paper['page']})", f"{len(paper['rows'])}", f"{sum(map(is_met, paper['rows']))}"]
         for name, paper in found.items()
     ]
-    total = [str(sum(int(row[place]) for row in counts)) for place in (1, 2)]
-    yield markdown_table(["", "rows", "with a result here"], [*counts, ["all", *total]])
+    total = [str(sum(int(row[column]) for row in counts)) for column in (1, 2)]
+    yield markdown_table(["paper", "rows", "rows with a result"], [*counts, ["all", *total]])
     for name, paper in found.items():
         rows = [
             [
@@ -202,7 +205,7 @@ def _parts() -> Iterator[str]:
             for row in paper["rows"]
         ]
         yield f"## {name}\n"
-        yield markdown_table(["what", "paper", "ours", "agrees", "command"], rows)
+        yield markdown_table(["item", "paper", "coterie", "agreement", "command"], rows)
 
 
 def _code(text: str) -> str:
@@ -210,7 +213,7 @@ def _code(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the page; `arguments`: the folder of results, runs by default."""
+    """Write the page from the results in the folder that `arguments` names, `runs` by default."""
     keep(Path(*arguments or ["runs"]))
     (DOCS / "papers.md").write_text(page(), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The page of the site that has all that `coterie` exports, as Sphinx reads it from the sources."""
+"""Generator of the page of the site with all exports of `coterie`, which Sphinx reads from the sources."""
 
 import re
 from inspect import isclass, isfunction
@@ -12,10 +12,10 @@ from docs.build.scenarios import keys_of
 HEAD = """\
 # Python reference
 
-All that `coterie` exports, with signatures and sources. [From Python](/how-to/python.md) shows how runs,
-sweeps and comparisons go together, and [writing a method](/methods.md) what the rest is for.
-[The verbs](/api.md) are the short form of this page. Beside Python there are references of
-[the commands](/commands.md), of [scenarios](/scenarios/README.md) and of [results](/results.md).
+This page lists all exports of `coterie`, with signatures and sources. [From Python](/how-to/python.md) shows
+how to use runs, sweeps and comparisons, and [Write your own method](/methods.md) how to use the other names.
+[Client API](/api.md) is a short form of this page. Other references describe [the commands](/commands.md),
+[scenarios](/scenarios/README.md) and [results](/results.md).
 
 ```{eval-rst}
 .. highlight:: python
@@ -25,7 +25,7 @@ FRONT = (
     "run", "Run", "RunFailed", "RunHook", "Evaluation", "load", "resume", "fork",
     "sweep", "Sweep", "SweepFailed", "compare", "Compared",
 )  # fmt: skip
-"""Runs, sweeps and comparisons, by use."""
+"""Names for runs, sweeps and comparisons, in the order of their use."""
 
 
 def reference_page() -> str:
@@ -36,7 +36,7 @@ def reference_page() -> str:
     described = {owner.__name__ for owner in classes}
     rest = [name for name in protocols.__all__ if name not in described]
     parts = [HEAD, "## Runs, sweeps, comparisons\n", *[_documented(name) for name in front]]
-    parts += ["## What methods are written with\n"]
+    parts += ["## Client API\n"]
     parts += [_class(owner, names) for owner, names in classes.items()]
     parts += ["## Types, messages, functions\n", *[_documented(name) for name in rest]]
     return "\n".join(parts)
@@ -56,17 +56,17 @@ def _documented(name: str) -> str:
 def _class(owner: type, names: list[str]) -> str:
     module = "coterie" if owner.__name__ in protocols.__all__ else owner.__module__
     head = f".. autoclass:: {module}.{owner.__name__}"
-    if issubclass(owner, Settings):  # whose types say to pydantic what is allowed, and little to readers
+    if issubclass(owner, Settings):  # its annotated types are for pydantic, and hard to read
         return f"### {owner.__name__}\n\n{_block(head)}\n{keys_of(owner)}"
     members = f"   :members: {', '.join(names)}"
     return f"### {owner.__name__}\n\n{_block(head, members)}"
 
 
 def shown_signature(kind: object, signature: str | None) -> str | None:
-    """The signature to show: none of a class of which no method makes an object."""
+    """Return the signature to show: "" for classes that methods do not instantiate."""
     if isclass(kind) and (kind.__name__ in NOT_MADE or issubclass(kind, Settings)):
         return ""
-    if signature is not None and "<factory>" in signature:  # no Python, so that Sphinx shows it as it is
+    if signature is not None and "<factory>" in signature:  # not Python, so Sphinx would show it unchanged
         return re.sub(r"~[\w.]+\.", "", signature).replace("<factory>", "{}")
     return signature
 

@@ -1,7 +1,7 @@
-"""What Sphinx makes the site of: `python -m docs.build.site build/docs` writes it into a folder.
+"""Generator of Sphinx's input for the site: `python -m docs.build.site build/docs` writes it into a folder.
 
-The pages of docs/ as they are, but for their links, which lead to pages of the site: a file of the repository
-that is no page has one that shows it.
+The input contains the pages of docs/ with links changed to pages of the site. Other files of the repository
+that a page links to get a page that shows them.
 """
 
 import ast
@@ -25,33 +25,34 @@ SHOWN = (
     "protocols/**/*.py",
     "LICENSE",
 )
-"""Files that have a page, from which they are downloaded."""
+"""Patterns of files with a page that shows them and offers them for download."""
 ASSETS = ("*.png", "*.svg", "*.csv", "*.ipynb")
-"""Files of docs/ that the site has as they are."""
+"""Patterns of files of docs/ that are copied to the site unchanged."""
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 METHOD_ROW = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
 KEYS = re.compile(r"^(?=\| key (\| of \w+ )?\| value \| default )", re.MULTILINE)
-"""Where a table of a scenario's keys begins, which site.css lays out for narrow screens."""
+"""Start of a table of keys, which site.css lays out for narrow screens."""
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
 TOCTREE = "\n:::{{toctree}}\n:hidden:\n:glob:\n\n{}\n:::\n"
 
 
 def pages() -> dict[str, str]:
-    """All pages by their names in the site. A link within the site begins with "/"."""
+    """Return all pages by their names in the site. Links within the site start with "/"."""
     made = {f"protocols/{name}.md": text for name, text in method_pages().items()}
     made |= {"reference.md": reference_page(), "commands.md": commands_page(), **dict(_shown())}
     for path in [*sorted(DOCS.rglob("*.md")), ROOT / "CHANGELOG.md", ROOT / "README.md"]:
         name = path.relative_to(DOCS if path.is_relative_to(DOCS) else ROOT).as_posix()
-        text = LINK.sub(lambda link, here=path.parent: place(link[1], here), path.read_text(encoding="utf-8"))
+        original = path.read_text(encoding="utf-8")
+        text = LINK.sub(lambda link, folder=path.parent: target(link[1], folder), original)
         made[name] = text + (TOCTREE.format("*") if name.endswith("/README.md") else "")
-    table, rest = re.split(r"(?=\n## )", made["protocols.md"], maxsplit=1)
+    table, sections = re.split(r"(?=\n## )", made["protocols.md"], maxsplit=1)
     table = METHOD_ROW.sub(r"| [`\1`](/protocols/\1.md) |", table)
-    made["protocols.md"] = table + rest + TOCTREE.format("protocols/*")
+    made["protocols.md"] = table + sections + TOCTREE.format("protocols/*")
     return {name: KEYS.sub(r"```{rst-class} keys\n```\n\n", text) for name, text in made.items()}
 
 
-def place(link: str, folder: Path) -> str:
-    """Where the site has the file, or the folder, to which a page of this folder of the repository leads."""
+def target(link: str, folder: Path) -> str:
+    """Return the site's path of the file or folder to which a page in this folder of the repository links."""
     if ":" in link:
         return link
     path = os.path.relpath(folder / link, ROOT)
@@ -65,13 +66,13 @@ def place(link: str, folder: Path) -> str:
 
 
 def shown_files() -> list[Path]:
-    """The files that have a page."""
+    """Return the files that get a page of their contents."""
     found = {path for pattern in SHOWN for path in ROOT.glob(pattern) if path.is_file()}
     return sorted(path for path in found if "__pycache__" not in path.parts)
 
 
 def _shown() -> Iterator[tuple[str, str]]:
-    """Pages that show a file, and those that list a folder of such."""
+    """Yield pages that show a file, and pages that list a folder of these files."""
     head = "---\norphan: true\nnosearch: true\n---\n\n# {}\n\n"
     files = shown_files()
     for path in files:
@@ -88,12 +89,12 @@ def _shown() -> Iterator[tuple[str, str]]:
 
 
 def _about(path: Path) -> str:
-    """What a file says of itself in its first line: a docstring, or the comment at the top of a scenario."""
+    """Return the first line of a file's docstring, or of the comment at the top of a scenario."""
     if path.suffix == ".py":
-        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     else:
-        said = path.read_text(encoding="utf-8") if path.suffix == ".toml" else ""
-    line = said.partition("\n")[0].removeprefix("# ")
+        text = path.read_text(encoding="utf-8") if path.suffix == ".toml" else ""
+    line = text.partition("\n")[0].removeprefix("# ")
     return f": {line}" if line else ""
 
 

@@ -110,3 +110,13 @@ def problems(part: str) -> Iterator[str]:
 def test_what_is_named_is_there(page: str) -> None:
     found = [f"{problem}, in: {part[:100]}" for part in parts(page) for problem in problems(part)]
     assert not found, "\n".join([f"{page} is out of date:", *found])
+
+
+def test_the_glossary_is_short_and_names_code() -> None:
+    """`test_what_is_named_is_there` compares the second column with the code."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("\n## Glossary\n")[2]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)[2:]
+    assert 20 <= len(rows) <= 40
+    assert len({term for term, _, _ in rows}) == len(rows)
+    for term, code, definition in rows:
+        assert "`" in code and re.fullmatch(r"[A-Z][^.]*\.", definition), term
