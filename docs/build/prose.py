@@ -77,10 +77,22 @@ PATTERNS = (
 )
 """Constructions to avoid anywhere."""
 
-STARTS = frozenset(
-    ("what", "who", "whom", "whose", "which", "whether", "how", "that", "where", "when", "why", "so", "its")
-    + ("their", "his", "her", "nothing", "nobody", "none", "one's", "own", "such", "as", "by", "if")
-)
+STARTS = {"what", "who", "whom", "whose", "which", "whether", "how", "that", "where", "when", "why", "so"}
+STARTS |= {
+    "its",
+    "their",
+    "his",
+    "her",
+    "nothing",
+    "nobody",
+    "none",
+    "one's",
+    "own",
+    "such",
+    "as",
+    "by",
+    "if",
+}
 """Words that no docstring begins with: it begins with a verb or with a noun."""
 
 
