@@ -34,12 +34,11 @@ from sim.world.network_model import NetworkModel
 
 @dataclass(frozen=True, kw_only=True)
 class ClientParts:
-    """A client. Client number i owns the i-th part of the engine's data.
+    """A client. Client number i owns part i of the engine's data.
 
-    cost, slowness: of its device. start: its model at the start, by default one that all clients share.
-    neighbours: names of the clients and servers that it has a link with, by default all other clients.
-    later, backup_every_s: with what it returns after a crash that is not among the `churn` of the simulation,
-    and the seconds between two backups of its model.
+    cost, slowness: properties of the device. start: initial model, by default shared by all clients.
+    neighbours: names of linked clients and servers, by default all other clients. later: state after a return
+    that is not listed in the `churn` of the simulation. backup_every_s: seconds between backups of the model.
     """
 
     name: str
@@ -56,10 +55,10 @@ class ClientParts:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerParts:
-    """A server. kind: its class. start: the model that it begins with.
+    """A server. kind: its class. start: initial model.
 
-    cost: of its device, if it has one; then it trains and measures on data of its own, which follow those of
-    the clients in the engine's data.
+    cost: cost model of its device; None for a server without one. A server with a device has its own part of
+    the engine's data, after the parts of the clients.
     """
 
     name: str
@@ -72,11 +71,11 @@ class ServerParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Classes:
-    """The classes that a simulation is made of. Subclasses change how the world works."""
+    """Classes of the parts of a simulation. Pass subclasses to change the behavior of the world."""
 
     simulation: type[Simulation] = Simulation
     loop: Callable[[int | None], VirtualLoop] = VirtualLoop
-    """Called with the key by which events of the same time are shuffled, or None."""
+    """Called with the key that shuffles simultaneous events, or None."""
     network: Callable[[Any, int, NetworkModel], SimulatedNetwork] = SimulatedNetwork
     """Called with the loop, the seed, and the model of the network."""
     compute: type[DeviceCompute] = DeviceCompute
@@ -88,14 +87,15 @@ ANNOUNCE, FRESH = Announce(kind="announce"), NewcomersStart()
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationParts:
-    """The parts of a simulation.
+    """Parts of a simulation.
 
-    networks: the network from later times on, each with its time (seconds). churn: the arrivals and
-    departures of clients; `staying`: client and time (seconds) of those that do not happen. alone: every
-    client trains without peers. tie_key: the key by which events of the same time are shuffled. refuses:
-    whether the network does not deliver a message, by its contents. make: makes an actor of a class.
-    clusters: the cluster of each client, for the measurement of the collaboration graph. turned_away:
-    arrivals for whom there was no client left. features: the samples' features in words.
+    networks: later changes of the network, as pairs (time in seconds, network). churn: arrivals and
+    departures of clients. staying: pairs (client, time in seconds) of churn events that are skipped. alone:
+    True if every client trains without peers. tie_key: key that shuffles simultaneous events. refuses:
+    function that returns True for messages that the network drops because of their contents. make: function
+    that creates an actor of a class. clusters: cluster of each client, for comparison with the
+    collaboration graph. turned_away: arrivals for which no client was left. features: description of the
+    samples' features.
     """
 
     rules: RunRules
@@ -120,7 +120,7 @@ class SimulationParts:
 
 
 def assemble(parts: SimulationParts) -> Simulation:
-    """A simulation at virtual time 0, ready to run. Close it after use, also if it never runs."""
+    """Create a simulation at virtual time 0. Close it after use, even if it never runs."""
     loop = parts.classes.loop(parts.tie_key)
     try:
         return _Assembly(parts, loop).finished()
@@ -130,7 +130,7 @@ def assemble(parts: SimulationParts) -> Simulation:
 
 
 class _Assembly:
-    """Makes a simulation of its parts, in the order in which they need each other."""
+    """Creates the parts of a simulation in order of their dependencies."""
 
     def __init__(self, parts: SimulationParts, loop: VirtualLoop) -> None:
         self.parts, self.classes, self.seed = parts, parts.classes, parts.rules.seed
@@ -159,7 +159,7 @@ class _Assembly:
         return simulation
 
     def _views(self) -> ViewOf:
-        """The function that makes each actor's view of the others."""
+        """Return the function that creates the view of peers of an actor."""
         parts = self.parts
         if parts.alone:
             return lambda name, neighbours: AnnouncedView(name, ())
@@ -169,7 +169,7 @@ class _Assembly:
         return parts.membership.views(MembershipContext(self.loop, self.seed, [*up, *servers], absent))
 
     def _shared_context(self) -> dict[str, Any]:
-        """The objects that the contexts of all clients and servers have in common."""
+        """Return the objects that the contexts of all clients and servers share."""
         seed, observer = self.seed, self.simulation.observer
         return {
             "transport": self.network,
@@ -182,7 +182,7 @@ class _Assembly:
         }
 
     def _trainable_of(self, model: Architecture) -> Callable[[vectors.Vector], vectors.Vector]:
-        """A function that makes of a vector of this model one without what is not trained."""
+        """Return a function that sets the untrained parameters of a vector of this model to 0."""
         if model.key not in self.trainable:
             engine = self.parts.engine
             self.trainable[model.key] = lambda of: engine.trainable(cast(Vector, of), model)
@@ -197,7 +197,7 @@ class _Assembly:
         number: int | None = None,
         compute: Compute | None = None,
     ) -> ClientContext:
-        """number: of a client. compute: of a server that has a device."""
+        """Create a context. number: number of a client. compute: computing of a server that has a device."""
         model = training.architecture
         return ClientContext(
             membership=self.view_of(name, neighbours),

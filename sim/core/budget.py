@@ -1,4 +1,4 @@
-"""What a client has done so far, and what its budget leaves it."""
+"""Work of a client so far, and the remaining budget."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sim.core.rules import ClientBudget
 
 @dataclass(frozen=True)
 class Work:
-    """What a client has done over all its lives: all that a budget may limit, by the same names.
+    """Work of a client over all its sessions, in the units of a budget.
 
-    steps: of training. samples: in training and in gradients, each view counted. time: for which it was up,
-    in seconds. bytes: of what it sent, without the copies that a network makes of datagrams.
+    steps: training steps. samples: samples of training and gradients; each view counts. time: seconds
+    during which the client was up. bytes: sent bytes, without the network's duplicates of datagrams.
     """
 
     steps: int
@@ -29,16 +29,16 @@ class Work:
 
     @classmethod
     def of(cls, own: DeviceCompute, bytes_sent: int) -> Work:
-        """What the client with this computing has done until now."""
+        """Return the work of the client with this computing so far."""
         return cls(own.training_steps, own.gradients, own.samples_seen, own.device.up_s, bytes_sent)
 
     def share_of(self, budget: ClientBudget) -> float:
-        """How much of a budget this is, at most 1."""
+        """Return the used share of a budget, at most 1."""
         return min(1.0, getattr(self, budget.kind) / budget.limit)
 
 
 class BudgetedCompute(DeviceCompute):
-    """The computing of a client that has a budget. bytes_sent: tells how many it has sent so far."""
+    """Computing of a client with a budget. bytes_sent: function that returns the bytes sent so far."""
 
     def __init__(self, *arguments: Any, budget: ClientBudget, bytes_sent: Callable[[], int]) -> None:
         super().__init__(*arguments)
@@ -58,7 +58,7 @@ class BudgetedCompute(DeviceCompute):
         if budget.steps is not None:
             return budget.steps - self.training_steps - self.steps_begun
         if budget.samples is not None:
-            # Gradients that others ask for may go beyond it.
+            # Gradients that peers request may exceed the budget.
             whole = (budget.samples - self.samples_seen) // self.samples_per_step
             return max(0, whole - self.steps_begun)
         return math.inf if Work.of(self, self._bytes_sent()).share_of(budget) < 1 else 0

@@ -1,4 +1,4 @@
-"""A simulated client's computing: a job takes the device's virtual time, then goes to the engine."""
+"""Computing of a simulated client: jobs take virtual time on the device and run on the engine."""
 
 import math
 import operator
@@ -30,20 +30,20 @@ Measure = TypeVar("Measure", bound=BatchOperation)
 
 
 class DeviceCompute(Compute):
-    """The computing of client number `client`, on its own data and device.
+    """Computing of client number `client`, on its data and device.
 
-    A job is submitted when it is called, so that jobs of many clients share a call of the engine, and counts
-    when its time is over: a cancelled one leaves nothing behind. What it could not know before, such as the
-    optimizer that a job before it in the device's queue left, has it submitted again at its end. Its inputs
-    are those of the call. Raises ValueError for a client without training samples.
+    A job is submitted to the engine when it is called, so that jobs of many clients share an engine call. It
+    counts when its virtual time is over; a cancelled job has no effect. If an input changes meanwhile, such
+    as the optimizer's state after an earlier job in the device's queue, it is submitted again at its end.
+    Vectors are those of the call. Raises ValueError for a client without training samples.
     """
 
     steps_begun = 0
-    """Training steps under way, where there is a budget that they count for."""
+    """Training steps in progress, if a budget limits them."""
     spent_s: float | None = None
-    """When the budget was spent, and what had begun was done."""
+    """Time in seconds at which the budget was used and the last job had ended."""
     _submits_early = True
-    """Whether a job is submitted when it is called, and not only at its end."""
+    """True to submit a job when it is called; False to submit it at its end."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class DeviceCompute(Compute):
         self._draws = Draws(engine, client, settings)
         self.samples, self.batch_size = self._draws.samples, self._draws.batch_size
         self.samples_per_step = self.batch_size * settings.views
-        """Samples of a training step or a gradient, each view counted."""
+        """Samples of a training step or a gradient; each view counts."""
         self.steps_per_epoch = max(1, self.samples // self.batch_size)
         self.classes = settings.classes
         self.learning_rate = settings.learning_rate
@@ -73,13 +73,13 @@ class DeviceCompute(Compute):
         self._timed_samples, self._timed_s = 0, 0.0  # of the last training job
         self._train_key = engine.draw_key(client, "train")
         self._gradients = 0
-        self._samples_measured = 0  # in gradients, each view counted
+        self._samples_measured = 0  # in gradients; each view counts
         self._optimizer_state: Vector | None = None
         self._steps_done = 0
         self._round: int | None = None
-        self._changes = 0  # of what the next job depends on
+        self._changes = 0  # of the inputs of the next job
         self._taken = StepsTaken(settings.optimizer)
-        # Otherwise the learning rate is known at the end.
+        # A schedule by time determines the learning rate at the end of a job.
         known = settings.schedule is None or settings.schedule.unit != "second"
         self._is_foreseeable = known and self._submits_early
 
@@ -97,17 +97,17 @@ class DeviceCompute(Compute):
 
     @property
     def training_steps(self) -> int:
-        """Training steps so far, over all lives of the client."""
+        """Training steps so far, over all sessions of the client."""
         return self._draws.train
 
     @property
     def gradients(self) -> int:
-        """Gradients so far, over all lives of the client; those of training steps do not count."""
+        """Gradients so far, over all sessions of the client; training steps do not count."""
         return self._gradients
 
     @property
     def samples_seen(self) -> int:
-        """Samples of all training steps and gradients so far, each view counted."""
+        """Samples of all training steps and gradients so far; each view counts."""
         return self.training_steps * self.samples_per_step + self._samples_measured
 
     @property
@@ -121,12 +121,12 @@ class DeviceCompute(Compute):
         return self._duration_s(self.batch_size, training=True)
 
     def change_learning_rate(self, rate: float) -> None:
-        """Set the rate of trainings that end from now on, where neither method nor schedule says another."""
+        """Set the learning rate of jobs that end later, unless the method or a schedule sets another."""
         self._changes += rate != self.learning_rate
         self.learning_rate = rate
 
     def forget(self) -> None:
-        """Lose the optimizer's state, as a client does that comes back without what it had."""
+        """Reset the optimizer's state, as for a client that returns without its state."""
         self._optimizer_state, self._steps_done = None, 0
         self._changes += 1
 
@@ -147,12 +147,12 @@ class DeviceCompute(Compute):
         return self._initial
 
     def recorded(self) -> dict[str, Any]:
-        """What it has done over all lives of the client, for `recall`."""
+        """Return the work over all sessions of the client, for `recall`."""
         done = {"drawn": self._draws.drawn, "gradients": self._gradients, "spent_s": self.spent_s}
         return done | {"measured": self._samples_measured, "taken": self._taken.recorded()}
 
     def recall(self, recorded: Mapping[str, Any]) -> None:
-        """Have done what another process's computing of this client has done."""
+        """Adopt the recorded work of this client in another process."""
         for purpose, drawn in recorded["drawn"].items():
             setattr(self._draws, purpose, drawn)
         self._gradients, self.spent_s = recorded["gradients"], recorded["spent_s"]
@@ -162,10 +162,10 @@ class DeviceCompute(Compute):
             self._taken.add(steps, tuple(rate) if isinstance(rate, list) else rate, fresh)
 
     def train_alone(self, engine: Engine) -> Vector | None:
-        """Parameters after the steps taken so far, alone and from the start, computed by another engine.
+        """Repeat the steps so far without peers, on another engine, and return the parameters.
 
-        The same batches, learning rates and optimizer, without proximal terms, one model throughout; None if
-        no step was taken. Takes no virtual time.
+        Training starts at the initial model. Batches, learning rates, and optimizer are the same;
+        proximal terms are left out. Returns None without steps. Takes no virtual time.
         """
         settings, draws = self.settings, self._draws
         kernel = engine.kernel(settings.architecture, settings.objective)
@@ -174,7 +174,7 @@ class DeviceCompute(Compute):
         return self._taken.again(engine, training, start, self.client, self._train_key)
 
     def rehearse(self, engine: Engine) -> None:
-        """Take a training step by another engine, for nothing: what takes long the first time is over."""
+        """Run one training step on another engine as a warm-up, and discard its result."""
         settings = self.settings
         kernel = engine.kernel(settings.architecture, settings.objective)
         training = engine.training(kernel, settings.optimizer, self._draws.augmented)
@@ -204,7 +204,7 @@ class DeviceCompute(Compute):
             job, state = self._next_job(steps, stated, fresh_optimizer, strengths)
             made = engine.train(operation, own, job, state=state, anchors=anchors, weights=of_samples)
             begun = self._changes
-        else:  # From now on: it must cancel in the update, whatever is merged meanwhile.
+        else:  # Fixed now: later merges must not change it, as it cancels in the update.
             own.shortened(START_TERMS_MAX)
         await self._take_time(steps * self.batch_size)
         if begun != self._changes:
@@ -225,19 +225,19 @@ class DeviceCompute(Compute):
     def _next_job(
         self, steps: int, stated: float | None, fresh_optimizer: bool, strengths: tuple[Factor, ...]
     ) -> tuple[TrainJob, Vector | None]:
-        """The training that would come next if its time was over now, and the optimizer's state before."""
+        """Return the next training job as if it ended now, and the optimizer's state before it."""
         first = self._draws.train
         rate: float | tuple[float, ...] = self.learning_rate if stated is None else stated
         if stated is None and self.settings.schedule is not None:
             rate = self._scheduled(self.settings.schedule, first, steps)
         state, done = (None, 0) if fresh_optimizer else (self._optimizer_state, self._steps_done)
-        # Less than half of what TrainJob(...) takes, and every step of a run passes here.
+        # Takes less than half the time of TrainJob(...), and every step of a run passes here.
         return _new_job(TrainJob, (self.client, self._train_key, first, steps, rate, done, strengths)), state
 
     def _training(self, on: Samples, weights: Any) -> tuple[Train, Vector | None]:
-        """The training operation for these samples, and their weights. ValueError for unsuitable samples."""
+        """Return the training operation for these samples, and their weights. Raises ValueError."""
         if on != "batch" and not isinstance(on, Batch):
-            raise ValueError(f'training is on "batch", or on a batch that batch() returned, not on {on!r}')
+            raise ValueError(f'on must be "batch" or a result of batch() in training, not {on!r}')
         sampler = self._draws.sampler(on, training=True)
         of_samples, weighted = self._weights(weights, on, sampler)
         return self.engine.training(self.kernel, self.settings.optimizer, sampler, weighted), of_samples
@@ -252,7 +252,7 @@ class DeviceCompute(Compute):
         anchors: list[Vector],
         weights: Vector | None,
     ) -> tuple[Vector, Vector | None]:
-        """Parameters and the optimizer's state after steps that are all on the same batch."""
+        """Take all steps on the same batch; return the parameters and the optimizer's state."""
         key, rate = self._draws.key("batch"), all_steps.learning_rate
         for step in range(all_steps.steps):
             own_rate = rate[step] if isinstance(rate, tuple) else rate
@@ -282,7 +282,7 @@ class DeviceCompute(Compute):
         self, of: vectors.Vector, on: Samples, reduction: Reduction = "mean", weights: Any = None
     ) -> vectors.Scalar | vectors.Vector:
         if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
+            raise ValueError(f'reduction must be "mean", "sum" or "none", not {reduction!r}')
         sampler = self._draws.sampler(on, training=False)
         of_samples, weighted = self._weights(weights, on, sampler)
         if reduction == "none":
@@ -301,7 +301,7 @@ class DeviceCompute(Compute):
     async def _measure(
         self, purpose: Purpose, on: Samples, samples: int, submit: Callable[[SampleJob], Vector]
     ) -> Vector:
-        """What the next job of this purpose results in, after the time that it takes."""
+        """Wait for the time of the next job of this purpose, and return its result."""
         begun = self._draws.next_job(purpose, on)
         made = submit(begun) if self._submits_early and self.device.state == WAITING else None
         await self._take_time(samples, training=purpose == "gradient")
@@ -322,7 +322,7 @@ class DeviceCompute(Compute):
     def inputs(self) -> vectors.Vector:
         x, _ = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
         if not self.settings.classes or not x.is_floating_point():
-            raise ValueError("inputs: samples of the task are no numbers that a function could take")
+            raise ValueError("inputs: samples of this task are not floating-point numbers")
         return self.engine.vector(x.flatten())
 
     async def predict(self, of: vectors.Vector, inputs: Any) -> vectors.Vector:
@@ -333,7 +333,7 @@ class DeviceCompute(Compute):
 
     async def spend(self, steps: float | None, flops: float | None) -> None:
         if (steps is None) == (flops is None):
-            raise ValueError("a cost is stated in steps or in flops, not in both")
+            raise ValueError("state a cost in steps or in flops, not in both")
         if steps is not None:
             seconds = self.step_s * _positive("steps", steps)
         else:
@@ -342,7 +342,7 @@ class DeviceCompute(Compute):
         await self.device.run(seconds)
 
     def _seconds_of(self, flops: float) -> float:
-        """How long so many floating-point operations take, where training takes the time that is stated."""
+        """Return the seconds of this many floating-point operations, from the time of a training step."""
         if self.cost.flops_per_s is not None:
             return self.cost.seconds(flops=flops)
         settings = self.settings
@@ -368,9 +368,9 @@ class DeviceCompute(Compute):
         return self.engine.with_part(cast(Vector, of), columns.start, vector)
 
     def _take_time(self, samples: int, *, training: bool = True) -> Awaitable[None]:
-        """Occupy the device for so many samples, by passes forward and, in training, backward.
+        """Occupy the device for forward passes of this many samples and, in training, backward passes.
 
-        Each view costs its floating-point operations; the time that a step is stated to take includes them.
+        Each view costs floating-point operations; a stated time of a step includes all views.
         """
         if not training:
             return self.device.run(self._duration_s(samples, training))
@@ -387,15 +387,15 @@ class DeviceCompute(Compute):
         return self.cost.seconds(flops=samples * self.settings.views * per_sample)
 
     def _scheduled(self, schedule: Schedule, first: int, steps: int) -> float | tuple[float, ...]:
-        """The scenario's learning rate of the steps from number `first` on: of all, or of each."""
+        """Return the scheduled learning rate of steps from number `first`: for all, or for each."""
         rate = self.learning_rate
         if schedule.unit == "second":
             return rate * schedule.factor(self.device.now_s)
         if schedule.unit == "round":
             if self.round is None:
                 raise ValueError(
-                    "training.schedule goes by rounds, and what the server sent says none: its class of "
-                    "tasks must have `round: int`"
+                    "training.schedule is by round, but the server states none: add `round: int` to the "
+                    "class of its tasks"
                 )
             return rate * schedule.factor(self.round)
         rates = tuple([rate * schedule.factor(step) for step in range(first, first + steps)])

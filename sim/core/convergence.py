@@ -1,4 +1,4 @@
-"""Whether training has converged: nobody gets better any more."""
+"""Detection of convergence: no client improves."""
 
 import math
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ from sim.core.rules import Convergence
 
 
 class Plateau:
-    """The best that each client has reached, and since when; `reached` says whether all have converged.
+    """Best value of each client, with its time.
 
-    A client has become better if it beats its best by more than the tolerance. Who goes and comes back begins
-    anew.
+    A client improves if it exceeds its best value by more than the tolerance. A client that returns after an
+    absence starts again.
     """
 
     def __init__(self, rule: Convergence, *, higher_is_better: bool) -> None:
@@ -19,14 +19,14 @@ class Plateau:
         self._best: dict[str, tuple[float, float]] = {}  # value, and time
 
     def reached(self, time_s: float, measured: Mapping[str, float]) -> bool:
-        """Whether all clients have been no better for as long as the rule says; asked at each evaluation.
+        """Return True if no client has improved during the patience. Call this at each evaluation.
 
-        measured: what each client that is up is judged by.
+        measured: value of the first metric of each client that is up.
         """
         best = {}
         for client, value in measured.items():
             before = self._best.get(client)
-            # Anything is better than a loss that is not a number.
+            # Any number improves on a value that is not a number.
             if (
                 before is None
                 or math.isnan(before[0]) > math.isnan(value)

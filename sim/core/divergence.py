@@ -1,4 +1,4 @@
-"""Models that are no numbers any more: whose was the first, and whose are at the last look."""
+"""Models with infinite or undefined values: the first one, and those at the last evaluation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class NonFinite:
-    """Whose model was seen not to be finite, when, and what was not: "parameters", "loss" or "distance"."""
+    """A model that is not finite. found: "parameters", or the name of a metric."""
 
     client: str
     time_s: float
@@ -24,17 +24,17 @@ _FOLLOW = (
 
 
 class Divergence:
-    """What evaluations saw of models that are not finite.
+    """Models that evaluations found not finite.
 
-    first: the first of them. present: the clients whose models were not finite when looked at last, in the
-    order in which they were found.
+    first: the first of them. present: clients whose models were not finite when last checked, in order of
+    detection.
     """
 
     def __init__(self) -> None:
         self.first: NonFinite | None = None
         self.present: dict[str, None] = {}
 
-    def look(
+    def check(
         self,
         time_s: float,
         clients: Sequence[str],
@@ -42,9 +42,10 @@ class Divergence:
         measured: Mapping[str, np.ndarray],
         tested: np.ndarray,
     ) -> None:
-        """Look at the models of N clients: which are `finite` [N], and what was measured of them [N] each.
+        """Check the models of N clients.
 
-        tested [N]: who has test samples; nothing can be measured of the others.
+        finite: bool [N], True if all parameters are finite. measured: metrics [N], by name. tested: bool
+        [N], True for clients with test samples; metrics of others are undefined.
         """
         found = _not_finite(finite, measured, tested)
         if self.first is None and found:
@@ -60,7 +61,7 @@ class Divergence:
 
 
 def _not_finite(finite: np.ndarray, measured: Mapping[str, np.ndarray], tested: np.ndarray) -> dict[int, str]:
-    """Which of N models are not finite -> what of them is not."""
+    """Return the positions of models that are not finite, each with "parameters" or the name of a metric."""
     found = dict.fromkeys(np.flatnonzero(~finite).tolist(), "parameters")
     for name, values in measured.items():
         if name in _FOLLOW:

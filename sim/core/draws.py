@@ -1,4 +1,4 @@
-"""Which of its own samples a client computes on, and with what weights."""
+"""Draws of batches from a client's samples, and weights of samples."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sim.learning.engine.handles import known
 
 Purpose = Literal["train", "gradient", "loss", "batch"]
 PURPOSES = get_args(Purpose)
-_NONE: dict[str, int] = {}  # shared by all clients that only train
+_NONE: dict[str, int] = {}  # shared by clients that only train
 
 
 class Draws:
-    """The batches that client number `client` draws, each purpose from a stream of its own.
+    """Batches of client number `client`, with a separate random stream for each purpose.
 
-    `batch_size`: samples of a batch, all of the client's where it has fewer. `train`, `gradient`, `loss`,
-    `batch`: batches drawn so far. ValueError for a client without training samples.
+    `batch_size`: samples of a batch; all samples of a client that has fewer. `train`, `gradient`, `loss`,
+    `batch`: batches drawn so far. Raises ValueError for a client without training samples.
     """
 
     __slots__ = ("_keys", "augmented", "batch_size", "client", "engine", "samples", *PURPOSES)
@@ -42,9 +42,9 @@ class Draws:
         self.augmented = engine.intern(
             BatchSampler(engine.data.train, self.batch_size, kind, settings.augmentation, settings.views)
         )
-        """Draws the batches for training."""
+        """Sampler of the batches for training."""
         self.train = self.gradient = self.loss = self.batch = 0
-        self._keys: dict[str, int] = _NONE  # of the streams that were asked for
+        self._keys: dict[str, int] = _NONE  # of the streams in use
 
     @property
     def drawn(self) -> dict[str, int]:
@@ -52,7 +52,7 @@ class Draws:
         return {purpose: getattr(self, purpose) for purpose in PURPOSES}
 
     def key(self, purpose: Purpose) -> int:
-        """The key of a stream."""
+        """Return the key of the random stream for a purpose."""
         found = self._keys.get(purpose)
         if found is None:
             found = self.engine.draw_key(self.client, purpose)
@@ -60,58 +60,53 @@ class Draws:
         return found
 
     def sampler(self, on: Samples, *, training: bool) -> BatchSampler:
-        """How the samples of `on` are drawn; in training, a batch is augmented. ValueError for none."""
+        """Return the sampler for `on`; training batches are augmented. Raises ValueError without samples."""
         if on == "batch" or isinstance(on, Batch):
             if isinstance(on, Batch) and on.client != self.client:
                 raise ValueError(
-                    f"this batch is of client {on.client}; client {self.client} has other samples"
+                    f"this batch belongs to client {on.client}, not to {self.client}; call its own batch()"
                 )
             is_plain = training or self.augmented.augmentation is None
             return self.augmented if is_plain else replace(self.augmented, augmentation=None)
         if on not in ("train", "validation"):
-            raise ValueError(
-                f'on is "batch", "train", "validation" or a batch that batch() returned, not {on!r}'
-            )
+            raise ValueError(f'on must be "batch", "train", "validation" or a result of batch(), not {on!r}')
         subset = self.engine.data.subset(on)
         count = int(subset.counts[self.client])
         if count == 0:
-            raise ValueError(
-                f"client {self.client} holds back no samples for validation; set data.validation_share"
-            )
+            raise ValueError(f"client {self.client} has no samples for validation; set data.validation_share")
         return BatchSampler(subset, count, "all", views=self.augmented.views)
 
     def advance(self, purpose: Purpose, batches: int) -> int:
-        """Draw so many batches; returns the number of the first."""
+        """Draw `batches` batches, and return the number of the first."""
         first: int = getattr(self, purpose)
         setattr(self, purpose, first + batches)
         return first
 
     def next_job(self, purpose: Purpose, on: Samples) -> SampleJob:
-        """The next job of this purpose; on a fresh batch, the one that `advance` has come to."""
+        """Return the next job of this purpose. On a fresh batch, it has the next undrawn batch number."""
         if isinstance(on, Batch):
             return SampleJob(self.client, self.key("batch"), on.number)
         return SampleJob(self.client, self.key(purpose), getattr(self, purpose) if on == "batch" else 0)
 
     def fresh_batch(self) -> Batch:
-        """A batch that none was before."""
+        """Draw a new batch."""
         return Batch(self.client, self.advance("batch", 1), self.batch_size)
 
     def _known_weights(self, given: Any) -> Vector:
-        """Weights that are stated in numbers. ValueError."""
+        """Return a handle on weights given as numbers. Raises ValueError for unsuitable numbers."""
         try:
             numbers = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError):
-            raise ValueError(
-                f"weights are numbers, a handle or an array of them, not {given!r:.60}"
-            ) from None
+            raise ValueError(f"weights must be a handle, or an array of numbers, not {given!r:.60}") from None
         if bad := [float(number) for number in numbers.ravel() if not 0 <= number < np.inf]:
             raise ValueError(f"weights must be 0 or more and finite, not {bad[0]}")
         return known(self.engine, numbers)
 
     def weights(self, given: Any, on: Samples, sampler: BatchSampler) -> tuple[Vector | None, Weighted]:
-        """The weights of samples as a handle, and how they belong to them. ValueError for another number.
+        """Return the weights of samples as a handle, and how they are assigned to samples.
 
-        Of a fresh batch nobody knows who is in it: those of all training samples are given.
+        The samples of a fresh batch are not known in advance, so weights cover all training samples.
+        Raises ValueError for a wrong number of weights.
         """
         if given is None:
             return None, None
@@ -120,15 +115,15 @@ class Draws:
         if vector.shape != (count,):
             what = "a number" if not vector.shape else f"{vector.width}"
             of = "training samples of the client" if on == "batch" else f"samples of on={on!r}"
-            raise ValueError(f"weights are one for each of the {count} {of}, not {what}")
+            raise ValueError(f"weights must be one number for each of the {count} {of}, not {what}")
         return vector, "by sample" if on == "batch" else "by place"
 
 
 def given_samples(engine: Engine, settings: LearningSettings, inputs: Any) -> Vector:
-    """Samples of the method's own, side by side in a vector. ValueError for what are none."""
+    """Return a vector of samples that a method provides, concatenated. Raises ValueError for other inputs."""
     if not settings.classes:
         raise ValueError(
-            "predict: samples of the task have neither classes nor numbers, so models have no outputs"
+            "predict: models of this task have no outputs, as its samples have neither classes nor targets"
         )
     shape = settings.architecture.input_shape
     wanted = f"must be [B, {', '.join(map(str, shape))}], or a handle on B x {math.prod(shape)} numbers"
@@ -140,5 +135,5 @@ def given_samples(engine: Engine, settings: LearningSettings, inputs: Any) -> Ve
     if values.shape[1:] != shape or not values.numel():
         raise ValueError(f"predict: inputs have the shape {list(values.shape)}; {wanted}")
     if not values.isfinite().all():
-        raise ValueError("predict: inputs have numbers that are not finite, or not in float32")
+        raise ValueError("predict: all inputs must be finite as float32")
     return known(engine, values.flatten())

@@ -1,4 +1,4 @@
-"""The hooks of a run: a list whose methods are called at certain moments."""
+"""Hooks of a run: objects whose methods are called when events occur."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MessageListener = Callable[[str, float, Envelope, str, int, str, int], None]
 
 
 class Hook:
-    """What a hook has that needs no simulation; `RunHook` has the rest."""
+    """Methods of a hook that do not take a simulation. Derive hooks from `RunHook`."""
 
     ends_run: ClassVar[bool] = False
 
@@ -27,28 +27,28 @@ class Hook:
     ) -> None:
         """Called for each event of a message: "sent", "delivered", "lost", or "dropped".
 
-        detail: why a message was lost or dropped. number: the same for all events of one message.
+        detail: reason for a loss or drop. number: identifier of the message, shared by all its events.
         """
 
     def failed(self, line: str) -> None:
-        """Called when the code of a client or a server fails. line: its name, the error, and the place."""
+        """Called when the code of a client or a server fails. line: name, error, and source location."""
 
 
 class Hooks:
-    """The hooks of one run, called in the order in which they were added."""
+    """Hooks of one run, called in the order of addition."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []
-        """A line for each hook that failed and was removed."""
+        """Messages about hooks that failed and were removed."""
         self.failure: BaseException | None = None
-        """The error of a hook with `ends_run`, which ends the run."""
+        """Error of a hook with `ends_run`; it ends the run."""
         self._hooks: list[Hook] = []
 
     def add(self, hook: Hook) -> None:
         self._hooks.append(hook)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call this method of each hook. Raises the error of a hook with `ends_run`."""
+        """Call the named method of each hook. Raises the error of a hook with `ends_run`."""
         for hook in tuple(self._hooks):
             try:
                 getattr(hook, name)(*arguments)
@@ -62,9 +62,9 @@ class Hooks:
                 self.removed.append(f"{what}: {describe(error)}")
 
     def listener(self, first: MessageListener, call: Callable[..., None]) -> MessageListener:
-        """A function that tells `first` of the events of messages, then the hooks that define `message`.
+        """Return a function that passes message events to `first`, and then to hooks that define `message`.
 
-        call: as the method `call`, for code that runs inside the task of a client.
+        call: replaces the method `call` in code that runs in the task of a client.
         """
         if not any(type(hook).message is not Hook.message for hook in self._hooks):
             return first

@@ -1,4 +1,4 @@
-"""How a simulated client trains."""
+"""Training settings of a simulated client."""
 
 from dataclasses import dataclass
 
@@ -15,10 +15,10 @@ from sim.learning.schedules import Schedule
 
 @dataclass(frozen=True)
 class LearningSettings:
-    """How a client trains.
+    """Training settings of a client.
 
-    views: how often each sample is in a batch, as the objective expects it. Training and gradients augment
-    each view; losses do not, so that they compare models on equal samples.
+    views: copies of each sample in a batch, as the objective requires. Training and gradients augment each
+    view. Losses use samples without augmentation, so that they compare models on equal samples.
     """
 
     architecture: Architecture
@@ -34,5 +34,5 @@ class LearningSettings:
 
 
 def start_of(model: Architecture, seed: int, *client: int) -> Tensor:
-    """Parameters [P] of a model at the start: those that all clients share, or of a client by number."""
+    """Return the initial parameters [P] of a model: shared by all clients, or of one client by number."""
     return model.initial(Generator().manual_seed(key(seed, "initial parameters", *client) >> 1))

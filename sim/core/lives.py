@@ -1,4 +1,4 @@
-"""Clients and servers as seen from outside: each over all its lives."""
+"""Clients and servers as the simulation sees them, over all their sessions."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,13 +22,12 @@ A = TypeVar("A", Client, Server)
 
 @dataclass
 class Life(Generic[A]):
-    """A client or a server over all its lives: its device and its view of the others stay, its actor changes.
+    """A client or a server over all its sessions. The device and the view of peers stay, the actor changes.
 
-    `make` makes its actors; all clients have the same. `compute`: its device and data, if it has some.
-    `returns`: when (seconds) it comes back and with what, by time; `later`: with what it may come back after
-    that.
-    `actor` is None while nothing is left of it: before the first life, and after one whose state nobody will
-    need. `backup`: the model that it saved last, where it may come back with that.
+    `make`: function that creates an actor. `compute`: device and data; None for a server without a device.
+    `returns`: times (seconds) of returns, each with the kept state, by time; `later`: state after later
+    returns. `actor`: None before the first session, and after a session whose state is not kept.
+    `backup`: last saved model, if the actor may return with it.
     """
 
     name: str
@@ -42,40 +41,43 @@ class Life(Generic[A]):
     backup: Vector | None = None
 
     former_waits: tuple[int, int] = (0, 0)
-    """`waits` of the actors before the present one."""
+    """`waits` of earlier actors."""
 
     @property
     def waits(self) -> tuple[int, int]:
-        """How often it has waited for a round's messages over all its lives, and how often in vain."""
+        """Waits for the messages of a round over all sessions, and the waits that ended without a message."""
         (waits, in_vain), actor = self.former_waits, self.actor
         if actor is None:
             return waits, in_vain
         return waits + actor._round_waits, in_vain + actor._round_waits_in_vain
 
-    def go_on_with(self, actor: A | None) -> None:
-        """Have another actor from now on, or none."""
+    def replace_actor(self, actor: A | None) -> None:
+        """Replace the actor; None removes it."""
         if actor is not self.actor:
             self.former_waits, self.actor = self.waits, actor
 
     @property
     def membership(self) -> MembershipView:
-        """Its view of the others."""
+        """View of the peers."""
         view = self.context.membership
         assert isinstance(view, MembershipView)
         return view
 
     def fresh(self) -> A:
-        """An actor that remembers nothing."""
+        """Create an actor without any earlier state."""
         if self.compute is not None:
             self.compute.forget()
         return self.make(self)
 
-    def begin_anew(self) -> A:
-        """A fresh actor that comes after the others."""
+    def new_actor(self) -> A:
+        """Create a fresh actor that starts after the others."""
         return self.fresh()
 
     def returning(self, wanted: State) -> tuple[State, Callable[[], A]]:
-        """How it comes back: its state, "fresh" where there is no other, and what makes its actor."""
+        """Return the state of the actor after a return, and the function that creates the actor.
+
+        The state is "fresh" if the wanted state does not exist.
+        """
         kept, backup = self.actor, self.backup
         match wanted:
             case "keep" if kept is not None:
@@ -83,7 +85,7 @@ class Life(Generic[A]):
             case "stale" if backup is not None:
                 return wanted, partial(self._restored, backup)
             case "keep" | "stale" | "fresh":
-                return "fresh", self.begin_anew
+                return "fresh", self.new_actor
             case _:
                 assert_never(wanted)
 
@@ -93,18 +95,18 @@ class Life(Generic[A]):
         return _late(actor)
 
     def set_up(self) -> None:
-        """Bring the actor up, and its device."""
+        """Mark the actor and its device as up."""
         self.up = True
         if self.compute is not None:
             self.compute.device.set_up()
 
     def set_down(self, now_s: float) -> None:
-        """Take its device down with all its jobs; unless it returns with what it had, nothing of it stays."""
+        """Take the device down with its jobs. Remove the actor unless its next session keeps the state."""
         if self.compute is not None:
             self.compute.device.set_down()
         if next((state for time_s, state in self.returns if time_s >= now_s), self.later) != "keep":
             self.membership.on_change = None
-            self.go_on_with(None)
+            self.replace_actor(None)
             if self.compute is not None:
                 self.compute.forget()
 
@@ -116,17 +118,17 @@ def _late(actor: A) -> A:
 
 @dataclass
 class ServerLife(Life[Server]):
-    """A server over all its lives."""
+    """A server over all its sessions."""
 
     crashes: Sequence[ServerCrash] = ()
 
 
 @dataclass(kw_only=True)
 class ClientLife(Life[Client]):
-    """A client over all its lives.
+    """A client over all its sessions.
 
-    `bytes_sent`: by all, by name. `backup_every_s`: seconds between its backups, where it makes any.
-    `failed_hooks`: those of its method, such as weights(), that the observer asks no more.
+    `bytes_sent`: sent bytes of all clients, by name. `backup_every_s`: seconds between backups; None for no
+    backups. `failed_hooks`: methods such as weights() that raised an error and are not called again.
     """
 
     index: int
@@ -137,52 +139,52 @@ class ClientLife(Life[Client]):
     leaving: asyncio.Task[None] | None = None
     failed_hooks: frozenset[str] = frozenset()
 
-    def begin_anew(self) -> Client:
+    def new_actor(self) -> Client:
         actor = self.fresh()
         actor.newcomer = actor.late = True
         return actor
 
     @property
     def params(self) -> Vector:
-        """The present actor's model."""
+        """Model of the current actor."""
         assert self.actor is not None and isinstance(self.actor.params, Vector)
         return self.actor.params
 
     @property
     def iterations(self) -> int:
-        """Iterations that the present actor has done; one that starts afresh starts at 0."""
+        """Iterations of the current actor; a fresh actor starts at 0."""
         assert self.actor is not None
         return self.actor.iterations
 
     @property
     def work(self) -> Work:
-        """The client's work until now."""
+        """Work of the client so far."""
         return Work.of(self.compute, self.bytes_sent[self.name])
 
     @property
     def finished(self) -> bool:
-        """Whether it has spent its budget, and done what it had begun."""
+        """True if the client has used its budget and finished its last training."""
         return self.actor is not None and self.actor.finished and not self.compute.steps_begun
 
     def has_done(self, iterations: int) -> bool:
-        """Whether it has done so many iterations, or will do no more."""
+        """Return True if the client has done this many iterations, or will do no more."""
         return self.finished or self.iterations >= iterations
 
     @property
     def device(self) -> Device:
-        """The device that the client computes on."""
+        """Device of the client."""
         return self.compute.device
 
 
 def least_iterations(clients: Iterable[ClientLife]) -> int | None:
-    """Iterations that all have done who are up and still train; None if nobody does."""
-    # A client whose protocol could not be made has none.
+    """Return the least iterations of clients that are up and still train; None without such clients."""
+    # A client whose actor could not be created has no iterations.
     begun = [client for client in clients if client.up and client.actor is not None]
     return min([client.iterations for client in begun if not client.finished], default=None)
 
 
 def with_same_model(clients: Iterable[ClientLife]) -> list[list[ClientLife]]:
-    """The clients in groups whose models have the same architecture, so that their vectors are as long."""
+    """Group clients by the architecture of their models, so that vectors of a group have the same length."""
     groups: dict[str, list[ClientLife]] = {}
     for client in clients:
         groups.setdefault(client.compute.settings.architecture.key, []).append(client)
@@ -191,10 +193,10 @@ def with_same_model(clients: Iterable[ClientLife]) -> list[list[ClientLife]]:
 
 @dataclass
 class ChurnCounts:
-    """How many clients came and went so far.
+    """Counts of arrivals and departures so far.
 
-    failed: stopped by an error of their own code. restarted: up again after that. turned_away: arrivals for
-    whom there was no client left.
+    failed: clients stopped by an error of their code. restarted: clients restarted after such an error.
+    turned_away: arrivals for which no client was left.
     """
 
     joined: int = 0

@@ -1,4 +1,4 @@
-"""What is in messages, as far as a receiver looks before its actor sees them."""
+"""Checks of message contents before delivery to an actor."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -10,12 +10,12 @@ from sim.learning.engine import Vector
 
 
 def has_non_finite(message: object) -> bool:
-    """Whether any vector, array or number in a message is not finite. Computes vectors that are pending."""
+    """Return True if a message contains a value that is not finite. Computes pending vectors."""
     return any(not np.isfinite(numbers).all() for numbers in _numbers(message))
 
 
 def _numbers(content: object) -> Iterator[np.ndarray]:
-    """All that a message holds of numbers, in its order."""
+    """Yield all floating-point content of a message, in order."""
     if isinstance(content, Vector | Tensor | np.ndarray):
         array = np.asarray(content)
         if array.dtype.kind in "fc":

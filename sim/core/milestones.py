@@ -1,4 +1,4 @@
-"""When all clients have done so much that something is due: an evaluation, or the end of the run."""
+"""Evaluations and the end of a run after a number of iterations of all clients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sim.world.churn.schedule import ChurnEvent
 
 
 class Milestones:
-    """Has a run evaluated every so many iterations, and stopped after the last or with all clients.
+    """Trigger evaluations every `evaluate_every_iterations`, and stop after the last iteration.
 
-    Who has finished, as its budget is spent or its server's rounds are over, is waited for by nobody.
-    clients: of the run, as far as they are made by then. `reported` is told of every iteration; `may_be_due`
-    says whether anything can ever come of it.
+    Clients that have finished, because their budget or the rounds of the server are used up, do not delay
+    a milestone. clients: list that the simulation fills. Call `reported` after each iteration if
+    `may_be_due` is True.
     """
 
     def __init__(
@@ -36,22 +36,22 @@ class Milestones:
         settings = rules.settings
         has_last_round = isinstance(settings, RoundSettings) and settings.rounds is not None
         self._may_finish = rules.budget is not None or has_last_round
-        # Numbers of iterations at which something may have to be done; 0: none.
+        # Iterations of the next evaluation and of the end; 0 for none.
         self._next_evaluation = self._every or 0
         self._last_iteration = self._limit or 0
-        self._laggard = 0  # number of the client that was last seen to hold up what is due
+        self._laggard = 0  # number of the client that last delayed a milestone
 
     @property
     def may_be_due(self) -> bool:
         return bool(self._every or self._limit or self._may_finish)
 
     def reported(self, iterations: float) -> None:
-        """A client has done so many, or has just finished."""
+        """Record that a client has done this many iterations, or has just finished."""
         if iterations == self._next_evaluation or iterations == self._last_iteration or self._may_finish:
             self.check()
 
     def check(self) -> None:
-        """Evaluate or stop, when all that happens now has happened, if every client that is up is so far."""
+        """Evaluate or stop after this instant if every client that is up has reached the milestone."""
         loop, limit = self._loop, self._limit
         if self._every is not None and self._all(lambda client: client.has_done(self._next_evaluation)):
             least = least_iterations(self._clients) or self._next_evaluation
@@ -65,24 +65,24 @@ class Milestones:
             loop.call_at_observer(loop.time(), loop.stop)
 
     def _all(self, done: Callable[[ClientLife], bool]) -> bool:
-        """Whether some client is up, and this holds for all that are up."""
+        """Return True if at least one client is up, and `done` holds for all clients that are up."""
         clients = self._clients
-        someone, count = False, len(clients)
-        # Whoever was behind last is asked first: nearly always it still is, and the others need not be asked.
+        is_any_up, count = False, len(clients)
+        # The client that delayed the last check comes first: usually it still does.
         for number in range(self._laggard, self._laggard + count):
             client = clients[number % count]
             if client.up:
-                someone = True
+                is_any_up = True
                 if not done(client):
                     self._laggard = client.index
                     return False
-        return someone
+        return is_any_up
 
     def _budget_to_come(self) -> bool:
-        """Whether all who are up have spent theirs, and others are still to come, or to come back."""
+        """Return True if the clients that are up have used their budgets, and others will join."""
         clients = self._clients
         if any(client.compute.steps_left for client in clients if client.up):
-            return False  # the rounds of its server are over
+            return False  # the rounds of the server are over
         return any(
             clients[index].compute.steps_left
             for event in self._events

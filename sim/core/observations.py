@@ -1,4 +1,4 @@
-"""What actors report of themselves, and what the observer asks them; a wrong answer ends nothing."""
+"""Values that actors report, and methods of actors that the observer calls. Their errors do not end a run."""
 
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ _ROUNDING = 1e-5  # of a sum of shares that were computed as float32
 
 
 def observed(name: str, value: object) -> float | Scalar:
-    """A value that an actor reported: a number, perhaps one that is not computed yet. TypeError otherwise."""
+    """Check a reported value: a number, or a handle on one. Raises TypeError for other values."""
     if isinstance(value, Scalar):
         return value
     try:
@@ -26,21 +26,21 @@ def observed(name: str, value: object) -> float | Scalar:
     except (TypeError, ValueError, RuntimeError):
         pass
     what, must = type(value).__name__, "the value must be a number"
-    if isinstance(value, Awaitable):  # without its address, by which equal failures would differ
+    if isinstance(value, Awaitable):  # without its address, which would make equal failures differ
         raise TypeError(f"observe({name!r}, ...): {must}, not {what}: write `await` before what returns it")
     raise TypeError(f"observe({name!r}, {value!r:.60}): {must}, not {what}")
 
 
 def defines(clients: Sequence[ClientLife], hook: str) -> bool:
-    """Whether the method of these clients, who all have the same, defines a hook such as weights()."""
+    """Return True if the class of these clients overrides a method such as weights()."""
     return getattr(type(clients[0].actor), hook) is not getattr(Client, hook)
 
 
-def asked(client: ClientLife, hook: str, check: Callable[[Any], T], supervisor: Supervisor) -> T | None:
-    """What a hook that the client's method defines says of it; None where it has failed before.
+def call_actor(client: ClientLife, hook: str, check: Callable[[Any], T], supervisor: Supervisor) -> T | None:
+    """Call a method such as weights() of a client, and return its checked result; None after a failure.
 
-    `check` returns what was said, or raises. A failure is recorded, and the client is not asked again; it
-    goes on, since only the observer wants to know.
+    check: returns the result, or raises an error. A failure is recorded, and the method is not called again.
+    The client continues, since only the observer uses the result.
     """
     actor = client.actor
     if actor is None or hook in client.failed_hooks:
@@ -57,12 +57,12 @@ def asked(client: ClientLife, hook: str, check: Callable[[Any], T], supervisor: 
 def weights_of(
     client: ClientLife, clients: Container[str], supervisor: Supervisor
 ) -> Mapping[str, float | Scalar]:
-    """A client's collaboration weights, by the names of `clients`."""
-    return asked(client, "weights", lambda weights: _require_weights(weights, clients), supervisor) or {}
+    """Return the collaboration weights of a client, by names of `clients`."""
+    return call_actor(client, "weights", lambda weights: _require_weights(weights, clients), supervisor) or {}
 
 
 def exact_shares(weights: Mapping[str, float]) -> Mapping[str, float]:
-    """Shares that add up to 1 but for the rounding of float32, without it; any other weights as they are."""
+    """Remove float32 rounding from shares whose sum is 1; return other weights unchanged."""
     total = sum(weights.values())
     if not abs(total - 1) < _ROUNDING:
         return weights
@@ -70,7 +70,7 @@ def exact_shares(weights: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def coalition_of(client: ClientLife, clients: Container[str], supervisor: Supervisor) -> Coalition | None:
-    """A client's coalition, whose members are among `clients`; None if it is in none."""
+    """Return the coalition of a client, with members among `clients`; None if the client has none."""
 
     def check(found: object) -> Coalition | None:
         if not isinstance(found, Coalition | None):
@@ -78,11 +78,11 @@ def coalition_of(client: ClientLife, clients: Container[str], supervisor: Superv
         if found is None:
             return None
         if client.name not in found.members or not all(map(clients.__contains__, found.members)):
-            raise ValueError(f"coalition() of {client.name} must name clients, itself among them")
+            raise ValueError(f"coalition() of {client.name} must name clients, including itself")
         losses = {str(name): float(loss) for name, loss in found.losses.items()}
         return Coalition(found.members, float(found.since), losses)
 
-    return asked(client, "coalition", check, supervisor)
+    return call_actor(client, "coalition", check, supervisor)
 
 
 def _require_weights(weights: object, clients: Container[str]) -> Mapping[str, float | Scalar]:
@@ -93,7 +93,9 @@ def _require_weights(weights: object, clients: Container[str]) -> Mapping[str, f
         raise TypeError(f"weights() must return a mapping of peers' names to numbers, or None, not {what}")
     for peer, weight in weights.items():
         if peer not in clients:
-            raise ValueError(f"weights() names {peer!r:.60}, which is no client; use names from self.peers")
+            raise ValueError(
+                f"weights() names {peer!r:.60}, which is not a client; use names from self.peers"
+            )
         if not isinstance(weight, float | int | Scalar) and not hasattr(weight, "__float__"):
             raise TypeError(f"weights() must give {peer} a number, not {type(weight).__name__}")
     return {peer: weight if isinstance(weight, Scalar) else float(weight) for peer, weight in weights.items()}

@@ -1,4 +1,4 @@
-"""The observer: measures a run from outside, which costs no virtual time and which no client sees."""
+"""The observer measures clients. A measurement takes no virtual time and is invisible to clients."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.world.network import SimulatedNetwork
 
-ALWAYS = ("accuracy", "loss", "distance")  # measured in most runs, so that they never mean anything else
-OF_EVERY_CLIENT = ("iterations", "models_at_start")  # which coterie's code reports
+ALWAYS = ("accuracy", "loss", "distance")  # reserved in all runs
+OF_EVERY_CLIENT = ("iterations", "models_at_start")  # reported by coterie's code
 
 
 def _require_name(name: object) -> str:
@@ -42,7 +42,7 @@ def _taken(name: str, whose: str) -> TypeError:
 
 
 def _require_free(name: str, evaluated: Sequence[str]) -> None:
-    """Refuse names of the observer itself, which evaluates these, and what is reported of every client."""
+    """Reject names that the observer or coterie's code uses. evaluated: names of the measured metrics."""
     own = {*OWN_METRICS, *ALWAYS, *evaluated, *[measure.name + ALONE for measure in MEASURES]}
     if name in own or name.partition("_of_")[0] in own:
         raise _taken(name, "the observer measures that")
@@ -51,9 +51,9 @@ def _require_free(name: str, evaluated: Sequence[str]) -> None:
 
 
 class Observer:
-    """Measures the clients now and then; what it finds lands in `metrics` and `trace`.
+    """Measures the clients, and records results in `metrics` and `trace`.
 
-    by_name: the clients, once there are any; servers: their names.
+    by_name: clients by name; empty before the start. servers: names of the servers.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class Observer:
         reported: Callable[[float], None] | None,
         evaluated: Callable[[], object],
     ) -> None:
-        """reported: called with iterations that actors report. evaluated: called after each evaluation."""
+        """reported: called with reported iterations. evaluated: called after each evaluation."""
         self.metrics = Metrics()
         self.divergence = Divergence()
-        self.models: dict[str, None] = {}  # by which names clients have several
+        self.models: dict[str, None] = {}  # names of models of clients that have several
         self.by_name: Mapping[str, ClientLife] = {}
         self.servers: Sequence[str] = ()
         self.at_end = False
-        """Whether the evaluation is, or was, the one at the end of the run."""
+        """True during and after the evaluation at the end of the run."""
         self._rules = rules
         self._loop = loop
         self._network = network
@@ -83,26 +83,26 @@ class Observer:
         self._trace = trace
         self._reported = reported
         self._tell_evaluated = evaluated
-        # By actor and name: sum and number of values since the last evaluation, and whether coterie's.
+        # By actor and name: sum and count since the last evaluation, and True for coterie's values.
         self._reports: dict[tuple[str, str], list[Any]] = {}
-        self._by_coterie: dict[tuple[str, str], bool] = {}  # by actor and name: who reports it
+        self._by_coterie: dict[tuple[str, str], bool] = {}  # by actor and name: True for coterie's values
         self.converged_s: float | None = None
         self.evaluated = list(rules.metrics)
         self.measure = measure_called(self.evaluated[0])
-        """The measure that clients' models are judged by."""
+        """First metric of the run, which compares models."""
         higher = self.measure.higher_is_better
         converged = rules.converged
         self._plateau = None if converged is None else Plateau(converged, higher_is_better=higher)
         self._evaluated_s = -1.0
-        self._left: list[ClientLife] = []  # who was up at the last evaluation and not measured
+        self._left: list[ClientLife] = []  # up at the last evaluation and not measured
         self._evaluations = 0
         self._first_checksums: dict[str, int] = {}
         self.models_changed: bool | None = None
-        """Whether any client's model was another one at a later evaluation; None without such an evaluation,
-        and of a method that is judged by other models, which says itself which (`evaluated`)."""
+        """True if an evaluation found any model changed. None before a second evaluation, and for methods
+        that override `evaluated`."""
 
     def observe(self, actor: str, name: str, value: float) -> None:
-        """A method's code reports a value, whose mean is recorded. TypeError for names of the observer's."""
+        """Record a value that a method reports, for its mean. Raises TypeError for reserved names."""
         entry = self._reports.get((actor, name))
         if entry is None or entry[2]:
             _require_free(_require_name(name), self.evaluated)
@@ -112,11 +112,11 @@ class Observer:
             entry[1] += 1
 
     def report(self, actor: str, name: str, value: float) -> None:
-        """Coterie's own code reports: `iterations` a count, of all else the mean is recorded.
+        """Record a value that coterie's code reports, for its mean; `iterations` is passed on.
 
-        TypeError for a name that the actor's other code uses: its mean would mix both.
+        Raises TypeError for a name that the method reports too, since the mean would mix both.
         """
-        # The shortest way is nearly always taken: every message may be a reason to report something.
+        # A short path, as every message may cause a report.
         if name == "iterations":
             if self._reported is not None:
                 self._reported(value)
@@ -135,15 +135,15 @@ class Observer:
         self._reports[pair] = [observed(name, value), 1, by_coterie]
 
     def _record_reports(self, now: float) -> None:
-        """Record the means of what was reported, actor by actor, what methods report before all else."""
-        order = {name: place for place, name in enumerate([*self.by_name, *self.servers])}
+        """Record the means of reported values, by actor; values of methods come before coterie's."""
+        order = {name: index for index, name in enumerate([*self.by_name, *self.servers])}
         reports, self._reports = self._reports, {}
         for actor, name in sorted(reports, key=lambda key: (order[key[0]], reports[key][2])):
             total, count, _ = reports[actor, name]
             self.metrics.add(now, actor, name, total / count)
 
     def evaluate_every(self, time_s: float) -> None:
-        """Evaluate from `time_s` on at multiples of how often the rules say, before the end; or once."""
+        """Evaluate at multiples of the interval from `time_s` to the end, or once without an interval."""
         every_s = self._rules.evaluate_every_s
         end_s = self._rules.duration_s or math.inf
 
@@ -159,11 +159,11 @@ class Observer:
 
     @property
     def has_measured(self) -> bool:
-        """Whether anything was measured beside the models that clients began with."""
+        """True after an evaluation of models other than the initial ones."""
         return self._evaluations > 1
 
     def evaluate(self, *, at_end: bool = False) -> None:
-        """Measure the clients that are up, now: the models of some, or at the end of all."""
+        """Measure the clients that are up: a drawn share of them, or all at the end."""
         now = self._loop.time()
         self.at_end = at_end
         if now == self._evaluated_s:
@@ -187,7 +187,7 @@ class Observer:
             "alive": len(up),
             "bytes_sent": counts.bytes,
             "messages_sent": counts.sent,
-            # What all clients have computed until now: what an accuracy has cost by then.
+            # Work of all clients, as the cost of the measured accuracy.
             "steps_taken": sum([compute.training_steps for compute in computes]),
             "flops": sum([compute.flops for compute in computes]),
         }
@@ -198,14 +198,14 @@ class Observer:
             latest = self.metrics.latest(self.measure.name)
             if self._plateau.reached(now, {client.name: latest[client.name] for client in up}):
                 self.converged_s = now
-                if not at_end:  # a loop at rest would keep it for its next run
+                if not at_end:  # a stopped loop would apply it to its next run
                     self._loop.stop()
-        if not at_end:  # the evaluation of an interrupted run's end is no part of the run that goes on
+        if not at_end:  # a resumed run does not repeat the evaluation at the end of an interrupted run
             self._engine.read_log.evaluated(now, self._trace.hash)
         self._tell_evaluated()
 
     def _drawn(self, up: list[ClientLife]) -> list[ClientLife]:
-        """Whose models are measured now, by a draw of the evaluation's own, on which nothing else hangs."""
+        """Draw the clients to measure, from a random stream that only this evaluation uses."""
         rules, number = self._rules, self._evaluations
         count = max(1, round(rules.evaluate_share * len(up)))
         if count == len(up):
@@ -215,14 +215,14 @@ class Observer:
     def _evaluate_models(
         self, now: float, up: Sequence[ClientLife], chosen: Container[int], *, again: bool = False
     ) -> None:
-        """Look at the models of all, and measure those of the `chosen`. again: all were looked at by now."""
+        """Check all models, and measure those of the `chosen`. again: True if they are checked already."""
         for clients in with_same_model(up):
             self._evaluate_alike(
                 now, clients, [client.params for client in clients], chosen, again, self._shown
             )
 
     def _shown(self, clients: Sequence[ClientLife]) -> Sequence[Mapping[str, Ensemble]] | None:
-        """The models that clients are judged by, where those are others than their own."""
+        """Return the models to measure if a method overrides `evaluated`; None otherwise."""
         return evaluated_models(clients, self._supervisor, predict=self.measure.name != "distance")
 
     def _evaluate_alike(
@@ -234,23 +234,24 @@ class Observer:
         again: bool,
         shown_by: Callable[[Sequence[ClientLife]], Sequence[Mapping[str, Ensemble]] | None],
     ) -> None:
-        """`_evaluate_models` of clients with the same architecture, and these parameters."""
+        """Evaluate clients with the same architecture. params: their models."""
         rows = self._engine.held(params)
-        looked = self._engine.read_measurement(partial(look_at, rows))
-        finite = looked["finite"]
+        checked = self._engine.read_measurement(partial(look_at, rows))
+        finite = checked["finite"]
         if not again:
             judged_by_own = not defines(clients, "evaluated")
-            for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
+            for client, value in zip(clients, checked["checksums"].tolist(), strict=True):
                 self._trace.checksum(now, client.name, value)
                 if client.name not in self._first_checksums:
                     self._first_checksums[client.name] = value
                 elif judged_by_own:
                     changed = value != self._first_checksums[client.name]
                     self.models_changed = bool(self.models_changed) or changed
-        places = [place for place, client in enumerate(clients) if client.index in chosen]
-        if len(places) < len(clients):
-            self.divergence.look(now, [client.name for client in clients], finite, {}, finite)
-            clients, rows, finite = [clients[place] for place in places], rows.of(places), finite[places]
+        positions = [position for position, client in enumerate(clients) if client.index in chosen]
+        if len(positions) < len(clients):
+            self.divergence.check(now, [client.name for client in clients], finite, {}, finite)
+            clients, rows = [clients[position] for position in positions], rows.of(positions)
+            finite = finite[positions]
         if not clients:
             return
         numbers = [client.index for client in clients]
@@ -262,7 +263,7 @@ class Observer:
             measured = self._measured(clients, *rows_of(self._engine, first))
         names = [client.name for client in clients]
         tested = self._engine.data.test.counts[numbers] > 0
-        self.divergence.look(now, names, finite, measured, tested)
+        self.divergence.check(now, names, finite, measured, tested)
         for name, values in measured.items():
             self.metrics.add_all(now, names, name, values.tolist())
         if shown is not None:
@@ -271,7 +272,7 @@ class Observer:
     def _measure_by_name(
         self, now: float, clients: Sequence[ClientLife], shown: Sequence[Mapping[str, Ensemble]]
     ) -> None:
-        """Where a client has several models: each under its name."""
+        """Measure each model of clients that have several, and record it under its name."""
         names = [name for models in shown if len(models) > 1 for name in models]
         for model in dict.fromkeys(names):
             self.models[model] = None
@@ -288,7 +289,7 @@ class Observer:
     def _measured(
         self, clients: Sequence[ClientLife], rows: Tensor | HeldRows, shares: Tensor | None = None
     ) -> dict[str, np.ndarray]:
-        """What is measured of one model, or ensemble, of each client; all have the same architecture."""
+        """Measure one model or ensemble of each client. All have the same architecture."""
         numbers = [client.index for client in clients]
         task, kernel = self._rules.task, clients[0].compute.kernel
         data, names, workers = self._engine.data, self.evaluated, self._engine.workers
@@ -300,8 +301,8 @@ class Observer:
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up if defines(up, "weights") else ():
-            told = weights_of(client, self.by_name, self._supervisor)
-            weights: Mapping[str, float] = {peer: float(weight) for peer, weight in told.items()}
+            found = weights_of(client, self.by_name, self._supervisor)
+            weights: Mapping[str, float] = {peer: float(weight) for peer, weight in found.items()}
             if client.actor is not None and getattr(client.actor, "weights_are_shares", False):
                 weights = exact_shares(weights)
             for peer, weight in weights.items():

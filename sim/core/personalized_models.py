@@ -1,4 +1,4 @@
-"""Which models of a client the observer measures: what its `evaluated()` names, or its one model."""
+"""Models that the observer measures for a client: those that `evaluated()` returns, or its one model."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,31 +9,33 @@ from torch import Tensor
 
 from actors.supervisor import Supervisor
 from sim.core.lives import ClientLife
-from sim.core.observations import asked, defines
+from sim.core.observations import call_actor, defines
 from sim.learning.engine import Engine, Vector
 from sim.results.metrics import ALONE
 
 Ensemble = tuple[tuple[float, Vector], ...]
-"""Models whose predicted probabilities are averaged, each with its share of 1."""
+"""Models and their weights in an average of predicted probabilities; the weights sum to 1."""
 _ONLY = "model"
 
 
 def metric_of(metric: str, model: str) -> str:
-    """The name under which a metric of a model is recorded, where a client has several."""
+    """Return the name of a metric of one model, for clients that have several."""
     return f"{metric}_of_{model}"
 
 
 def evaluated_models(
     clients: Sequence[ClientLife], supervisor: Supervisor, *, predict: bool
 ) -> list[Mapping[str, Ensemble]] | None:
-    """The models or ensembles of each client to measure, by name, the one to judge by first.
+    """Return the models or ensembles of each client, by name; the first represents the client.
 
-    None if it is the one model of each; that also stands in where a client's `evaluated()` fails. predict:
-    whether models predict anything that can be averaged, as points of quadratic data do not.
+    None if each client has one model. After an error in `evaluated()`, the client's one model is measured.
+    predict: True if models make predictions that can be averaged; points of quadratic data do not.
     """
 
     def named_by(client: ClientLife) -> Mapping[str, Ensemble] | None:
-        return asked(client, "evaluated", lambda models: _checked(models, client.params, predict), supervisor)
+        return call_actor(
+            client, "evaluated", lambda models: _checked(models, client.params, predict), supervisor
+        )
 
     if not defines(clients, "evaluated"):
         return None
@@ -50,7 +52,7 @@ def _checked(models: object, params: Vector, predict: bool) -> dict[str, Ensembl
     checked = {}
     for name, model in models.items():
         if not isinstance(name, str) or not name.isidentifier() or name == ALONE.strip("_"):
-            raise ValueError(f"evaluated(): the name {name!r:.60} must be letters and digits, and not alone")
+            raise ValueError(f"evaluated(): the name {name!r:.60} must be an identifier other than alone")
         checked[name] = _ensemble(name, model, params)
         if len(checked[name]) > 1 and not predict:
             raise ValueError(
@@ -84,7 +86,7 @@ def _ensemble(name: str, model: Any, params: Vector) -> Ensemble:
 
 
 def rows_of(engine: Engine, ensembles: Sequence[Ensemble]) -> tuple[Tensor, Tensor]:
-    """The models [N, K, P] of N ensembles of up to K, and their shares [N, K]: 0 for what fills up."""
+    """Return the models [N, K, P] of N ensembles of up to K models, and weights [N, K], 0 for padding."""
     most = max(map(len, ensembles))
     filled = [(*each, *[(0.0, each[0][1])] * (most - len(each))) for each in ensembles]
     rows = engine.rows([vector for each in filled for _, vector in each])

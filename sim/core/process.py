@@ -1,4 +1,4 @@
-"""The process in which a simulation runs: its garbage collector, and the threads of torch."""
+"""Process-wide settings of a simulation: garbage collection and threads of torch."""
 
 import gc
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ import torch
 
 @contextmanager
 def simulating(threads: int | str = 1) -> Iterator[None]:
-    """Set up the process for a simulation that is built and run inside; a run is exact only in here."""
+    """Set up the process for a simulation. A run is exact only inside this context."""
     with quiet_collector(), torch_threads(threads):
         yield
 
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Collect cyclic garbage at evaluations only.
+    """Disable automatic garbage collection. A run collects garbage at evaluations.
 
-    When it is found decides which pending work is still wanted, hence what a batch consists of, hence the
-    last bits of its results; so it must not depend on how many objects other code happens to allocate.
+    The time of a collection determines which pending jobs are still needed, and so the content of batches.
+    It must not depend on the number of objects that other code allocates.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -33,17 +33,17 @@ def quiet_collector() -> Iterator[None]:
 
 
 def spare() -> None:
-    """Have collections of this run look no more at what exists now, and lasts as long: they stay short."""
+    """Exclude all existing objects from later collections, which keeps these short."""
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
 def torch_threads(stated: int | str) -> Iterator[None]:
-    """Compute with so many threads, one until they are measured, and afterwards with as many as before.
+    """Set the number of threads of torch inside this context; "auto" stands for 1 until it is measured.
 
-    As many as there are cores would make the last bits of all sums hang on the machine. They also wait for
-    each other at every call, however small: beside other work a hundred times as long as one thread takes.
+    One thread per core would make the last bits of sums depend on the machine. Threads also wait for each
+    other at every call; on a busy machine, a small call then takes a hundred times as long.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(stated if isinstance(stated, int) else 1)

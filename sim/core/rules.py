@@ -1,4 +1,4 @@
-"""The rules of a run: how long it lasts, what is measured of it, and what changes while it goes on."""
+"""Rules of a run: duration, measurements, and changes of settings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,18 +14,17 @@ Kind = Literal["steps", "samples", "time", "bytes"]
 
 
 class ClientBudget(Settings):
-    """What each client may spend over all its lives; then it trains no more and only serves the others.
-    State exactly one key."""
+    """Budget of each client over all its sessions. A client that has used it stops training and only answers
+    its peers. Set exactly one key."""
 
     steps: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
-    """Training steps; the last training is shortened, so that nobody takes more."""
+    """Training steps. The last training job is shortened to fit."""
     samples: Annotated[PositiveInt, Within(1, 1_000_000_000_000)] | None = None
-    """Samples seen in training and in gradients, each view counted. Training ends with the last whole batch
-    that fits."""
+    """Samples of training and gradients; each view counts. Training ends with the last batch that fits."""
     time: PositiveDuration | None = None
-    """Virtual time for which the client is up; training that has begun by then is finished."""
+    """Virtual time during which the client is up. A training job that has started is finished."""
     bytes: Size | None = None
-    """Bytes that the client sends; training that has begun by then is finished."""
+    """Bytes that the client sends. A training job that has started is finished."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "ClientBudget":
@@ -39,39 +38,38 @@ class ClientBudget(Settings):
 
     @property
     def limit(self) -> float:
-        """The value of the stated key: a number of steps or samples, seconds, or bytes."""
+        """Value of the key that is set: steps, samples, seconds, or bytes."""
         limit: float = getattr(self, self.kind)
         return limit
 
 
 class Convergence(Settings):
-    """When training has converged: nobody gets better any more."""
+    """Convergence: the end of a run after which no client improves."""
 
     patience: PositiveDuration
-    """For how long no client that is up has become better, by what clients are judged by; a client is looked
-    at at each evaluation."""
+    """Time without an improvement of any client that is up. The first metric of the run is compared."""
     tolerance: Weight = 0.001
-    """By how much a client must beat its best to have become better."""
+    """Least change of the metric beyond the client's best value that counts as an improvement."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRules:
-    """What a simulation needs to know beside its clients, its network, and its engine.
+    """Rules of a simulation, in addition to its clients, network, and engine.
 
     Times are in virtual seconds. A run ends at `duration_s`, after `iterations` of every client, when all
-    clients have spent their `budget`, or when it has `converged`, whichever comes first; None: never.
+    clients have used their `budget`, or when it has `converged`. The first applies; None disables a rule.
     """
 
     settings: ProtocolSettings
-    """The settings of the method."""
+    """Settings of the method."""
     evaluate_every_s: float | None = None
-    """Time between two evaluations. Without it, and without iterations, only the start and the end are."""
+    """Time between evaluations. By default, only the start and the end are evaluated."""
     evaluate_every_iterations: int | None = None
-    """Iterations of every client between two evaluations."""
+    """Iterations of every client between evaluations."""
     task: str = "classification"
-    """The task of the data: classification, regression, language, or quadratic."""
+    """Task of the data: classification, regression, language, or quadratic."""
     metrics: Sequence[str] = ("accuracy", "loss")
-    """Names of the metrics that an evaluation measures. Models are judged by the first."""
+    """Names of the measured metrics. Results compare models by the first."""
     seed: int = 0
     duration_s: float | None = None
     iterations: int | None = None
@@ -80,11 +78,11 @@ class RunRules:
     evaluate_share: float = 1.0
     """Share of the clients that an evaluation measures."""
     keep_messages: bool = True
-    """Whether the trace keeps each message, not only their counts and its hash."""
+    """True to keep each message in the trace, in addition to counts and the trace hash."""
     on_failure: Literal["stop", "restart"] = "stop"
-    """What happens to an actor whose code fails."""
+    """Reaction to an error in the code of an actor."""
     max_restarts: int = 3
     learning_rates: Sequence[tuple[float, float]] = ()
-    """Times at which the learning rate changes, each with the new rate."""
+    """Changes of the learning rate: pairs (time, new rate)."""
     later_settings: Sequence[tuple[float, ProtocolSettings]] = ()
-    """Times at which the settings of the method change, each with the new settings."""
+    """Changes of the method's settings: pairs (time, new settings)."""

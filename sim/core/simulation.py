@@ -1,4 +1,4 @@
-"""A run in virtual time: the clients' lives, from the first that starts to the last that is there."""
+"""Simulation of a run in virtual time: starts, crashes, departures and returns of clients and servers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -23,9 +23,9 @@ from sim.world.network_model import NetworkModel
 
 
 class Simulation:
-    """Everything that a run consists of; `sim.run.setup.builder` makes it.
+    """All parts of a run, as `sim.core.assembly` assembles them.
 
-    `run` may be called once. Everything that happens lands in `trace`; `observer` measures it from outside.
+    Call `run` once. `trace` records all events; `observer` measures models without affecting the run.
     """
 
     observed_by: ClassVar[type[Observer]] = Observer
@@ -47,21 +47,21 @@ class Simulation:
         self.clients: list[ClientLife] = []
         self.servers: list[ServerLife] = []
         self.networks: list[tuple[float, NetworkModel]] = []
-        """The networks that follow at changes, each with its time (seconds)."""
+        """Networks after each change, with the time of the change in seconds."""
         self.settings = rules.settings
         self.staying: frozenset[tuple[int, float]] = frozenset()
-        """Client and time (seconds) of those `events` that do not happen."""
+        """Pairs (client, time in seconds) of the `events` that are skipped."""
         self.clusters: tuple[int, ...] | None = None
-        self.features = ""  # of the user's own samples, in words
+        self.features = ""  # description of the samples, if the user provides the data
         self.trace = self.traced_by(keep_messages=rules.keep_messages)
         self.churn = ChurnCounts()
         self.count_up = 0
-        """How many clients are up now, without a look at each."""
+        """Number of clients that are up."""
         self.has_begun = False
-        self.has_lasted = False  # for its whole duration
-        self.is_abandoned = False  # nothing of it is to run any more
+        self.has_lasted = False  # reached its duration
+        self.is_abandoned = False  # no code of the run may run again
         self.is_stopped = False
-        """Whether the run is to end at its next pause."""
+        """True if the run ends at its next pause."""
         self.hooks = Hooks()
         self.supervisor = Supervisor(
             network,
@@ -81,14 +81,17 @@ class Simulation:
         network.listener = self.trace.message
 
     def add_hook(self, hook: Hook) -> None:
-        """Have a hook called from now on, after those that are there already."""
+        """Add a hook; it is called after the hooks that were added before it."""
         self.hooks.add(hook)
         self.network.listener = self.hooks.listener(self.trace.message, self._call_hooks)
 
     # --- running --------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run to the end. Raises Deadlock, or what an error outside any actor raised; `close` afterwards."""
+        """Run to the end. Call `close` afterwards.
+
+        Raises Deadlock, and any error that is raised outside actors.
+        """
         if not self.has_begun:
             self.begin()
         self.advance()
@@ -97,7 +100,7 @@ class Simulation:
         self.observer.evaluate(at_end=True)
 
     def begin(self) -> None:
-        """Have the clients start as soon as time passes."""
+        """Schedule the start of the clients and all later events."""
         self.has_begun = True
         self.hooks.call("begin", self)
         self._by_name = {life.name: life for life in self.lives}
@@ -108,12 +111,12 @@ class Simulation:
         for time_s, network in self.networks:
             self.loop.call_at_observer(time_s, self.network.change, network)
         for time_s, settings in self.rules.later_settings:
-            self.loop.call_at_observer(time_s, self._go_on_with, settings)
+            self.loop.call_at_observer(time_s, self._change_settings, settings)
         for time_s, rate in self.rules.learning_rates:
             self.loop.call_at_observer(time_s, self._train_at, rate)
 
     def _call_hooks(self, name: str, *arguments: Any) -> None:
-        """Call hooks inside the task of a client, whose own error an error of a hook must not become."""
+        """Call hooks from the task of a client; raise their errors in the loop, not in that task."""
         try:
             self.hooks.call(name, *arguments)
         except Exception as error:
@@ -127,28 +130,28 @@ class Simulation:
             if life.compute is not None:
                 life.compute.change_learning_rate(learning_rate)
 
-    def _go_on_with(self, settings: ProtocolSettings) -> None:
+    def _change_settings(self, settings: ProtocolSettings) -> None:
         self.settings = settings
         for life in self.lives:
             if life.actor is not None:
                 life.actor.settings = settings
 
     def advance(self) -> None:
-        """Go on to the end, or until something stops the loop."""
+        """Continue to the end, or until the loop is stopped."""
         loop = self.loop
-        self._go_on()
+        self._resume_loop()
         while loop.paused:
             ends = False
-            while loop.paused:  # perhaps in the middle of an instant, and again before it is over
+            while loop.paused:  # the pause may come within an instant, more than once
                 ends = not loop.run_until(loop.time())
             if ends:
                 return
             self.hooks.call("paused", self)
             if self.is_stopped:
                 return
-            self._go_on()
+            self._resume_loop()
 
-    def _go_on(self) -> None:
+    def _resume_loop(self) -> None:
         duration_s = self.rules.duration_s
         if duration_s is None:
             self.loop.run_forever()
@@ -156,12 +159,12 @@ class Simulation:
             self.has_lasted = self.loop.run_until(duration_s)
 
     def stop(self) -> None:
-        """End the run at the end of the present instant."""
+        """End the run at the end of the current instant."""
         self.is_stopped = True
         self.loop.pause()
 
     def close(self) -> None:
-        """End all actors and the loop; nothing is recorded any more."""
+        """Stop recording, and end all actors and the loop."""
         self.network.listener = None
         if self.loop.is_closed():
             return
@@ -193,15 +196,15 @@ class Simulation:
             but=self.staying,
         )
 
-    # --- lives of clients and servers -----------------------------------------------------------------------
+    # --- sessions of clients and servers --------------------------------------------------------------------
 
     def _start(self, life: Life[A], make: Callable[[], A], event: str = "", detail: str = "") -> None:
-        """Bring an actor up, and have a failed one replaced by a new one if the rules say so."""
+        """Start an actor. If the rules allow restarts, a new actor replaces it after a failure."""
 
         def factory() -> A:
             nonlocal make
-            actor, make = make(), life.begin_anew
-            life.go_on_with(actor)
+            actor, make = make(), life.new_actor
+            life.replace_actor(actor)
             return actor
 
         self._set_up(life)
@@ -211,7 +214,7 @@ class Simulation:
         self._watch(life)
 
     def _watch(self, life: Life[A]) -> None:
-        """Have a client's task watched, as it must end; a server's may wait for ever."""
+        """Report a deadlock if a client's task never ends. A server's task may wait forever."""
         status = ActorStatus(_actor(life))
         if isinstance(life, ClientLife):
             assert status.main_task is not None
@@ -227,7 +230,7 @@ class Simulation:
         if life.up:
             self.churn.crashed += isinstance(life, ClientLife)
             self._go_down(life, "crash")
-        self.supervisor.kill(life.name)  # also one that had failed and was about to be restarted
+        self.supervisor.kill(life.name)  # also cancels a pending restart after a failure
         self._gone(life)
 
     def _set_up(self, life: Life[A]) -> None:
@@ -246,17 +249,17 @@ class Simulation:
     def _gone(self, life: Life[A]) -> None:
         now = self.loop.time()
         life.set_down(now)
-        if isinstance(life, ClientLife):  # when all that happens now has happened, see what is left
+        if isinstance(life, ClientLife):  # checked after all events of this instant
             self.loop.call_at_observer(now, self._milestones.check)
-            self.loop.call_at_observer(now, self._stop_if_nobody_is_left)
+            self.loop.call_at_observer(now, self._stop_without_clients)
 
     def _supervised(self, time_s: float, name: str, event: str) -> None:
-        """The supervisor's notes; only an actor's own failure, and its restart, are news."""
+        """Record events of the supervisor: the failure and the restart of an actor."""
         life = self._by_name[name]
         if event == "failed":
             self.churn.failed += isinstance(life, ClientLife)
             self._go_down(life, "failed")
-            # The supervisor cancels the actor's tasks next; until then nothing of it may touch the device.
+            # The supervisor cancels the actor's tasks next. Until they end, the device must stay as it is.
             self.loop.call_soon(self._gone, life)
         elif event == "restarted":
             self.churn.restarted += isinstance(life, ClientLife)
@@ -276,11 +279,11 @@ class Simulation:
     def _join(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
         self.churn.joined += 1
-        self._start(client, client.begin_anew, "join")
+        self._start(client, client.new_actor, "join")
         client.membership.join(_actor(client).tell)
 
     def _back_up_every(self, every_s: float, client: ClientLife, number: int = 1) -> None:
-        """Save the model of a client at all multiples of `every_s`, while it is up."""
+        """Save the model of a client at each multiple of `every_s`, while it is up."""
 
         def save() -> None:
             if client.up and client.actor is not None:
@@ -293,14 +296,14 @@ class Simulation:
         client = self.clients[index]
         if client.leaving is None:
             self._come_back(client, event.state)
-        else:  # what it still had to do before leaving is cut short
+        else:  # an unfinished departure is aborted
             self.supervisor.kill(client.name)
             client.leaving.add_done_callback(lambda _: self._come_back(client, event.state))
 
     def _leave(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
         if not client.up or client.actor is None:
-            self.supervisor.kill(client.name)  # it had failed; if it was about to be restarted, it is no more
+            self.supervisor.kill(client.name)  # it failed before; cancel a pending restart
             return
         self.churn.left += 1
         self._mark_down(client)
@@ -308,20 +311,20 @@ class Simulation:
         self.trace.lifecycle(now, client.name, "leave")
         client.leaving = self.loop.create_task(self._leave_gracefully(client), name=f"{client.name} leaves")
         self.loop.call_at_observer(now, self._milestones.check)
-        self.loop.call_at_observer(now, self._stop_if_nobody_is_left)
+        self.loop.call_at_observer(now, self._stop_without_clients)
 
     async def _leave_gracefully(self, client: ClientLife) -> None:
         await self.supervisor.stop(client.name)
-        # Its last word, on its behalf: anything that it sent afterwards, even in this instant, would tell its
-        # peers that it is there after all.
+        # Send the announcement after the actor has stopped: a later message of the actor would tell its
+        # peers that the client is still up.
         client.membership.leave(lambda peer, message: self.network.send(Envelope(client.name, peer, message)))
         client.leaving = None
         self._gone(client)
 
-    def _stop_if_nobody_is_left(self) -> None:
-        """End a run in which nothing that follows could mean anything.
+    def _stop_without_clients(self) -> None:
+        """End the run if no client runs or will join.
 
-        That is one whose last client has failed, or one that would end by iterations that nobody will do.
+        Applies after the failure of the last client, and to runs that end after iterations of all clients.
         """
         if self.rules.duration_s is not None and not self.supervisor.failures:
             return
@@ -335,12 +338,12 @@ class Simulation:
 
     @property
     def lives(self) -> list[Life[Any]]:
-        """All clients, and then all servers."""
+        """All clients, followed by all servers."""
         return [*self.clients, *self.servers]
 
     @property
     def architectures(self) -> list[Architecture]:
-        """The clients' architectures, each once."""
+        """Distinct architectures of the clients' models."""
         models = [client.compute.settings.architecture for client in self.clients]
         return list({model.key: model for model in models}.values())
 
@@ -351,11 +354,11 @@ class Simulation:
 
     @property
     def least_iterations(self) -> int | None:
-        """Iterations that all have done who are up and still train; None if nobody does."""
+        """Least iterations of the clients that are up and still train; None without such clients."""
         return least_iterations(self.clients)
 
     def device_seconds(self) -> Mapping[str, float]:
-        """Virtual seconds of all clients' devices, by what they did."""
+        """Virtual seconds of all clients' devices, by state."""
         devices = [client.device for client in self.clients]
         return {
             "busy": sum(device.busy_s for device in devices),
@@ -364,7 +367,7 @@ class Simulation:
         }
 
     def intervals(self) -> list[tuple[str, float, float, str]]:
-        """Intervals of all devices, servers' last: (actor, start, end, "busy" or "down"), in seconds."""
+        """Intervals of all devices, servers last: (actor, start, end, "busy" or "down"), in seconds."""
         return [
             (life.name, start, end, state)
             for life in self.lives
@@ -374,7 +377,7 @@ class Simulation:
 
 
 def _actor(life: Life[A]) -> A:
-    """The actor that has just been started."""
+    """Actor that was just started."""
     assert life.actor is not None
     return life.actor
 

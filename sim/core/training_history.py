@@ -1,4 +1,4 @@
-"""The training steps that a client took, and what it would be had it taken them alone."""
+"""Training steps of a client, and their replay without peers."""
 
 import math
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from sim.learning.engine import Engine, Optimizer, Vector
 from sim.learning.engine.graph.operations import Train
 from sim.learning.engine.graph.sampler import TrainJob
 
-_STEPS_AT_ONCE = 64  # per job: as many as are drawn at once
+_STEPS_AT_ONCE = 64  # per job, the number of steps whose batches are drawn together
 
 
 @dataclass(slots=True)
 class _Steps:
-    """Training steps that followed each other, perhaps begun with a fresh optimizer.
+    """Consecutive training steps; `fresh_optimizer` is True if the first one reset the optimizer.
 
-    At one learning rate, or at one each.
+    The learning rate is one number for all steps, or one number for each.
     """
 
     steps: int
@@ -22,13 +22,13 @@ class _Steps:
     fresh_optimizer: bool
 
 
-_NONE = _Steps(0, math.nan, True)  # which is like no other
+_NONE = _Steps(0, math.nan, True)  # equal to no other entry
 
 
 class StepsTaken:
-    """The training steps of a client so far, over all its lives.
+    """Training steps of a client so far, over all its sessions.
 
-    `last`: the latest of them, to which steps of the same kind may be added.
+    `last`: the latest entry, which grows with steps of the same kind.
     """
 
     __slots__ = ("_optimizer", "_taken", "last")
@@ -39,7 +39,7 @@ class StepsTaken:
         self.last = _NONE
 
     def add(self, steps: int, learning_rate: float | tuple[float, ...], fresh: bool) -> None:
-        """Remember steps, the first perhaps with a `fresh` optimizer; those of one kind are one entry."""
+        """Record steps; equal ones share an entry. fresh: True if the first reset the optimizer."""
         last, state_reset = self.last, fresh and self._optimizer.slots
         if last.learning_rate == learning_rate and type(learning_rate) is float and not state_reset:
             last.steps += steps
@@ -48,14 +48,14 @@ class StepsTaken:
             self._taken.append(self.last)
 
     def recorded(self) -> list[tuple[int, float | tuple[float, ...], bool]]:
-        """What was added, one after the other."""
+        """Return the entries in order, as (steps, learning rate, fresh optimizer)."""
         return [(each.steps, each.learning_rate, each.fresh_optimizer) for each in self._taken]
 
     def again(self, engine: Engine, operation: Train, start: Vector, client: int, key: int) -> Vector | None:
-        """Parameters after the same steps from `start`, by another engine; None if no step was taken.
+        """Repeat the steps from `start` on another engine, and return the parameters; None without steps.
 
-        The same learning rates and optimizer, on the batches of that `key`, without proximal terms and
-        weights.
+        Learning rates, optimizer, and the batches of stream `key` are the same. Proximal terms and sample
+        weights are left out.
         """
         if not self._taken:
             return None

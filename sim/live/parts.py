@@ -269,7 +269,7 @@ def _fill(life: Life[Any], found: Sequence[Mapping[str, Any]]) -> None:
     if isinstance(life, ClientLife) and found and "iterations" in found[-1]:
         actor = life.fresh()
         actor.iterations = found[-1]["iterations"]
-        life.go_on_with(actor)
+        life.replace_actor(actor)
     if life.compute is not None:
         if found:
             life.compute.recall(found[-1]["work"])

@@ -405,8 +405,8 @@ def test_a_client_without_samples_is_refused(sampling: str) -> None:
     [
         ([float("nan")] * 10, "weights must be 0 or more and finite, not nan"),
         ([1.0] * 9 + [-1.0], "weights must be 0 or more and finite, not -1.0"),
-        ("heavy", "weights are numbers, a handle or an array of them, not 'heavy'"),
-        ([1.0] * 9, "weights are one for each of the 10 training samples of the client, not 9"),
+        ("heavy", "weights must be a handle, or an array of numbers, not 'heavy'"),
+        ([1.0] * 9, "weights must be one number for each of the 10 training samples of the client, not 9"),
     ],
 )
 def test_weights_that_are_none_are_refused_before_any_time_passes(weights: Any, message: str) -> None:

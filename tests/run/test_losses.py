@@ -260,8 +260,8 @@ def test_batches_of_its_own_choice_change_no_others() -> None:
         ("validation", [1.0] * 10, r"each of the 5 samples"),
         ("own", np.ones(10), r"each of the 4 samples"),
         ("train", 2.0, "not a number"),
-        ("everything", None, 'on is "batch", "train", "validation" or a batch'),
-        ("other's", None, "this batch is of client 1; client 0 has other samples"),
+        ("everything", None, 'on must be "batch", "train", "validation" or a result'),
+        ("other's", None, "this batch belongs to client 1, not to 0; call its own batch"),
     ],
 )
 @pytest.mark.parametrize("verb", ["gradient", "loss"])
@@ -279,9 +279,9 @@ def test_samples_and_weights_that_cannot_be(verb: str, on: Any, weights: Any, me
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on": "train"}, "training is on .*, not on 'train'"),
+        ({"on": "train"}, "on must be .* in training, not 'train'"),
         ({"weights": [1.0, 2.0]}, "each of the 10 training samples of the client, not 2"),
-        ({"on": Batch(2, 0, 3)}, "this batch is of client 2"),
+        ({"on": Batch(2, 0, 3)}, "this batch belongs to client 2"),
     ],
 )
 def test_training_that_cannot_be(options: dict[str, Any], message: str) -> None:
@@ -317,7 +317,7 @@ def test_an_objective_without_a_loss_of_each_sample_is_refused() -> None:
         ):
             with pytest.raises(ValueError, match="Whole has no method each"):
                 await job
-        with pytest.raises(ValueError, match='reduction is "mean", "sum" or "none", not \'max\''):
+        with pytest.raises(ValueError, match='reduction must be "mean", "sum" or "none", not \'max\''):
             await compute.loss(of, "train", "max")  # type: ignore[arg-type]
 
     run_virtual(main())

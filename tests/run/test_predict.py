@@ -95,8 +95,8 @@ def test_the_samples_are_those_of_the_call() -> None:
         (np.zeros(4), r"inputs have the shape \[4\]; must be \[B, 4\], or a handle on B x 4 numbers"),
         (np.zeros((2, 5)), r"inputs have the shape \[2, 5\]; must be"),
         (np.zeros((0, 4)), r"inputs have the shape \[0, 4\]; must be"),
-        (np.full((1, 4), 1e39), "not finite"),
-        (np.full((1, 4), np.nan), "not finite"),
+        (np.full((1, 4), 1e39), "must be finite"),
+        (np.full((1, 4), np.nan), "must be finite"),
     ],
 )
 def test_what_are_no_samples_is_refused(inputs: np.ndarray, problem: str) -> None:
@@ -116,7 +116,7 @@ def test_handles_that_hold_no_samples_are_refused() -> None:
             with pytest.raises(ValueError, match="or a handle on B x 4 numbers"):
                 await compute.predict(initial(compute), handle)
         point = new_compute(engine_of("point"), model="point")
-        with pytest.raises(ValueError, match="models have no outputs"):
+        with pytest.raises(ValueError, match="models of this task have no outputs"):
             await point.predict(initial(point), np.zeros((1, 4)))
 
     run_virtual(main())
@@ -136,7 +136,9 @@ def test_samples_without_numbers_are_refused(tmp_path: Path) -> None:
     texts = load_scenario(world(tmp_path))
     with ran(QUADRATIC) as points, closing(build(texts)) as adapters:
         for simulation in (points, adapters):
-            with pytest.raises(ValueError, match="inputs: samples of the task are no numbers"):
+            with pytest.raises(
+                ValueError, match="inputs: samples of this task are not floating-point numbers"
+            ):
                 simulation.clients[0].compute.inputs()
 
 
