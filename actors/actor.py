@@ -223,7 +223,7 @@ class Actor:
 
     async def sleep(self, seconds: float) -> None:
         """Wait for `seconds` seconds."""
-        # An `async def`, although returning the transport's coroutine would do: Python warns if it isn't awaited.
+        # An `async def`, so that Python warns if it is never awaited.
         await self._transport.sleep(seconds)
 
     @property

@@ -1,4 +1,4 @@
-"""How long peers have been silent: whoever does not answer is suspected after a patience of silence."""
+"""Silence of peers: a peer that does not answer is suspected after a patience of silence."""
 
 import math
 
@@ -13,11 +13,11 @@ class PatienceSettings(ProtocolSettings):
     """Base of the settings of methods whose clients wait for each other."""
 
     patience: PositiveDuration = default("1 min")
-    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
+    """Silence after which a peer is suspected; lost messages are repeated long before."""
 
 
 class Silence(Component):
-    """When each peer was heard of last, in this life of the client."""
+    """Time of the last message of each peer, in this session of the client."""
 
     def __init__(self, client: Client, patience: float) -> None:
         super().__init__(client)
@@ -32,11 +32,11 @@ class Silence(Component):
         self._heard_s[sender] = self.client.now
 
     def is_silent(self, peer: str, since_s: float = -math.inf) -> bool:
-        """Whether nothing was heard of `peer` for all the patience, and since `since_s` (s)."""
+        """Return whether `peer` has been silent for all the patience, and since `since_s` (s)."""
         heard_s = max(self._heard_s.get(peer, -math.inf), self._began_s, since_s)
         return self.client.now - heard_s >= self.patience
 
     def suspect_if_silent(self, peer: str) -> None:
-        """`peer` has not answered: suspect it if nothing else was heard of it either."""
+        """Suspect `peer`, which has not answered, if no other message came from it either."""
         if self.is_silent(peer):
             self.client.suspect(peer)
