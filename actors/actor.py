@@ -111,7 +111,7 @@ class Actor:
     async def run(self) -> None:
         """Run the actor's main behavior; after it returns, the actor continues to handle messages."""
 
-    def heard(self, message: object | None, sender: str) -> bool:
+    def intercept(self, message: object | None, sender: str) -> bool:
         """Inspect each message or answer on arrival, even while the mailbox is full or a handler is busy.
 
         Return True to stop further processing of the message. The method must not wait.
@@ -363,15 +363,15 @@ class Actor:
         """Accept an envelope from the transport; neither waits nor raises."""
         message, sender, request = envelope.message, envelope.sender, envelope.request
         if self._mailbox.collections:
-            self._mailbox.heard(sender)
+            self._mailbox.peer_active(sender)
         if isinstance(request, Question) and not self._answers.is_new(sender, request, self.now):
             self._answer_again(sender, request)
             return
         try:
-            if self.heard(message, sender):
+            if self.intercept(message, sender):
                 return
         except Exception as error:
-            self._report_failure("heard", error)
+            self._report_failure("intercept", error)
             return
         if request is None:
             if envelope.answer_to is None:
@@ -398,13 +398,13 @@ class Actor:
     def _answer_again(self, sender: str, question: Question) -> None:
         """Send the earlier answer again, if there is one; otherwise only note that the sender is alive."""
         try:
-            self.heard(None, sender)
+            self.intercept(None, sender)
         except Exception as error:
-            self._report_failure("heard", error)
+            self._report_failure("intercept", error)
         else:
             if (answer := self._answers.again(sender, question)) is not None:
                 self._transport.send(answer)
-            elif self._answers.is_at_it(sender, question):
+            elif self._answers.is_being_handled(sender, question):
                 self._transport.send(Envelope(self.name, sender, InProgress(), None, question))
 
     def _report_failure(self, where: str, error: Exception) -> None:

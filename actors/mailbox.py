@@ -44,13 +44,13 @@ class FutureBell:
 class Watch(Protocol):
     """Observer of one `collect`: it receives the missing peers and the arrivals of their messages."""
 
-    def begin(self, missing: Iterable[str]) -> None:
+    def start(self, missing: Iterable[str]) -> None:
         """Start to observe; peers with earlier messages are not in `missing`."""
 
     def arrived(self, envelope: Envelope) -> None:
         """Record a wanted message, which may have come before the wait started."""
 
-    def heard(self, peer: str) -> None:
+    def peer_active(self, peer: str) -> None:
         """Record that some message came from `peer`, which is still missing."""
 
     def excused(self, peer: str) -> None:
@@ -203,7 +203,7 @@ class Mailbox:
         try:
             self._collect_kept(collection)
             if watch is not None:
-                watch.begin(collection.missing)
+                watch.start(collection.missing)
             while collection.missing and not collection.expired:
                 collection.wakeup = loop.create_future()
                 await collection.wakeup
@@ -227,11 +227,11 @@ class Mailbox:
         for collection in self.collections:
             collection.excuse(peer)
 
-    def heard(self, peer: str) -> None:
+    def peer_active(self, peer: str) -> None:
         """Notify the watches that a message came from `peer`."""
         for collection in self.collections:
             if collection.watch is not None and peer in collection.missing:
-                collection.watch.heard(peer)
+                collection.watch.peer_active(peer)
 
     def clear(self) -> None:
         """Drop all waiting messages."""

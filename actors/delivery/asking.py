@@ -33,7 +33,7 @@ class OpenQuestion:
 
     __slots__ = (
         "arrival", "attempts", "deadline_s", "kind", "message", "number", "peer", "seen_busy", "sent_s",
-        "timer", "unheard",
+        "timer", "unacknowledged",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, message: object, attempts: int | None) -> None:
@@ -45,7 +45,7 @@ class OpenQuestion:
         self.attempts = attempts
         self.arrival: asyncio.Future[Envelope | None] = loop.create_future()
         self.sent_s: list[float] = []  # time of each attempt
-        self.unheard = 0  # attempts since the peer last answered InProgress, or since the first
+        self.unacknowledged = 0  # attempts since the peer last answered InProgress, or since the first
         self.seen_busy = 0  # number of these answers
         self.deadline_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -95,7 +95,7 @@ class OpenQuestions:
         number = answer_to.number if repeatable else answer_to  # type: ignore[union-attr]
         if type(envelope.message) is InProgress:
             if number in self._open:
-                self._is_at_it(self._open[number], answer_to.attempt)  # type: ignore[union-attr]
+                self._peer_is_busy(self._open[number], answer_to.attempt)  # type: ignore[union-attr]
             return True  # not counted as a late answer
         question = self._open.pop(number, None) or self._given_up.pop(number, None)  # type: ignore[arg-type]
         if question is None:
@@ -125,17 +125,17 @@ class OpenQuestions:
             if len(other.sent_s) == 1:
                 stale = first and other.kind is kind
             else:
-                stale = prompt and other.attempts is None and other.unheard > 0
+                stale = prompt and other.attempts is None and other.unacknowledged > 0
             if stale:
                 self._set_timer(other)
 
-    def _is_at_it(self, question: OpenQuestion, attempt: int) -> None:
+    def _peer_is_busy(self, question: OpenQuestion, attempt: int) -> None:
         """Wait as long as the work takes before the next repetition: the peer answered that it is busy.
 
         Where messages are lost, wait only the typical time, because the answer may also be lost.
         """
         self._learn(question, InProgress, attempt)
-        question.unheard = 0
+        question.unacknowledged = 0
         trips = self._round_trips
         work_s = (trips.typical_s if trips.lossy else trips.limit_s)(question.peer, question.kind)
         now = asyncio.get_running_loop().time()
@@ -161,7 +161,7 @@ class OpenQuestions:
             kind = LastingQuestion if question.attempts is None else Question
             number = kind(question.number, len(question.sent_s), open_from, question.deadline_s - now)
         question.sent_s.append(now)
-        question.unheard += 1
+        question.unacknowledged += 1
         self._set_timer(question)
         self._send(Envelope(self._name, peer, question.message, number))
 
@@ -172,7 +172,7 @@ class OpenQuestions:
         trips, peer, doublings = self._round_trips, question.peer, len(question.sent_s) - 1
         knows_way = trips.knows(InProgress)
         if question.attempts is None and doublings and (knows_way or trips.lossy):
-            doublings = max(0, question.unheard - PROMPT)
+            doublings = max(0, question.unacknowledged - PROMPT)
             wait_s = trips.limit_s(peer, InProgress) if knows_way else trips.typical_s(peer, question.kind)
         else:
             wait_s = trips.limit_s(peer, question.kind)
@@ -237,7 +237,7 @@ class GivenAnswers:
             question = replace(question, repeat_s=0.0)
         return None if answer is None else replace(answer, answer_to=question)
 
-    def is_at_it(self, asker: str, question: Question) -> bool:
+    def is_being_handled(self, asker: str, question: Question) -> bool:
         """Return whether a repeated lasting question is still being handled."""
         given = self._given[asker]
         return (

@@ -37,11 +37,11 @@ class Reminders:
         self._round_trips = round_trips
         self._kind = kind
         self._initial_s = min(round_trips.initial_s, math.inf if timeout_s is None else timeout_s / 4)
-        self._began_s = loop.time()
+        self._started_s = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._requested_s: dict[str, list[float]] = {}  # times of the requests
 
-    def begin(self, missing: Iterable[str]) -> None:
+    def start(self, missing: Iterable[str]) -> None:
         for peer in missing:
             self._set_timer(peer)
 
@@ -56,7 +56,7 @@ class Reminders:
                 took_s = self._loop.time() - requested_s[mark.repeat - 1]
                 self._round_trips.of(peer, Reminders).measured(took_s)
             return
-        waited_s = self._loop.time() - self._began_s - mark.delayed_s
+        waited_s = self._loop.time() - self._started_s - mark.delayed_s
         first = not self._round_trips.knows(self._kind)
         self._round_trips.of(peer, self._kind).measured(max(0.0, waited_s))
         for other in list(self._timers) if first else ():  # these still had the limit for unknown peers
@@ -64,7 +64,7 @@ class Reminders:
                 self.excused(other)
                 self._set_timer(other)
 
-    def heard(self, peer: str) -> None:
+    def peer_active(self, peer: str) -> None:
         if peer in self._timers and (peer in self._requested_s or self._round_trips.lossy):
             self._round_trips.of(peer, Reminders).failures = 0
             self.excused(peer)
@@ -85,7 +85,7 @@ class Reminders:
             due_s = requested_s[-1] + self._round_trips.limit_s(peer, Reminders, INITIAL_S)
         else:
             limit_s = self._round_trips.limit_s(peer, self._kind, min(self._initial_s, initial_s))
-            due_s = self._began_s + (limit_s if self._round_trips.lossy else max(limit_s, INITIAL_S))
+            due_s = self._started_s + (limit_s if self._round_trips.lossy else max(limit_s, INITIAL_S))
         self._timers[peer] = self._loop.call_at(due_s, self._overdue, peer)
 
     def _doubles(self, peer: str, requests: int) -> bool:

@@ -62,7 +62,7 @@ class RoundMessages:
         self.awaited: Collection[str] = ()
         self.delayed_s = 0.0
         self.closed = False
-        """Whether this actor has left the rounds: further messages only reach `heard_of_round`."""
+        """Whether this actor has left the rounds: further messages only reach `round_message_received`."""
         self._actor: Actor = proxy(actor)  # a strong reference would keep an ended actor in memory
         self._awaited_before: Collection[str] = ()  # in the round before
         self._delayed_in: int | None = None  # round of `delayed_s`
@@ -74,12 +74,12 @@ class RoundMessages:
         self._handled_late: dict[tuple[str, str], int] = {}
         actor._rounds = self
 
-    def begin_round(self, number: int) -> None:
+    def start_round(self, number: int) -> None:
         """Start round `number`. Messages to single peers are kept for the previous round, and no longer."""
         self._awaited_before = self.awaited if number == self.number + 1 else ()
         self.number = number
         for kept in self._to_one.values():
-            for peer in [peer for peer, told in kept.items() if told[-1][0] < number - 1]:
+            for peer in [peer for peer, sent in kept.items() if sent[-1][0] < number - 1]:
                 del kept[peer]
 
     def tell(self, peer: str, message: object, number: int | None = None, after: type | None = None) -> None:
@@ -89,7 +89,7 @@ class RoundMessages:
         """
         number = self.number if number is None else number
         kept = self._to_one.setdefault(type(message).__name__, {})
-        kept[peer] = [*[told for told in kept.get(peer, [])[-1:] if told[0] < number], (number, message)]
+        kept[peer] = [*[sent for sent in kept.get(peer, [])[-1:] if sent[0] < number], (number, message)]
         # If the question was a repetition, the answer does not measure how long this actor took.
         late = after is not None and self._handled_late.pop((after.__name__, peer), None) == number
         # An answer was possible when this round began: delays since then do not count for it.
@@ -100,7 +100,7 @@ class RoundMessages:
     def tell_all(self, peers: Iterable[str], message: object) -> None:
         """Send all peers the same message of this round; other peers that request it also get it."""
         kind = type(message).__name__
-        before = [told for told in self._to_all.get(kind, [])[-self.earlier :] if told[0] < self.number]
+        before = [sent for sent in self._to_all.get(kind, [])[-self.earlier :] if sent[0] < self.number]
         self._to_all[kind] = [*before, (self.number, message)]
         for peer in peers:
             self._send(peer, message, self.number, None, self.delayed_s)
@@ -111,14 +111,14 @@ class RoundMessages:
         Returns False if there is no message for this round yet.
         """
         kept = self._to_one.get(kind, {}).get(peer, [])
-        found = [told for told in kept if told[0] == number]
+        found = [sent for sent in kept if sent[0] == number]
         if not found:
             shared = self._to_all.get(kind, [])
-            found = [told for told in shared if told[0] == number] or shared[-1:]
+            found = [sent for sent in shared if sent[0] == number] or shared[-1:]
             if not found or found[0][0] < number:
                 return False
-        told_number, message = found[0]
-        self._send(peer, message, told_number, attempt, 0.0)
+        sent_number, message = found[0]
+        self._send(peer, message, sent_number, attempt, 0.0)
         return True
 
     def tell_for(self, peer: str, message: object, number: int, attempt: int | None = None) -> None:
@@ -141,7 +141,7 @@ class RoundMessages:
         class of the messages of this round that a `kind` answers. Raises ActorError for a class that is not
         in the actor's `collected`.
         """
-        actor, number, began_s = self._actor, self.number, self._actor.now
+        actor, number, started_s = self._actor, self.number, self._actor.now
         actor._require_collected(kind)
         names = list(peers)
 
@@ -164,7 +164,7 @@ class RoundMessages:
         )
         self._actor._round_waits += bool(names)
         self._actor._round_waits_in_vain += bool(names and not found)
-        self._note_delay(kind, names, found.values(), actor.now - began_s)
+        self._record_delay(kind, names, found.values(), actor.now - started_s)
         return found
 
     def discard(self, kind: type) -> None:
@@ -175,7 +175,7 @@ class RoundMessages:
     def forget_before(self, kind: type) -> None:
         """Drop messages to all peers of earlier rounds: all peers have the present one."""
         kept = self._to_all.get(kind.__name__, [])
-        self._to_all[kind.__name__] = [told for told in kept if told[0] > self.number - self.earlier]
+        self._to_all[kind.__name__] = [sent for sent in kept if sent[0] > self.number - self.earlier]
 
     def arrived(self, envelope: Envelope) -> None:
         """Answer a request; keep other messages for `collect` or `on_message`."""
@@ -185,7 +185,7 @@ class RoundMessages:
             return
         mark, kind = mark_of(envelope), type(message)
         self._actor.round_trips.lossy |= mark.delayed_s > 0.0
-        self.heard_of_round(sender, kind, mark)
+        self.round_message_received(sender, kind, mark)
         if kind in self._actor.collected:
             if not self.closed:
                 mailbox.put(envelope)
@@ -198,12 +198,12 @@ class RoundMessages:
                 self._handled_late[key] = mark.number
 
     def close(self) -> None:
-        """Leave the rounds: pass the waiting messages to `heard_of_round`, and drop them."""
+        """Leave the rounds: pass the waiting messages to `round_message_received`, and drop them."""
         self.closed = True
         mailbox = self._actor._mailbox
         kept = [each for each in mailbox.contents if isinstance(each.request, RoundMark)]
         for envelope in kept:
-            self.heard_of_round(envelope.sender, type(envelope.message), mark_of(envelope))
+            self.round_message_received(envelope.sender, type(envelope.message), mark_of(envelope))
         for kind in {type(envelope.message) for envelope in kept}:
             mailbox.discard(kind)
 
@@ -214,7 +214,7 @@ class RoundMessages:
         self._handled = {key: number for key, number in self._handled.items() if key[1] != peer}
         self._handled_late = {key: number for key, number in self._handled_late.items() if key[1] != peer}
 
-    def heard_of_round(self, sender: str, kind: type, mark: RoundMark) -> None:
+    def round_message_received(self, sender: str, kind: type, mark: RoundMark) -> None:
         """Handle sender, class and mark of each message of a round, before the message is kept."""
 
     def requested(self, sender: str, request: RepeatRequest) -> None:
@@ -236,7 +236,7 @@ class RoundMessages:
         mark = RoundMark(number, peer in awaited, repeat, delayed_s)
         self._actor._send_marked(Envelope(self._actor.name, peer, message, mark))
 
-    def _note_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:
+    def _record_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:
         """Record the part of a wait due to lost messages: the time beyond the usual if one was sent again."""
         marks = [mark_of(envelope) for envelope in found]
         due_s = [mark.delayed_s if mark.repeat is None else math.inf for mark in marks]

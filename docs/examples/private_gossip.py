@@ -19,8 +19,8 @@ class PrivateGossip(Gossip):
         """The noise's deviation, beside `clip`; 0: none."""
         delta: Annotated[float, Within(1e-12, 0.1)] = 1e-5
 
-    def begin(self):
-        super().begin()
+    def setup(self):
+        super().setup()
         self.private = GaussianMechanism(self, self.settings.clip, self.settings.noise_multiplier)
 
     async def train_on(self):

@@ -55,7 +55,7 @@ class Client(Node):
         self.settings = settings
         self.iterations = 0
         """Number of steps done; 0 again for a client that restarts without its state."""
-        self.begin()
+        self.setup()
 
     async def on_start(self) -> None:
         if self.newcomer:
@@ -110,7 +110,7 @@ class Client(Node):
         """
         self._tasks.relabel("step")
         for component in self._components:
-            component.life_began()
+            component.session_started()
         timeless, now = 0, self._transport.now
         before = now()
         self._stepping = True
@@ -179,7 +179,7 @@ class Client(Node):
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> Objective | None:
-        """Return the objective that clients minimize; None for that of the data (for classes, cross-entropy)."""
+        """Return the objective that clients minimize; None for the data's own (classes: cross-entropy)."""
         return None
 
     # --- communication --------------------------------------------------------------------------------------

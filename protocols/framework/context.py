@@ -41,7 +41,7 @@ class Membership(Protocol):
     def suspect(self, peer: str) -> None:
         """Mark `peer` as suspect: it did not answer in time."""
 
-    def heard_from(self, sender: str) -> None:
+    def received_from(self, sender: str) -> None:
         """Record that a message came from `sender`."""
 
     def on_message(self, message: object, sender: str) -> bool:

@@ -4,10 +4,10 @@
 class NodeListener:
     """Base of `Component`: it is notified of the events of its node, in order of registration."""
 
-    def life_began(self) -> None:
+    def session_started(self) -> None:
         """React to the start of a session: the client is up and about to start its first iteration."""
 
-    def heard(self, message: object | None, sender: str) -> None:
+    def message_received(self, message: object | None, sender: str) -> None:
         """React to a message from `sender`."""
 
     def peer_changed(self, peer: str, up: bool) -> None:

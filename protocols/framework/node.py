@@ -15,6 +15,7 @@ from actors.delivery.round_trips import doubled_s
 from actors.message import Envelope, PeerUnavailable, RepeatRequest, RoundMark
 from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
 from protocols.framework.context import ClientContext
+from protocols.framework.former_names import accept_former_names
 from protocols.framework.listener import NodeListener
 from protocols.framework.vectors import Scalar, Vector
 from protocols.membership.view import MembershipMessage
@@ -72,7 +73,11 @@ class Node(Actor):
     """Whether the budget is used and all jobs are done: the client then only answers others."""
     compute: Compute
     _components: tuple[NodeListener, ...] = ()
-    _hearing: tuple[NodeListener, ...] = ()
+    _message_listeners: tuple[NodeListener, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        accept_former_names(cls)
 
     def __init__(self, name: str, context: ClientContext, compute: Compute | None, initial: Vector) -> None:
         super().__init__(name, context.transport)
@@ -103,14 +108,15 @@ class Node(Actor):
         """
         self.context.observe(self.name, name, value)
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         """Set up the fields and components of a client or server, once, before its first step."""
 
     def _add_component(self, component: NodeListener) -> None:
         """Notify a component of the events of this node; `Component` calls this."""
         self._components = (*self._components, component)
-        if type(component).heard is not NodeListener.heard:  # it costs a call for each message
-            self._hearing = (*self._hearing, component)
+        # Only components that need messages: it costs a call for each message.
+        if type(component).message_received is not NodeListener.message_received:
+            self._message_listeners = (*self._message_listeners, component)
 
     @property
     def peers(self) -> list[str]:
@@ -185,11 +191,11 @@ class Node(Actor):
                 return
             self.tell(peer, AreYouThere())
 
-    def heard(self, message: object, sender: str) -> bool:
+    def intercept(self, message: object, sender: str) -> bool:
         """Inspect an arriving message; return True if membership or the framework has handled it."""
-        self._membership.heard_from(sender)
-        for component in self._hearing:
-            component.heard(message, sender)
+        self._membership.received_from(sender)
+        for component in self._message_listeners:
+            component.message_received(message, sender)
         if isinstance(message, MembershipMessage):
             return self._membership.on_message(message, sender)
         return type(message) in _FOR_EVERY_NODE and self._answered(message, sender)

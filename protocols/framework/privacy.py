@@ -49,7 +49,7 @@ class GaussianMechanism:
         return self._noise.releases
 
     def release(self, vector: Vector) -> Vector:
-        """Return the vector, clipped and noisy; deferred. Each call counts, whether its result is used or not."""
+        """Return the vector, clipped and noisy; deferred. Each call counts, even if its result is unused."""
         self._noise.releases += 1
         noise = self._noise.rng.standard_normal(vector.shape)
         deviation = self.noise_multiplier * self.clip

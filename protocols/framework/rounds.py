@@ -29,7 +29,7 @@ class RoundModel:
 
 
 class Rounds(Component, RoundMessages):
-    """Rounds of one client: `announce`, `gather`, optionally `tell` and `replies`; a step that gathers is a round.
+    """Rounds of one client: `announce`, `gather`, optionally `tell` and `replies`, in each step.
 
     A round is among the peers at its start: the client does not wait for peers that leave meanwhile, and a
     newcomer takes part in the next one. A peer that stays silent for `patience` seconds is suspected. A
@@ -104,7 +104,7 @@ class Rounds(Component, RoundMessages):
                 break
             # A neighbor announces round r + 1 only after it has finished round r. If its first message to
             # this client is of a later round, it continued without this client.
-            self.begin_round(latest)
+            self.start_round(latest)
             self.announce()
             found = {
                 peer: each
@@ -138,7 +138,7 @@ class Rounds(Component, RoundMessages):
     def step_ended(self) -> None:
         """End the round if its models were gathered."""
         if self._gathered:
-            self.begin_round(self.number + 1)
+            self.start_round(self.number + 1)
             self._gathered = False
 
     def budget_spent(self) -> None:
@@ -159,7 +159,7 @@ class Rounds(Component, RoundMessages):
         first_late = self.number + 2 if is_partners_own else self.number + 1
         return mark.number == self.number or mark.number >= first_late
 
-    def heard_of_round(self, peer: str, kind: type, mark: RoundMark) -> None:
+    def round_message_received(self, peer: str, kind: type, mark: RoundMark) -> None:
         if self.client.finished:
             if mark.awaits and not self._is_refused(peer) and type(final := self._announced()) is kind:
                 self.tell_for(peer, final, mark.number)

@@ -26,7 +26,7 @@ class ServerPlan:
 
     @classmethod
     def one(cls, server: type[Server], of: type[Server], clients: Sequence[str]) -> list[ServerPlan]:
-        """Plan one server for all clients; TypeError unless it is of the class `of` that clients understand."""
+        """Plan one server for all clients; TypeError unless it is of the class `of` that clients need."""
         if isinstance(server, type) and not issubclass(server, of):
             raise TypeError(f"{server.__name__} is not a {of.__name__}, as its clients need: `server = ...`")
         return [cls("server", server, tuple(clients))]
@@ -48,7 +48,7 @@ class Server(Node):
     ) -> None:
         super().__init__(name, context, context.compute, initial)
         self.settings = settings
-        self.begin()
+        self.setup()
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError; for `compute` it says that the scenario gives servers no device."""

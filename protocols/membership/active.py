@@ -36,8 +36,8 @@ class SwimView(NeighbourView):
             # An absent peer joins with incarnation 0, which is higher than this.
             self._detector.watch(peer, *((DEAD, -1) if peer in self._missing else (ALIVE, 0)))
 
-    def heard_from(self, sender: str) -> None:
-        self._detector.heard_from(sender)
+    def received_from(self, sender: str) -> None:
+        self._detector.received_from(sender)
 
     def on_message(self, message: object, sender: str) -> bool:
         return self._detector.receive(message, sender)
@@ -147,11 +147,11 @@ class SampledView(MembershipView):
             self._peers = sorted(self._cyclon.view)
         return self._peers
 
-    def heard_from(self, sender: str) -> None:
+    def received_from(self, sender: str) -> None:
         if self._banned_until_s.pop(sender, None) is not None:
             self._report(sender, True)
         if self._detector is not None:
-            self._detector.heard_from(sender)
+            self._detector.received_from(sender)
 
     def on_message(self, message: object, sender: str) -> bool:
         if isinstance(message, Goodbye):

@@ -302,7 +302,7 @@ class FailureDetector:
             assert self._tell is not None
             self._tell(relay[0], SwimAck(relay[1], name, self._take_news(relay[0])))
 
-    def heard_from(self, sender: str) -> None:
+    def received_from(self, sender: str) -> None:
         """Record that a message came from `sender`, which is therefore up. Cheap if that was known."""
         member = self._members.get(sender)
         if member is None or member.status == ALIVE:

@@ -43,8 +43,8 @@ class Goodbye(MembershipMessage):
 class MembershipView(ABC):
     """View of one client: the clients that it believes to be up.
 
-    The client calls `heard_from` for every message that reaches it, answers included, and then passes it to
-    `on_message` if it is a `MembershipMessage`. `on_change(peer, up)`, if set, is called when a peer has
+    The client calls `received_from` for every message that reaches it, answers included, and then passes it
+    to `on_message` if it is a `MembershipMessage`. `on_change(peer, up)`, if set, is called when a peer has
     come up or gone down, as far as this client knows.
     """
 
@@ -60,7 +60,7 @@ class MembershipView(ABC):
         """Peers believed to be up, sorted. A change makes a new list; lists that were read stay unchanged."""
 
     @abstractmethod
-    def heard_from(self, sender: str) -> None:
+    def received_from(self, sender: str) -> None:
         """Record that a message came from `sender`. Cheap, because it is called for every message."""
 
     @abstractmethod
@@ -161,7 +161,7 @@ class AnnouncedView(NeighbourView):
 
     __slots__ = ()
 
-    def heard_from(self, sender: str) -> None:
+    def received_from(self, sender: str) -> None:
         if sender in self._missing:
             self._add(sender)
 

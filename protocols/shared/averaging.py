@@ -68,7 +68,7 @@ class PairAveraging(Component):
         self._answered = weakly(answered) if answered else None
         self._met = weakly(met) if met else None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start an exchange with a random peer, unless one is in progress."""
         if self.client.peers and self.asked is None:
             self.client.spawn(self.exchange(self.client.pick_peer()))

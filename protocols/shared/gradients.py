@@ -64,7 +64,7 @@ def supervised_contrastive_gradient(
 def prototype_contrast_gradients(
     rows: Tensor, labels: Tensor, prototypes: Tensor, temperature: float, times: float
 ) -> tuple[Tensor, Tensor]:
-    """Return gradients for unit vectors `rows` [N, d_p, Q], and for `prototypes` [N, K, d_p] of any length."""
+    """Return gradients for unit vectors `rows` [N, d_p, Q], and `prototypes` [N, K, d_p] of any length."""
     slope = cross_entropy_gradient(prototypes.bmm(rows).div_(temperature), labels)
     slope.mul_(times / (rows.shape[2] * temperature))
     return prototypes.mT.bmm(slope), slope.bmm(rows.mT)

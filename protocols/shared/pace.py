@@ -58,7 +58,7 @@ class TimeForPeers(Component):
         self.paces = PerPeer(client, PeerPace)
         self._began_s, self._iterations_before = 0.0, 0
 
-    def life_began(self) -> None:
+    def session_started(self) -> None:
         self._began_s, self._iterations_before = self.client.now, self.client.iterations
 
     @property

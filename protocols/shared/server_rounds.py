@@ -157,7 +157,7 @@ class RoundServer(Server):
         self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
-        """Return the message to `client` after a round with `broadcast = "all"`; None, or any but a RoundTask."""
+        """Return the message to `client` after a round with `broadcast = "all"`, no RoundTask; or None."""
         return GlobalModel(self.params)
 
     async def refine(self, number: int) -> None:
@@ -368,8 +368,8 @@ class RoundClient(Client):
                 "evaluated: assign it in work() or learn(), or name its models in evaluated()"
             )
 
-    def heard(self, message: object, sender: str) -> bool:
-        done = super().heard(message, sender)
+    def intercept(self, message: object, sender: str) -> bool:
+        done = super().intercept(message, sender)
         if isinstance(message, AreYouThere) and not self._working:
             self.tell(sender, Ready())  # no other message would show that an idle client is up
         return done

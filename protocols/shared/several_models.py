@@ -55,7 +55,7 @@ class SeveralModelsServer(RoundServer):
 
     settings: SeveralModelsSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.models = tuple([self.start() for _ in range(self.settings.models)])
 
     def start(self) -> Vector:

@@ -25,10 +25,10 @@ class Silence(Component):
         self._began_s = 0.0
         self._heard_s: dict[str, float] = {}
 
-    def life_began(self) -> None:
+    def session_started(self) -> None:
         self._began_s = self.client.now
 
-    def heard(self, message: object | None, sender: str) -> None:
+    def message_received(self, message: object | None, sender: str) -> None:
         self._heard_s[sender] = self.client.now
 
     def is_silent(self, peer: str, since_s: float = -math.inf) -> bool:

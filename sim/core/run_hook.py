@@ -11,7 +11,7 @@ class RunHook(Hook):
     goes on without it, and the warnings of the run name it. The error of a hook with `ends_run` ends the run.
     """
 
-    def begin(self, simulation: Simulation) -> None:
+    def started(self, simulation: Simulation) -> None:
         """Called before the first event. A run that goes on from a checkpoint begins again, at time 0."""
 
     def evaluated(self, simulation: Simulation) -> None:

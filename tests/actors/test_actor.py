@@ -348,7 +348,7 @@ def test_waiting_for_names_messages_and_peers() -> None:
 
 def test_heard_sees_everything_and_may_take_it() -> None:
     class Listening(Client):
-        def heard(self, message: object | None, sender: str) -> bool:
+        def intercept(self, message: object | None, sender: str) -> bool:
             self.note(("heard", message, sender))
             return message == Note("membership")
 

@@ -92,7 +92,7 @@ def test_a_message_without_a_handler_is_a_failure() -> None:
     assert failure.error == "ActorError: Actor got a Note, but defines no on_message()"
 
 
-@pytest.mark.parametrize("hook", ["on_start", "on_stop", "on_failure", "heard"])
+@pytest.mark.parametrize("hook", ["on_start", "on_stop", "on_failure", "intercept"])
 def test_a_failing_hook_is_a_failure(hook: str) -> None:
     class Broken(Client):
         pass
@@ -103,13 +103,13 @@ def test_a_failing_hook_is_a_failure(hook: str) -> None:
     def broken_at_once(*args: object) -> bool:
         raise ZeroDivisionError(hook)
 
-    setattr(Broken, hook, broken_at_once if hook == "heard" else broken)
+    setattr(Broken, hook, broken_at_once if hook == "intercept" else broken)
 
     async def main(world: World) -> None:
         world.supervisor.start(Broken("bad", world, fail if hook == "on_failure" else forever))
         other = world.client("other")
         await asyncio.sleep(2)
-        if hook == "heard":
+        if hook == "intercept":
             other.tell("bad", Note("x"))
             await asyncio.sleep(0.1)
         await world.supervisor.stop("bad")

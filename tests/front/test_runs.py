@@ -334,7 +334,7 @@ class Forgets(Client):
 class LearnsAnother(Client):
     """Keeps what it learns in a model beside `params`, as FedEM does."""
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.another = self.params
 
     async def step(self) -> None:
