@@ -184,7 +184,7 @@ def sweep(
     for notice in () if quiet else planned.notices:
         print(notice, file=sys.stderr)
     for same in result.without_effect:
-        print(f"without effect: {same}", file=sys.stderr)
+        print(f"made no difference: {same}", file=sys.stderr)
     if result.errors:
         failed = "\n".join([f"{name}: {reason}" for name, reason in result.errors.items()])
         look = f"coterie.Sweep({str(result.directory)!r})"

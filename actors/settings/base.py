@@ -113,23 +113,21 @@ def exactly_one(section: Settings, *keys: str) -> None:
     stated = [key for key in keys if getattr(section, key) is not None]
     if len(stated) != 1:
         names = " or ".join(repr(key) for key in keys)
-        raise SettingError(stated[1] if stated else keys[0], None, f"give exactly one of {names}")
+        raise SettingError(stated[1] if stated else keys[0], None, f"state exactly one of {names}")
 
 
 def at_least_one(section: Settings, *keys: str) -> None:
     """Raise SettingError if all of these keys have their defaults: then the section has no effect."""
     if not any(_is_stated(section, key) for key in keys):
         *first, last = map(repr, keys)
-        raise SettingError(
-            keys[0], None, f"give {', '.join(first)} or {last}: without them this has no effect"
-        )
+        raise SettingError(keys[0], None, f"state {', '.join(first)} or {last}; otherwise this does nothing")
 
 
 def idle(section: Settings, reason: str, *keys: str) -> None:
     """Raise SettingError if one of these keys differs from its default, because it would have no effect."""
     for key in keys:
         if _is_stated(section, key):
-            raise SettingError(key, getattr(section, key), f"has no effect: {reason}")
+            raise SettingError(key, getattr(section, key), f"does nothing: {reason}")
 
 
 def _is_stated(section: Settings, key: str) -> bool:
@@ -142,4 +140,4 @@ def at_most_one(section: Settings, *keys: str) -> None:
     stated = [key for key in keys if getattr(section, key) is not None]
     if len(stated) > 1:
         names = " or ".join(repr(key) for key in keys)
-        raise SettingError(stated[1], None, f"give either {names}, not both")
+        raise SettingError(stated[1], None, f"state either {names}, not both")

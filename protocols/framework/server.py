@@ -28,7 +28,9 @@ class ServerPlan:
     def one(cls, server: type[Server], of: type[Server], clients: Sequence[str]) -> list[ServerPlan]:
         """Plan one server for all clients; TypeError unless it is of the class `of` that clients need."""
         if isinstance(server, type) and not issubclass(server, of):
-            raise TypeError(f"{server.__name__} is not a {of.__name__}, as its clients need: `server = ...`")
+            raise TypeError(
+                f"{server.__name__} must be a subclass of {of.__name__}, as its clients need: `server = ...`"
+            )
         return [cls("server", server, tuple(clients))]
 
 

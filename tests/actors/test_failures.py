@@ -79,7 +79,7 @@ def test_an_answer_to_a_tell_is_a_failure_that_explains_itself() -> None:
 
     [failure] = simulate(main).supervisor.failures
     assert failure.where == "Work"
-    assert "on_message() returned a Note for a Work that was told, not asked" in failure.error
+    assert "on_message() returned a Note for a Work that came by tell(), not ask()" in failure.error
 
 
 def test_a_message_without_a_handler_is_a_failure() -> None:

@@ -63,7 +63,7 @@ MOMENTS = (math.nan, math.inf, -math.inf, 10**400, np.array([1.0, 2.0]), "nan s"
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=kind)
 def test_what_is_no_moment(moment: Any, finished: Path) -> None:
-    with pytest.raises(UserError, match=r'^at = .*: must be seconds, or a text such as "20 s"'):
+    with pytest.raises(UserError, match=r'^at = .*: must be seconds, or a string such as "20 s"'):
         coterie.fork("one", moment, {})
     with pytest.raises(UserError, match=r"^until = .*: must be seconds"):
         coterie.resume("one", until=moment)
@@ -97,8 +97,8 @@ def test_values_that_no_file_holds(finished: Path) -> None:
     for key, value, problem in (
         ("run.seed", 10**5000, "run.seed: a whole number must have 64 bits at most"),
         ("clients.count", endless, "is nested too deeply"),
-        (5, 1, "must have texts as keys"),
-        ("run.seed", {1: 2}, "must have texts as keys"),
+        (5, 1, "keys must be strings"),
+        ("run.seed", {1: 2}, "keys must be strings"),
     ):
         with pytest.raises(UserError, match=problem):
             coterie.run(calls._WORLD, set={key: value})  # type: ignore[dict-item]

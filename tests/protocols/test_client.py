@@ -170,18 +170,18 @@ class Undefined(Client):
     [
         (
             "Hasty",
-            "RuntimeError: step() of Hasty took no virtual time 1000 times in a row, so time stands still: "
-            "train, sleep or wait for a message in it",
+            "RuntimeError: step() of Hasty took no virtual time 1000 times in a row, so virtual time "
+            "cannot advance: train, sleep or wait for a message in it",
         ),
         (
             "Yielding",
-            "RuntimeError: step() of Yielding took no virtual time 1000 times in a row, so time stands "
-            "still: train, sleep or wait for a message in it",
+            "RuntimeError: step() of Yielding took no virtual time 1000 times in a row, so virtual "
+            "time cannot advance: train, sleep or wait for a message in it",
         ),
         (
             "Stuck",
-            "RuntimeError: step() of Stuck took no virtual time 1000 times in a row, so time stands still: "
-            "train, sleep or wait for a message in it",
+            "RuntimeError: step() of Stuck took no virtual time 1000 times in a row, so virtual time "
+            "cannot advance: train, sleep or wait for a message in it",
         ),
     ],
 )
@@ -239,7 +239,7 @@ def test_pick_peer_without_peers() -> None:
         world.run()
         (failure,) = world.supervisor.failures
         assert failure.error == (
-            "PeerUnavailable: every peer is unavailable: client-0 knows of none that is up"
+            "PeerUnavailable: every peer is unavailable: client-0 knows of no peer that is up"
         )
 
 

@@ -229,21 +229,21 @@ NEWS = "    def news(self, client):\n        return Task(self.params)\n\n    def
             {"class Task(RoundTask)": "class Task"},
             11,
             {
-                "TypeError: Mean.task() ({path}:12) returned Task, which is no RoundTask: write a frozen "
+                "TypeError: Mean.task() ({path}:12) returned Task, which is not a RoundTask: write a frozen "
                 "dataclass that derives from it, `class Task(RoundTask)`"
             },
         ),
         (
             {"server = Mean": TOLD, "    def combine(": NEWS},
             11,
-            {"TypeError: Mean.news() ({path}:15) returned Task, a RoundTask: news are another dataclass"},
+            {"TypeError: Mean.news() ({path}:15) returned Task, a RoundTask: return another dataclass"},
         ),
         (
             {"        return Task(await": "        Task(await"},
             19,
             {
-                "TypeError: Forgetful.work() ({path}:22) returned nothing: its answer is what the server "
-                "combines"
+                "TypeError: Forgetful.work() ({path}:22) returned nothing: return an answer for the server "
+                "to use"
             },
         ),
     ],

@@ -202,7 +202,7 @@ FAILS = {
     ),
     "tell nobody": (
         STEP + "        self.tell('client7', Note(1))  # here\n",
-        "UnknownPeer: nobody in this run is named 'client7', there are client-0, client-1, client-2, "
+        "UnknownPeer: no actor in this run is named 'client7'; the names are client-0, client-1, client-2, "
         "client-3, client-4, client-5; did you mean 'client-",
     ),
     "ask for ever": (
@@ -260,7 +260,7 @@ FAILS_IN_ROUNDS = {
         ROUNDS.replace("RoundModel,", "").replace("10.0", "10.0, announced=lambda: Note(1)")
         + ANNOUNCED
         + "        await self.rounds.gather()  # here\n",
-        "ActorError: Own cannot collect Note: add it to the class attribute `collected`, so that early ones",
+        "ActorError: Own cannot collect Note: add it to the class attribute `collected`, so that early",
     ),
     "a name that rounds record later": (
         ROUNDS

@@ -84,7 +84,7 @@ def test_peers_are_sorted_and_a_list_that_was_read_stays_as_it_is(make: Callable
 
 def test_neighbours_are_sorted_and_named_once() -> None:
     assert AnnouncedView("c", ["d", "a", "d"]).neighbours == ("a", "d")
-    with pytest.raises(ValueError, match="a cannot be its own neighbour"):
+    with pytest.raises(ValueError, match="a cannot be its own neighbor"):
         AnnouncedView("a", ["a", "b"])
 
 
