@@ -84,7 +84,7 @@ class Actor:
         self._tasks = Tasks(name)
         self._main: asyncio.Task[None] | None = None
         self._pump: asyncio.Task[None] | None = None
-        self._goodbye: asyncio.Task[None] | None = None
+        self._stop_task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._phase}, {len(self._mailbox)} waiting>"
@@ -153,14 +153,14 @@ class Actor:
         peer = plain_name(peer, "ask")
         require_seconds(timeout, "ask")
         require_attempts(attempts)
-        asked_s = self.now
+        sent_s = self.now
         try:
             number, self._next_request = self._next_request, self._next_request + 1
             answer = await self._questions.ask(number, peer, message, timeout, attempts)
         except TypeError as error:
             raise unsendable("ask()", error) from error
         if answer is None:
-            waited_s = self.now - asked_s
+            waited_s = self.now - sent_s
             raise PeerUnavailable(peer, f"no answer to {type(message).__name__} within {waited_s:g} s")
         if answer.error is not None:
             raise RemoteError(peer, answer.error)
@@ -274,12 +274,12 @@ class Actor:
         self._alive = True
         self._main = self.spawn(self._behave(), "on_start")
 
-    def _say_goodbye(self) -> asyncio.Task[None]:
+    def _stop_gracefully(self) -> asyncio.Task[None]:
         """Start `on_stop` as a task of this actor, so that a crash ends it too; return the task."""
-        if self._goodbye is None:
+        if self._stop_task is None:
             self._phase = "stopping"
-            self._goodbye = self.spawn(self.on_stop(), "on_stop")
-        return self._goodbye
+            self._stop_task = self.spawn(self.on_stop(), "on_stop")
+        return self._stop_task
 
     def _fail(self, recovery: Coroutine[Any, Any, None]) -> None:
         """Cancel all tasks and make `recovery` the actor's only task."""
@@ -295,7 +295,7 @@ class Actor:
         self._tasks.failed = None
         self._main = None
         self._pump = None
-        self._goodbye = None
+        self._stop_task = None
         self._mailbox.clear()
         self._given_answers = None
         return self._tasks.cancel()
@@ -353,7 +353,7 @@ class Actor:
             assert not isinstance(asked, RoundMark)  # such a message is no question
             answer = Envelope(self.name, question.sender, message, None, asked, error)
             if isinstance(asked, Question):
-                self._answers.note(question.sender, asked, answer)
+                self._answers.keep(question.sender, asked, answer)
             try:
                 self._transport.send(answer)
             except TypeError as refused:

@@ -299,5 +299,5 @@ class Mailbox:
 
 
 def _names(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMES_SHOWN])
-    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
+    text = ", ".join(names[:_NAMES_SHOWN])
+    return text if len(names) <= _NAMES_SHOWN else f"{text} and {len(names) - _NAMES_SHOWN} more"

@@ -128,9 +128,9 @@ class UnknownPeer(ActorError):
     """Error: a message was sent to a name that no actor ever had, not that of an actor that has left."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
-        there = ", ".join(names) if len(names) <= _NAMES_SHOWN else f"{names[0]}, {names[1]} to {names[-1]}"
+        known = ", ".join(names) if len(names) <= _NAMES_SHOWN else f"{names[0]}, {names[1]} to {names[-1]}"
         hint = did_you_mean(name, names[:_NAMES_COMPARED])
-        super().__init__(f"no actor in this run is named {name!r}; the names are {there}{hint}")
+        super().__init__(f"no actor in this run is named {name!r}; the names are {known}{hint}")
         self.name = name
 
 

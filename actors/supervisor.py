@@ -18,7 +18,7 @@ _OUTCOMES: dict[Action, str] = {"stop": "stopped for good", "restart": "restarte
 
 # Minimum distance between the first request numbers of two sessions of one name. Numbers are counted for each
 # actor, because they travel in messages: the size of a message must not depend on other actors' questions.
-_REQUESTS_PER_LIFE = 1 << 20
+_REQUESTS_PER_SESSION = 1 << 20
 
 _WORD = re.compile(r"\w+(?:-\w+)*")  # matches names such as "client-7"
 
@@ -28,7 +28,7 @@ class Failure:
     """One failure of one actor, as text only: an exception would keep alive all objects of its frames.
 
     `where` is the class of the message being handled, the hook's name ("run", "on_start", ...), or a spawned
-    task's name. `place` is the line of the actor's own code that was last active, as "mine.py:12", or the
+    task's name. `location` is the line of the actor's own code that was last active, as "mine.py:12", or the
     first line of its class.
     """
 
@@ -38,7 +38,7 @@ class Failure:
     error: str
     action: Action
     traceback: str
-    place: str | None = None
+    location: str | None = None
 
     def __str__(self) -> str:
         return f"{self.name} failed at {self.time_s:.6g} s in {self.what}"
@@ -46,7 +46,7 @@ class Failure:
     @property
     def what(self) -> str:
         """Line for users: what failed, where, and the consequence."""
-        where = f"{self.where} ({self.place})" if self.place else self.where
+        where = f"{self.where} ({self.location})" if self.location else self.where
         return f"{where}: {self.error} ({_OUTCOMES[self.action]})"
 
 
@@ -58,7 +58,7 @@ def in_short(failures: Iterable[Failure]) -> list[str]:
     for failure in failures:
         # One pattern for all words, not one of all names: that would take failures times names.
         error = _WORD.sub(lambda word: "" if word[0] in names else word[0], failure.error)
-        alike.setdefault((failure.where, failure.place, error, failure.action), []).append(failure)
+        alike.setdefault((failure.where, failure.location, error, failure.action), []).append(failure)
     return [_together(group) for group in alike.values()]
 
 
@@ -115,12 +115,12 @@ class Supervisor:
         if factory is None and self._on_failure == "restart":
             raise ActorError(f"{actor.name} needs a factory: a failed actor is replaced by a new one")
         self._launch(actor, factory)
-        self._note(actor.name, "start")
+        self._notify(actor.name, "start")
         return actor
 
     def continue_lives(self, name: str, lives: int) -> None:
         """Set the number of earlier sessions of an actor, in another process."""
-        self._next_request[name] = lives * _REQUESTS_PER_LIFE
+        self._next_request[name] = lives * _REQUESTS_PER_SESSION
 
     async def stop(self, name: str) -> bool:
         """End an actor gracefully: await its `on_stop`, then cancel its tasks and wait for their end.
@@ -133,12 +133,12 @@ class Supervisor:
         tasks: list[asyncio.Task[Any]] = []
         try:
             if actor._phase != "failed":
-                await asyncio.wait([actor._say_goodbye()])
+                await asyncio.wait([actor._stop_gracefully()])
         finally:
             if self.running.get(name) is actor:  # not crashed or stopped by another caller meanwhile
                 tasks = self._end(actor)
                 self._transport.detach(name)
-                self._note(name, "stop")
+                self._notify(name, "stop")
         await _unwound(tasks)
         return True
 
@@ -152,7 +152,7 @@ class Supervisor:
             return False
         self._end(actor)
         self._transport.abort(name)
-        self._note(name, "crash")
+        self._notify(name, "crash")
         return True
 
     async def drain(self) -> None:
@@ -168,7 +168,7 @@ class Supervisor:
             raise ActorError(f"{name} is already running")
         first = self._next_request.get(name, 0)
         actor._launch(first, self._failed)
-        self._next_request[name] = first + _REQUESTS_PER_LIFE
+        self._next_request[name] = first + _REQUESTS_PER_SESSION
         self.running[name] = actor
         if factory is not None and self._on_failure == "restart":
             self._factories[name] = factory
@@ -193,7 +193,7 @@ class Supervisor:
         again = self._on_failure == "restart" and restarts < self._max_restarts
         self._restarts[actor.name] = restarts + again
         self.record(actor, where, error, "restart" if again else "stop")
-        self._note(actor.name, "failed")
+        self._notify(actor.name, "failed")
         actor._fail(self._recover(actor, error, again))
 
     async def _recover(self, actor: Actor, error: Exception, again: bool) -> None:
@@ -217,23 +217,23 @@ class Supervisor:
             self.record(failed, "restart", error, "stop")
             return
         self._launch(successor, factory)
-        self._note(successor.name, "restarted")
+        self._notify(successor.name, "restarted")
 
     def record(
-        self, actor: Actor, where: str, error: BaseException, action: Action, place: str | None = None
+        self, actor: Actor, where: str, error: BaseException, action: Action, location: str | None = None
     ) -> None:
         """Record a failure of an actor's code and the action taken; this has no other effect.
 
-        place: the line to report, if it differs from the one in the error.
+        location: the line to report, if it differs from the one in the error.
         """
         text = "".join(traceback.format_exception(error))
-        place = place or own_line(type(actor), of_error(error)) or of_definition(type(actor))
-        failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, place)
+        location = location or own_line(type(actor), of_error(error)) or of_definition(type(actor))
+        failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, location)
         self.failures.append(failure)
         if self._log is not None:
             self._log(str(failure))
 
-    def _note(self, name: str, event: str) -> None:
+    def _notify(self, name: str, event: str) -> None:
         if self._observe is not None:
             self._observe(self._transport.now(), name, event)
 

@@ -114,7 +114,7 @@ def plain(value: Any, key: str, depth: int = 0) -> Any:
             raise refusal(key, odd[0], "keys must be strings")
         return {name: plain(each, f"{key}.{name}", depth + 1) for name, each in value.items()}
     if isinstance(value, list | tuple | range):
-        return [plain(each, f"{key}.{place}", depth + 1) for place, each in enumerate(value)]
+        return [plain(each, f"{key}.{index}", depth + 1) for index, each in enumerate(value)]
     if isinstance(value, type | FunctionType):
         return _name_of(value, key)
     raise refusal(key, value, "must be a number, a string, a list or a dict of these")

@@ -57,18 +57,18 @@ def _curve(view: RunView) -> str:
     return _figure(_WIDTH, _HEIGHT, axes + line, caption)
 
 
-def _axes(low: str, high: str, begin: str, end: str) -> str:
+def _axes(low: str, high: str, start: str, end: str) -> str:
     """Return the axes of the curve with their end values."""
     frame = f'<path d="M{_LEFT},{_EDGE}V{_BOTTOM}H{_RIGHT}" fill="none" stroke="currentColor"/>'
     marks = [
         (_LEFT - 5, _EDGE + 5, "end", high),
         (_LEFT - 5, _BOTTOM, "end", low),
-        (_LEFT, _HEIGHT - 4, "start", begin),
+        (_LEFT, _HEIGHT - 4, "start", start),
         (_RIGHT, _HEIGHT - 4, "end", end),
     ]
     numbers = [
-        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(said)}</text>'
-        for x, y, anchor, said in marks
+        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(text_of_end)}</text>'
+        for x, y, anchor, text_of_end in marks
     ]
     style = 'stroke-opacity="0.4" fill="currentColor" font-size="11"'
     return f"<g {style}>{frame}{''.join(numbers)}</g>"
@@ -99,9 +99,9 @@ def _graph(view: RunView) -> str:
 
 
 def _figure(width: int, height: int, content: str, caption: str) -> str:
-    said = html.escape(caption)
+    text_of_end = html.escape(caption)
     return (
         f'<figure style="margin:0;max-width:{width}px"><svg width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" aria-label="{said}">{content}</svg>'
-        f"<figcaption>{said}</figcaption></figure>"
+        f'viewBox="0 0 {width} {height}" role="img" aria-label="{text_of_end}">{content}</svg>'
+        f"<figcaption>{text_of_end}</figcaption></figure>"
     )

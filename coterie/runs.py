@@ -175,12 +175,12 @@ def run(
         raise refusal("scenario", scenario, "must be a name, a path, or contents as a dict")
     if loaded.sweep is not None:
         raise UserError(f"{scenario}: contains a sweep; run it with `coterie sweep`")
-    place, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
+    folder, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
     return _ran(
         loaded,
         quiet,
         on_evaluation,
-        out=place,
+        out=folder,
         overwrite=overwrite,
         device=device,
         data_dir=data,
@@ -265,13 +265,13 @@ def _ran(
     **options: Any,
 ) -> Run:
     """Run the scenario, show the progress, and read the results."""
-    told = None if on_evaluation is None else _outside(on_evaluation)
+    callback = None if on_evaluation is None else _outside(on_evaluation)
     line = nullcontext() if quiet else ProgressLine(Terminal(stderr=True))
     with _beside_a_running_loop(), line as progress:
-        for said in () if quiet else scenario.notices:
-            print(said, file=sys.stderr)
-        say: Callable[[str], None] | None = None if progress is None else progress.say
-        chosen = RunOptions(progress=progress, notice=say, on_evaluation=told, **options)
+        for line_of_text in () if quiet else scenario.notices:
+            print(line_of_text, file=sys.stderr)
+        notify: Callable[[str], None] | None = None if progress is None else progress.say
+        chosen = RunOptions(progress=progress, notice=notify, on_evaluation=callback, **options)
         result = run_scenario(scenario, chosen, earlier=earlier)
     _require_success(result)
     assert result.directory is not None
@@ -297,11 +297,11 @@ def _outside(on_evaluation: Callable[[Evaluation], object]) -> Callable[[Evaluat
     if not callable(on_evaluation) or inspect.iscoroutinefunction(on_evaluation):
         raise refusal("on_evaluation", on_evaluation, "must be a function of an Evaluation, without async")
 
-    def told(evaluation: Evaluation) -> None:
+    def called(evaluation: Evaluation) -> None:
         with _beside_a_running_loop():
             on_evaluation(evaluation)
 
-    return told
+    return called
 
 
 def _require_success(result: RunResult) -> None:

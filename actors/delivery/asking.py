@@ -244,7 +244,7 @@ class GivenAnswers:
             type(question) is LastingQuestion and question.number in given and given[question.number] is None
         )
 
-    def note(self, asker: str, question: Question, answer: Envelope) -> None:
+    def keep(self, asker: str, question: Question, answer: Envelope) -> None:
         """Keep an answer for as long as it may be needed."""
         given = self._given.get(asker, {})
         if question.number in given:

@@ -152,8 +152,8 @@ class RoundMessages:
             return mark.number == number if where is None else where(mark)
 
         def request(peer: str, attempt: int) -> None:
-            asked_for = None if after is None else after.__name__
-            self._ask(peer, RepeatRequest(kind.__name__, number, attempt, asked_for))
+            answered = None if after is None else after.__name__
+            self._ask(peer, RepeatRequest(kind.__name__, number, attempt, answered))
 
         found = await actor._mailbox.collect(
             kind,

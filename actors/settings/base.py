@@ -67,9 +67,9 @@ class Settings(BaseModel):
             field.alias or name: texts[name] for name, field in cls.model_fields.items() if name in texts
         }
         for option in (schema, *schema.get("anyOf", ())):  # a table may have a short form
-            for key, shown in handler.resolve_ref_schema(option).get("properties", {}).items():
+            for key, found in handler.resolve_ref_schema(option).get("properties", {}).items():
                 if key in known:
-                    shown.setdefault("description", known[key])
+                    found.setdefault("description", known[key])
         return schema
 
     @model_validator(mode="before")

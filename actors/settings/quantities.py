@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity, shown
+from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity, quoted
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class Written:
             raise ValueError(f"{error}{or_unlimited}") from None
         smallest, largest = self._bounds
         if number == 0 and not self.zero:
-            raise ValueError(f"{shown(value)} must be more than 0; write {self.quantity.allowed}")
+            raise ValueError(f"{quoted(value)} must be more than 0; write {self.quantity.allowed}")
         if number and not smallest <= number <= largest:
-            raise ValueError(f"{shown(value)} must be from {self.least} to {self.most}{or_unlimited}")
+            raise ValueError(f"{quoted(value)} must be from {self.least} to {self.most}{or_unlimited}")
         return int(number) if self.quantity.whole else number
 
     def format(self, value: Any) -> str:

@@ -21,7 +21,7 @@ _QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>\S*)\s*")
 _LENGTH_MAX = 100  # of a quantity's text: parsing thousands of digits is slow, and Python refuses it
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """Return a value for a message, as a scenario file would write it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -53,16 +53,16 @@ class Quantity:
         is_one = isinstance(value, str | int | float) and not isinstance(value, bool)
         match = _QUANTITY.fullmatch(text) if is_one and len(text) <= _LENGTH_MAX else None
         if match is None:
-            raise ValueError(f"{shown(value)} is not a {self.name}; write {self.allowed}")
+            raise ValueError(f"{quoted(value)} is not a {self.name}; write {self.allowed}")
         number, unit = Fraction(match["number"]), match["unit"]
         if number == 0 and unit == "":
             return 0.0
         if unit not in self.units:
-            raise ValueError(f"{shown(value)} has {self._unknown(unit)}; write {self.allowed}")
+            raise ValueError(f"{quoted(value)} has {self._unknown(unit)}; write {self.allowed}")
         exact = number * self.units[unit]
         if self.whole and exact.denominator != 1:
             raise ValueError(
-                f"{shown(value)} is not a whole number of {next(iter(self.units))}; write {self.allowed}"
+                f"{quoted(value)} is not a whole number of {next(iter(self.units))}; write {self.allowed}"
             )
         return float(exact)
 

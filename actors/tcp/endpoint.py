@@ -69,7 +69,7 @@ class TcpCounts:
     unattached: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
 
-    def note(self, reason: str, count: int = 1) -> None:
+    def count_reason(self, reason: str, count: int = 1) -> None:
         """Increase the count of a reason."""
         if count:
             self.reasons[reason] = self.reasons.get(reason, 0) + count
@@ -95,7 +95,7 @@ class TcpEndpoint(ABC):
     ) -> None:
         if len(secret) < 16:
             raise ValueError(f"the secret of a run must have at least 16 bytes, not {len(secret)}")
-        if tls is None and (open_to := [each.host for each in addresses.values() if not is_here(each.host)]):
+        if tls is None and (open_to := [each.host for each in addresses.values() if not is_local(each.host)]):
             raise ValueError(f"{open_to[0]} is not this machine: encrypt connections to it (give `tls`)")
         self.endpoint = endpoint
         self.counts = TcpCounts()
@@ -119,12 +119,12 @@ class TcpEndpoint(ABC):
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        here = self._addresses[self.endpoint]
+        own = self._addresses[self.endpoint]
         tls = None if self._tls is None else self._tls.server
         patience_s = None if tls is None else self.limits.handshake_s
         if self._listener is None:
             self._server = await loop.create_server(
-                self._accept, here.host, here.port, ssl=tls, ssl_handshake_timeout=patience_s
+                self._accept, own.host, own.port, ssl=tls, ssl_handshake_timeout=patience_s
             )
         else:
             self._server = await loop.create_server(
@@ -158,8 +158,8 @@ class TcpEndpoint(ABC):
         while missing := [name for name in wanted if not self.is_connected(name)]:
             if loop.time() >= until_s:
                 ends = {name: self._outgoing[name].ends or ["no answer yet"] for name in missing}
-                said = ", ".join(f"{name} ({why[-1]})" for name, why in ends.items())
-                raise TimeoutError(f"not connected to {said}")
+                reasons = ", ".join(f"{name} ({why[-1]})" for name, why in ends.items())
+                raise TimeoutError(f"not connected to {reasons}")
             await asyncio.sleep(0.01)
 
     def is_connected(self, endpoint: str) -> bool:
@@ -206,16 +206,22 @@ class TcpEndpoint(ABC):
             counts.dropped += count
         else:
             counts.lost += count
-        counts.note(fate, count)
+        counts.count_reason(fate, count)
 
     # --- connections of others ------------------------------------------------------------------------------
 
     def _accept(self) -> AcceptedLink:
         return AcceptedLink(
-            self.limits, self._begun, self._ended, self.endpoint, self._secret, self._admitted, self._received
+            self.limits,
+            self._connected,
+            self._ended,
+            self.endpoint,
+            self._secret,
+            self._admitted,
+            self._received,
         )
 
-    def _begun(self, link: AcceptedLink) -> None:
+    def _connected(self, link: AcceptedLink) -> None:
         self._accepted[link] = self._strangers[link] = None
         if len(self._strangers) > self.limits.strangers:
             oldest = next(iter(self._strangers))
@@ -236,7 +242,7 @@ class TcpEndpoint(ABC):
         self._accepted.pop(link, None)
         self._strangers.pop(link, None)
         if not link.peer:
-            self.counts.note(f"a stranger {why}")
+            self.counts.count_reason(f"a stranger {why}")
         elif link.number >= self._read.get(link.peer, (0, 0))[0]:
             self._read[link.peer] = (link.number, link.received)
 
@@ -261,7 +267,7 @@ class TcpEndpoint(ABC):
                     link.beat()
 
 
-def is_here(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Return whether a host is this machine, by its loopback address."""
     with suppress(ValueError):
         return ip_address(host).is_loopback

@@ -57,8 +57,8 @@ def new_nonce() -> bytes:
 
 def proof(secret: bytes, word: str, caller: str, called: str, nonces: bytes) -> bytes:
     """Return a proof that requires the secret; word: "caller" or "called", the side that proves itself."""
-    said = [part.encode() for part in (word, caller, called)]
-    text = b"".join([len(part).to_bytes(4, "big") + part for part in (*said, nonces)])
+    parts = [part.encode() for part in (word, caller, called)]
+    text = b"".join([len(part).to_bytes(4, "big") + part for part in (*parts, nonces)])
     return hmac.digest(secret, text, "sha256")
 
 

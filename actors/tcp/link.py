@@ -43,7 +43,7 @@ class TcpLink(asyncio.Protocol):
         self._why = "closed by the other end"
         self._frames = FrameReader(limits.handshake_bytes)
         self._loop = asyncio.get_running_loop()
-        self._heard_s = self._began_s = (
+        self._received_s = self._started_s = (
             self._loop.time()
         )  # times of the last bytes, and of the first bytes of an unfinished frame
         self._transport: Any = None
@@ -53,7 +53,7 @@ class TcpLink(asyncio.Protocol):
         transport.set_write_buffer_limits(high=_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        self._heard_s = self._loop.time()
+        self._received_s = self._loop.time()
         try:
             frames = self._frames.feed(data)
             for frame in frames:
@@ -62,7 +62,7 @@ class TcpLink(asyncio.Protocol):
             self.cut(str(error))
             return
         if frames or not self._frames.held_bytes:
-            self._began_s = self._heard_s
+            self._started_s = self._received_s
         self.frames_received()
 
     def frame_received(self, frame: Buffer) -> None:
@@ -82,11 +82,11 @@ class TcpLink(asyncio.Protocol):
 
     def look(self, now_s: float) -> None:
         """Cut a connection that is silent or too slow."""
-        limits, since_s = self.limits, now_s - self._began_s
+        limits, since_s = self.limits, now_s - self._started_s
         if not self.is_open:
             if since_s > limits.handshake_s:
                 self.cut("did not authenticate in time")
-        elif now_s - self._heard_s > limits.silence_s:
+        elif now_s - self._received_s > limits.silence_s:
             self.cut(f"silent for {limits.silence_s:g} s")
         elif since_s > limits.silence_s and self._frames.held_bytes < limits.least_rate * since_s:
             self.cut(f"sends less than {limits.least_rate:g} bytes/s of a frame")
@@ -98,8 +98,8 @@ class TcpLink(asyncio.Protocol):
 
     def forgive(self, seconds: float) -> None:
         """Extend the deadlines: this process was suspended, which must not count as silence of its peers."""
-        self._heard_s += seconds
-        self._began_s += seconds
+        self._received_s += seconds
+        self._started_s += seconds
 
     def write(self, buffers: list[Buffer]) -> None:
         """Write buffers, concatenated; callers join small ones."""
@@ -115,7 +115,7 @@ class TcpLink(asyncio.Protocol):
         self._why = why
         self._transport.abort()
 
-    def _say(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         self.write([b"".join(frame_of([_HANDSHAKE.encode(message)]))])
 
     def _opened(self, peer: str) -> None:
@@ -126,15 +126,15 @@ class TcpLink(asyncio.Protocol):
 class AcceptedLink(TcpLink):
     """Called end of a connection: it reads frames, and reports how many it has read.
 
-    on_begin(link): called when the link is connected, and encrypted if required. admit(link, caller): returns
-    the number of the caller's previous link and the frames that were read from it; it raises Stranger for an
-    endpoint that may not call. on_frame: called with each frame.
+    on_connect(link): called when the link is connected, and encrypted if required. admit(link, caller):
+    returns the number of the caller's previous link and the frames that were read from it; it raises Stranger
+    for an endpoint that may not call. on_frame: called with each frame.
     """
 
     def __init__(
         self,
         limits: Limits,
-        on_begin: Callable[[AcceptedLink], None],
+        on_connect: Callable[[AcceptedLink], None],
         on_end: Callable[[TcpLink, str], None],
         endpoint: str,
         secret: bytes,
@@ -148,16 +148,16 @@ class AcceptedLink(TcpLink):
         """Number of frames read."""
         self._endpoint = endpoint
         self._secret = secret
-        self._on_begin = on_begin
+        self._on_connect = on_connect
         self._admit = admit
         self._on_frame = on_frame
         self._nonce = new_nonce()
-        self._said = -1  # the last count reported
+        self._reported = -1  # the last count reported
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._on_begin(self)
-        self._say(Challenge(VERSION, self._nonce))
+        self._on_connect(self)
+        self._send(Challenge(VERSION, self._nonce))
 
     def frame_received(self, frame: Buffer) -> None:
         if not self.is_open:
@@ -167,12 +167,12 @@ class AcceptedLink(TcpLink):
             self._on_frame(self, frame)
 
     def frames_received(self) -> None:
-        if self.is_open and self.received != self._said:
+        if self.is_open and self.received != self._reported:
             self.beat()
 
     def beat(self) -> None:
         """Report the number of frames read, which is also a heartbeat."""
-        self._said = self.received
+        self._reported = self.received
         self.write([b"".join(frame_of([self.received.to_bytes(_COUNT_BYTES, "big")]))])
 
     def pause_writing(self) -> None:
@@ -185,7 +185,7 @@ class AcceptedLink(TcpLink):
             require_named(certificate, caller.endpoint)
         self.number = caller.link
         before = self._admit(self, caller.endpoint)
-        self._say(Welcome(proof(self._secret, "called", *about), *before))
+        self._send(Welcome(proof(self._secret, "called", *about), *before))
         self._opened(caller.endpoint)
 
 
@@ -227,7 +227,7 @@ class CallingLink(TcpLink):
             challenge = require_challenge(_HANDSHAKE.decode(bytes(frame)))
             self._nonces = challenge.nonce + self._nonce
             own = proof(self._secret, "caller", self._endpoint, self._called, self._nonces)
-            self._say(Introduction(self._endpoint, self._nonce, self.number, own))
+            self._send(Introduction(self._endpoint, self._nonce, self.number, own))
         else:
             welcome = require_welcome(_HANDSHAKE.decode(bytes(frame)))
             expected = proof(self._secret, "called", self._endpoint, self._called, self._nonces)

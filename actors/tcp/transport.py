@@ -68,12 +68,12 @@ class TcpTransport(TcpEndpoint, Transport):
             envelope = sealed(envelope)
         if endpoint == self.endpoint:
             self._count(length)
-            asyncio.get_running_loop().call_soon(self._deliver_here, envelope)
+            asyncio.get_running_loop().call_soon(self._deliver_locally, envelope)
         else:
             assert endpoint is not None
             self.send_frame(endpoint, self._codec.pieces(envelope), length)
 
-    def _deliver_here(self, envelope: Envelope) -> None:
+    def _deliver_locally(self, envelope: Envelope) -> None:
         deliver = self._attached.get(envelope.receiver)
         self._count_fate(1, "" if deliver is not None else "down")
         if deliver is not None:
@@ -90,7 +90,7 @@ class TcpTransport(TcpEndpoint, Transport):
                 raise Meaningless("the receiver belongs to another endpoint")
         except (DecodeError, Meaningless) as error:
             counts.refused += 1
-            counts.note(f"refused: {type(error).__name__}")
+            counts.count_reason(f"refused: {type(error).__name__}")
             return
         deliver = self._attached.get(envelope.receiver)
         if deliver is None:

@@ -132,9 +132,9 @@ class CoBoAsynchronous(Client):
         peers, simplex = self.peers, self.pairs.simplex
         whole = pair_probability(self.settings, self.iterations + 1, len(peers) + 1)
         chances = [] if simplex else self.rng.random(len(peers)).tolist()
-        for place, peer in enumerate(peers):
+        for index, peer in enumerate(peers):
             pair, probability = self.known[peer], whole * self.share_of_updates(peer)
-            sampled = self.sample(pair, probability) if simplex else int(chances[place] < probability)
+            sampled = self.sample(pair, probability) if simplex else int(chances[index] < probability)
             pair.owed = min(pair.owed + sampled, OWED_MAX)
         for peer in self.pairs_to_update():
             pair = self.known[peer]
@@ -204,7 +204,7 @@ class CoBoAsynchronous(Client):
 
     async def update_pair(self, peer: str, pair: PairState) -> None:
         """Ask a peer for its gradient at the midpoint, and change the weight by all updates that are owed."""
-        asked_s, patience = self.now, self.settings.patience
+        start_s, patience = self.now, self.settings.patience
         try:
             sent = self.params
             request = PairRequest(
@@ -218,13 +218,13 @@ class CoBoAsynchronous(Client):
             step = self.pairs.increment(gradient, answer.gradient)
             for _ in range(max(1, pair.owed + answer.owed)):
                 self.pairs.ascend({peer: step})
-                pair.ledger.note(step)
+                pair.ledger.record(step)
             pair.owed = 0
             pair.meetings += 1
             self.tell(peer, PairResult(self.account(peer)))
         except PeerUnavailable:
             self.peer_time.refund()
-            if self.now - asked_s >= patience:  # otherwise the request could be repeated without end
+            if self.now - start_s >= patience:  # otherwise the request could be repeated without end
                 pair.owed = max(0, pair.owed - 1)
             self.silence.suspect_if_silent(peer)
         except RemoteError:
@@ -273,10 +273,10 @@ class CoBoAsynchronous(Client):
         if not self.earlier or not is_far_behind(iterations, self.iterations):
             return newest
         kept, iterations = [*self.earlier, newest], max(0, iterations)
-        place = bisect_right(kept, iterations, key=lambda each: each[2])
-        (before, began_s, first), (after, ended_s, last) = kept[place - 1 : place + 1]
+        index = bisect_right(kept, iterations, key=lambda each: each[2])
+        (before, start_s, first), (after, ended_s, last) = kept[index - 1 : index + 1]
         share = (iterations - first) / (last - first)
-        return (1 - share) * before + share * after, (1 - share) * began_s + share * ended_s, iterations
+        return (1 - share) * before + share * after, (1 - share) * start_s + share * ended_s, iterations
 
     def intercept(self, message: object, sender: str) -> bool:
         """Use models and accounts at once when they arrive, even while this client trains."""

@@ -74,8 +74,8 @@ def expected_updates(settings: CoBoSettings, iterations: int, clients: int) -> f
     """Return the expected updates of a pair in `iterations`, by integrals of `pair_probability`."""
 
     def decayed(after: int) -> float:
-        begin, end = after + 0.5, max(iterations, after) + 0.5
-        return math.log(end / begin) if settings.decay == "1/t" else 2 * (math.sqrt(end) - math.sqrt(begin))
+        start, end = after + 0.5, max(iterations, after) + 0.5
+        return math.log(end / start) if settings.decay == "1/t" else 2 * (math.sqrt(end) - math.sqrt(start))
 
     share = min(1.0, settings.sampling_scale / clients)
     match settings.sampling:

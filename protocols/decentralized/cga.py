@@ -136,9 +136,9 @@ class CGAInPairs(CrossGradients):
         if isinstance(answer, CrossExchange) and self.is_peer(peer):
             self.crossed[peer] = answer.gradient
 
-    def answered(self, answer: Exchange, asked: Exchange) -> asyncio.Task[CrossExchange]:
+    def answered(self, answer: Exchange, request: Exchange) -> asyncio.Task[CrossExchange]:
         """Return a task for the answer with the gradient, so that no other message has to wait."""
-        return self.spawn(self.with_gradient(answer, asked.params))
+        return self.spawn(self.with_gradient(answer, request.params))
 
     async def with_gradient(self, answer: Exchange, at: Vector) -> CrossExchange:
         """Compute the gradient at the asker's model and return the answer with it."""

@@ -63,9 +63,9 @@ class Gossip(Client):
             await self.step()
 
     async def step(self) -> None:
-        told = self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
+        receivers = self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
         await self.sleep(self.settings.period)
-        if not told and self.context.alone:
+        if not receivers and self.context.alone:
             await self.train_on()
 
     async def on_message(self, message: object, sender: str) -> None:

@@ -153,10 +153,10 @@ class WeighedUpdates(Client):
         self.shares = PerPeer[tuple[Scalar, Scalar]](self)  # of a peer, and of this client at the same time
         self.worth = PerPeer[list[Scalar]](self, list)  # weights until `sparse_after`
         # Peers no longer mixed with, and their mean weights; a peer that returns gets another chance.
-        self.dropped = PerPeer[float](self, on_departure=self.fill_places)
+        self.dropped = PerPeer[float](self, on_departure=self.replace_departed)
         self.round_trips.wait_at_first(self.settings.patience)
 
-    def told(self) -> Vector:
+    def shared_vector(self) -> Vector:
         """Return the last update and the encoder; an update of zeros if the client no longer trains."""
         update = 0.0 * self.update if self.finished else self.update
         found: Vector = self.apply(joined, update, self.phi)
@@ -214,7 +214,7 @@ class WeighedUpdates(Client):
         """Return the number of neighbors to mix with, of `count`."""
         return max(1, round(self.settings.kept * count))
 
-    def fill_places(self, gone: str, mean: float | None) -> None:
+    def replace_departed(self, gone: str, mean: float | None) -> None:
         """Replace a peer that has left by the best of the dropped ones."""
         mixed = [other for other in self.peers if other not in self.dropped]
         ranked = sorted(
@@ -241,7 +241,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
 
     async def step(self) -> None:
         self.update = await self.local_update()
-        latest = LatestUpdate(self.told(), self.now)
+        latest = LatestUpdate(self.shared_vector(), self.now)
         for peer in self.peers:
             self.tell(peer, latest)
         arrived = dict(self.arrived)
@@ -276,7 +276,7 @@ class MetaL2C(WeighedUpdates):
 
     def _announced(self) -> RoundModel:
         """Return the message to the neighbors in a round."""
-        return RoundModel(self.told(), len(self.peers), self.now)
+        return RoundModel(self.shared_vector(), len(self.peers), self.now)
 
     async def step(self) -> None:
         self.update = await self.local_update()

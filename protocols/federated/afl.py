@@ -65,8 +65,8 @@ class AFLServer(RoundServer):
         self.weights: dict[str, float] = {}
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
-        there = sorted({*self.peers, *answers})
-        weights = {client: self.weights.get(client, 1 / len(there)) for client in there}
+        present = sorted({*self.peers, *answers})
+        weights = {client: self.weights.get(client, 1 / len(present)) for client in present}
         total = sum([weights[client] for client in answers])
         if total > 0:  # otherwise no client with an answer has a weight
             self.params = mix(

@@ -81,8 +81,8 @@ class FedFomoServer(RoundServer):
         self.affinities: dict[str, dict[str, float]] = {}
 
     def task(self, client: str, number: int) -> RoundTask:
-        there = [peer for peer in self.peers if peer != client and peer in self.latest]
-        mixed = [there[index] for index in self.rng.permutation(len(there)).tolist()]
+        present = [peer for peer in self.peers if peer != client and peer in self.latest]
+        mixed = [present[index] for index in self.rng.permutation(len(present)).tolist()]
         affinity = self.affinities.get(client, {})
         ranked = sorted(mixed, key=lambda peer: -affinity.get(peer, 0.0))  # ties in random order
         chosen = epsilon_greedy(ranked, self.settings.models, self.settings.epsilon, self.rng)

@@ -61,12 +61,12 @@ class LGFedAvgServer(AveragedPartServer):
     settings: LGFedAvgSettings
 
     def setup(self) -> None:
-        self.begun: set[str] = set()  # clients with a personal backbone; never iterated over
+        self.started: set[str] = set()  # clients with a personal backbone; never iterated over
 
     def task(self, client: str, number: int) -> RoundTask:
         if number < self.settings.warm_up:
             return Assignment(self.params, number)
-        if self.settings.warm_up and client not in self.begun:
+        if self.settings.warm_up and client not in self.started:
             return FirstLocalTask(self.params, number)
         return super().task(client, number)
 
@@ -74,10 +74,10 @@ class LGFedAvgServer(AveragedPartServer):
         if number < self.settings.warm_up:
             self.params = averaged(answers, self.settings.weights)
             return
-        begun = {name: answer for name, answer in answers.items() if not isinstance(answer, NotBegun)}
-        self.begun = (self.begun - answers.keys()) | begun.keys()
-        if begun:
-            super().combine(begun, number)
+        started = {name: answer for name, answer in answers.items() if not isinstance(answer, NotBegun)}
+        self.started = (self.started - answers.keys()) | started.keys()
+        if started:
+            super().combine(started, number)
 
     def news(self, client: str) -> object | None:
         """Return the last average of the warm-up until there is one of heads."""

@@ -111,8 +111,8 @@ class PFedSimServer(RoundServer):
 
     def mixture(self, client: str) -> Vector:
         """Return the backbone for a client that has answered before: a mixture of its own and those up."""
-        there = sorted({*self.peers, client})  # it may have left since it was chosen for the round
-        heads = {peer: self.heads[peer] for peer in there if peer in self.heads}
+        present = sorted({*self.peers, client})  # it may have left since it was chosen for the round
+        heads = {peer: self.heads[peer] for peer in present if peer in self.heads}
         shares = mixing_weights(client, heads)
         return mix([(share, self.latest[peer].backbone) for peer, share in shares.items() if share > 0])
 

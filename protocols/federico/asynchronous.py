@@ -117,9 +117,11 @@ class FedericoAsynchronous(Client):
         while True:
             if self.name in self.chosen and self.name not in models:
                 self.chosen[self.name] = RequestedModel(self.params, self.now, self.iterations)
-            here = [name for name, model in self.chosen.items() if model is not None and name not in models]
-            if here:
-                name = min(here, key=lambda name: (name != self.name, name))
+            arrived = [
+                name for name, model in self.chosen.items() if model is not None and name not in models
+            ]
+            if arrived:
+                name = min(arrived, key=lambda name: (name != self.name, name))
                 model = self.chosen[name]
                 assert model is not None
                 if name != self.name or self.judges_itself or self.settings.own_competes:
@@ -131,7 +133,7 @@ class FedericoAsynchronous(Client):
                 self.news.clear()
                 await self.news.wait()
         self.used_up += [name for name in models if name not in self.used_up]
-        self.collaborators.note(losses)
+        self.collaborators.record(losses)
         return models
 
     def _model_time(self, name: str) -> float:

@@ -76,6 +76,6 @@ class Collaborators(Component):
         pairs += [(shares[name], model) for name, model in self.held.items() if name in shares]
         return pairs if sum([share for share, _ in pairs]) > 0 else [(1.0, self.client.params)]
 
-    def note(self, losses: Mapping[str, float]) -> None:
+    def record(self, losses: Mapping[str, float]) -> None:
         """Update all weights: models were evaluated in this iteration, with these losses (lines 11 to 16)."""
-        self.table.note({name: loss for name, loss in losses.items() if name in self.table.records})
+        self.table.record({name: loss for name, loss in losses.items() if name in self.table.records})

@@ -43,7 +43,7 @@ class FedeRiCo(Client):
         # Lines 7 to 9 in the opposite order: the models of all have come, and now some are chosen.
         models = self.chosen(partners)
         # E-step (lines 11 to 16).
-        self.collaborators.note({name: await loss_of(self, m, self.settings) for name, m in models.items()})
+        self.collaborators.record({name: await loss_of(self, m, self.settings) for name, m in models.items()})
         self.collaborators.hold(models)  # for predictions
         # M-step (lines 18 to 21): w_ib times the update of each of these models, for its owner to add.
         weights = self.collaborators.worth_training(models)

@@ -52,7 +52,7 @@ class Record:
 
 
 class LossTable:
-    """Tracked losses of one client's candidates; the cost of `note` depends only on the losses it gets.
+    """Tracked losses of one client's candidates; the cost of `record` depends only on the losses it gets.
 
     candidates: those present at the start, all with L = l = 0 (algorithm 1, line 3), so that they have equal
     weights and all are tried before any is tried twice. momentum: beta; None for the sum of eq. 24.
@@ -72,7 +72,7 @@ class LossTable:
             self.records[name] = Record(last=np.nan, tracked=np.nan)
         self.records[name].tried = False
 
-    def note(self, losses: Mapping[str, float]) -> None:
+    def record(self, losses: Mapping[str, float]) -> None:
         """Record a round in which these candidates were evaluated, with these losses."""
         for name, loss in losses.items():
             record = self.records[name]

@@ -70,7 +70,7 @@ class Noise:
     releases: int = 0
 
 
-def _unheard(who: str, name: str, value: Any) -> None:
+def _discard_report(who: str, name: str, value: Any) -> None:
     """Discard a report, when there is no observer."""
 
 
@@ -101,4 +101,4 @@ class ClientContext:
     model: Model | None = None
     number: int | None = None
     noise: Callable[[str], Noise] | None = None
-    report: Callable[[str, str, Any], None] = _unheard
+    report: Callable[[str, str, Any], None] = _discard_report

@@ -67,6 +67,6 @@ def epsilon_greedy(ranked: Sequence[str], count: int, epsilon: float, rng: np.ra
     """
     count = min(count, len(ranked))
     greedy = count - int(rng.binomial(count, epsilon))
-    rest = ranked[greedy:]
-    drawn = rng.permutation(len(rest))[: count - greedy].tolist()
-    return [*ranked[:greedy], *[rest[index] for index in drawn]]
+    others = ranked[greedy:]
+    drawn = rng.permutation(len(others))[: count - greedy].tolist()
+    return [*ranked[:greedy], *[others[index] for index in drawn]]

@@ -183,9 +183,9 @@ class Node(Actor):
             sought[peer] = self.spawn(self._seek(peer))
 
     async def _seek(self, peer: str) -> None:
-        began_s = self.now
+        start_s = self.now
         for times in count():
-            silent_s = self.now - began_s
+            silent_s = self.now - start_s
             await self.sleep(max(doubled_s(_SEEK_AFTER_S, times), silent_s / _SEEK_PARTS))
             if peer in self.peers or silent_s > _SEEK_FOR_S:
                 return

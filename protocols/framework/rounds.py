@@ -67,7 +67,9 @@ class Rounds(Component, RoundMessages):
         self._neighbours = weakly(neighbours) if neighbours else None
         self._missed = weakly(missed or client.suspect)
         self._refuses = weakly(refuses) if refuses else None
-        self._told: frozenset[str] | None = None  # recipients in the present round; None before the first
+        self._recipients: frozenset[str] | None = (
+            None  # recipients in the present round; None before the first
+        )
         self._kind: type | None = None
         self._gathered = False
         self._not_waiting: frozenset[str] = frozenset()
@@ -79,8 +81,8 @@ class Rounds(Component, RoundMessages):
         names = self._neighbours() if self._neighbours else self.client.peers
         self.partners = tuple([name for name in names if self._left_out.get(name) != self.number])
         self.degree = len(self.partners)
-        self._told = frozenset(self.partners)
-        self.awaited = self._told
+        self._recipients = frozenset(self.partners)
+        self.awaited = self._recipients
         message = self._announced()
         self._kind = type(message)
         self.tell_all(self.partners, message)
@@ -164,15 +166,15 @@ class Rounds(Component, RoundMessages):
             if mark.awaits and not self._is_refused(peer) and type(final := self._announced()) is kind:
                 self.tell_for(peer, final, mark.number)
             return
-        if self._told is None or self._kind is not kind or mark.repeat is not None:
+        if self._recipients is None or self._kind is not kind or mark.repeat is not None:
             return
         # The peer is new to this client, or was down or cut off and lost earlier messages. Without a message
         # now, it would wait for this client's next round, and perhaps this client for it.
-        if peer in self._told:
+        if peer in self._recipients:
             if mark.number < self.number:
                 self.tell_again(peer, kind.__name__, mark.number)
         elif mark.awaits and not self._is_refused(peer):
-            self._told |= {peer}
+            self._recipients |= {peer}
             if not self.tell_again(peer, kind.__name__, mark.number):
                 self._left_out[peer] = mark.number
                 self.tell_for(peer, self._announced(), mark.number)

@@ -58,7 +58,7 @@ class Coordinator(Component):
         self.changes: asyncio.Queue[str] = asyncio.Queue()  # clients that have joined or left
         self.stages: list[Stage] = []
         self.assignments: dict[str, CoalitionAssignment] = {}
-        self.told: dict[str, CoalitionAssignment] = {}
+        self.confirmed: dict[str, CoalitionAssignment] = {}
         self._join = weakly(join)
 
     def stepped_down(self) -> None:
@@ -67,7 +67,7 @@ class Coordinator(Component):
 
     async def lead(self) -> None:
         """Learn the front, form all coalitions, and after each join or departure those that it affects."""
-        self.stages, self.assignments, self.told = [], {}, {}
+        self.stages, self.assignments, self.confirmed = [], {}, {}
         self.search.start()
         await self.search.learn_front(self.settings.rounds)
         up = [client for client in self.election.up() if client in self.search.front.clients]
@@ -99,18 +99,18 @@ class Coordinator(Component):
         the pool, as if all coalitions were formed again. Returns the clients of the pool that are left out,
         because their searches take longer than `limit_s`.
         """
-        rest, left_out = sorted(pool), list[str]()
-        if not rest:
+        remaining, left_out = sorted(pool), list[str]()
+        if not remaining:
             return left_out
-        among = sorted([*rest, *unaffected])
-        optima, late = await self.search.search_all(rest, among, limit_s)
+        among = sorted([*remaining, *unaffected])
+        optima, late = await self.search.search_all(remaining, among, limit_s)
         if late:  # a client that is left out cannot be a collaborator yet
-            left_out, rest = late, sorted(optima)
-            among = sorted([*rest, *unaffected])
-            optima = (await self.search.search_all(rest, among))[0] if rest else {}
+            left_out, remaining = late, sorted(optima)
+            among = sorted([*remaining, *unaffected])
+            optima = (await self.search.search_all(remaining, among))[0] if remaining else {}
         full = {} if self.stages or left_out else optima  # only if the search was among all clients
         while optima:
-            rest = sorted(optima)
+            remaining = sorted(optima)
             stage = self.coalitions_of(optima, unaffected)
             await self.assign(stage, optima, among, full)
             if unaffected:
@@ -118,9 +118,9 @@ class Coordinator(Component):
             else:
                 self.stages.append(stage)
             settled = frozenset([client for coalition in stage for client in coalition])
-            among = rest = [client for client in rest if client not in settled]
+            among = remaining = [client for client in remaining if client not in settled]
             unaffected = ()
-            optima = (await self.search.search_all(rest, rest))[0] if rest else {}
+            optima = (await self.search.search_all(remaining, remaining))[0] if remaining else {}
         await self.tell_all()
         return left_out
 
@@ -166,7 +166,7 @@ class Coordinator(Component):
         pool = affected_by_departure(self.stages, client)
         unaffected = self.unaffected([client])
         self.stages = without_coalitions_of(self.stages, [client, *pool])
-        self.told.pop(client, None)
+        self.confirmed.pop(client, None)
         await self.form_coalitions(
             [other for other in pool if other in self.election.up()], unaffected=unaffected
         )
@@ -182,17 +182,17 @@ class Coordinator(Component):
     async def handle_arrival(self, client: str) -> None:
         """Find the clients that would choose a newcomer as collaborator, and form their coalitions again."""
         await self.search.learn_front(self.search.missing_rounds(client))
-        rest = sorted([client, *[other for stage in self.stages for one in stage for other in one]])
+        remaining = sorted([client, *[other for stage in self.stages for one in stage for other in one]])
         pool: list[str] = []
         for stage in self.stages:
             members = [other for coalition in stage for other in coalition]
-            optima, _ = await self.search.search_all(members, rest)
+            optima, _ = await self.search.search_all(members, remaining)
             pool = affected_by_arrival(
                 self.stages, [c for c, each in optima.items() if client in each.collaborators]
             )
             if pool:
                 break
-            rest = [other for other in rest if other not in members]
+            remaining = [other for other in remaining if other not in members]
         unaffected = self.unaffected(pool)
         self.stages = without_coalitions_of(self.stages, pool)
         await self.form_coalitions(
@@ -203,7 +203,7 @@ class Coordinator(Component):
         """Send each client its assignment, unless it has it."""
         self.version += 1
         clients = [client for stage in self.stages for coalition in stage for client in coalition]
-        news = [c for c in clients if c in self.assignments and self.told.get(c) != self.assignments[c]]
+        news = [c for c in clients if c in self.assignments and self.confirmed.get(c) != self.assignments[c]]
         await asyncio.gather(*[self.tell_assignment(client, self.assignments[client]) for client in news])
 
     async def tell_assignment(self, client: str, assignment: CoalitionAssignment) -> None:
@@ -223,4 +223,4 @@ class Coordinator(Component):
             self._join(settled)
         elif await self.election.ask(client, settled) is None:
             return
-        self.told[client] = assignment
+        self.confirmed[client] = assignment

@@ -79,11 +79,11 @@ def equilibrium(benefits: Benefits[C], clients: Iterable[C]) -> list[list[tuple[
 
     Those of a stage are stable among all clients that earlier stages have left.
     """
-    rest, stages = frozenset(clients), []
-    while rest:
-        stage = stable_coalitions(benefits, rest)
+    remaining, stages = frozenset(clients), []
+    while remaining:
+        stage = stable_coalitions(benefits, remaining)
         stages.append(stage)
-        rest = rest.difference(*stage)
+        remaining = remaining.difference(*stage)
     return stages
 
 
@@ -110,8 +110,8 @@ def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) 
     for number, stage in enumerate(stages):
         mine = next((coalition for coalition in stage if client in coalition), None)
         if mine is not None:
-            rest = [member for member in mine if member != client]
-            return _pooled(rest, stages[number + 1 :]) if rest else []
+            remaining = [member for member in mine if member != client]
+            return _pooled(remaining, stages[number + 1 :]) if remaining else []
     return []
 
 

@@ -48,19 +48,19 @@ class LeaderElection(Component):
         self.term: Term = (0, first)
         self._lead, self._stepped_down = weakly(lead), weakly(stepped_down)
         self._leading: list[asyncio.Task[None]] = []
-        self._heard_s = 0.0  # time of the leader's last message
+        self._received_s = 0.0  # time of the leader's last message
         self._silence = Silence(client, patience)
         self._missed_s = 0.0  # time at which the leader was declared gone
 
     def reset(self) -> None:
         """Restart after a crash, which ended the client's tasks."""
         self._leading = []
-        self._heard_s = self._missed_s = self.client.now
+        self._received_s = self._missed_s = self.client.now
 
     def start(self) -> None:
         """Lead if this client is the first leader, and watch the leader."""
         if self.term == (0, self.client.name) and not self.client.late:
-            self.begin_term()
+            self.start_term()
         self.client.spawn(self._watch())
 
     @property
@@ -75,7 +75,7 @@ class LeaderElection(Component):
             task.cancel()
         self._leading = []
 
-    def begin_term(self) -> None:
+    def start_term(self) -> None:
         """Lead in the next term, from the beginning."""
         self.term = (self.term[0] + 1, self.client.name)
         self._leading = [self.client.spawn(self._lead()), self.client.spawn(self._send_heartbeats())]
@@ -85,12 +85,12 @@ class LeaderElection(Component):
         if term > self.term:
             if self.term[1] != term[1]:
                 self.step_down()
-            self.term, self._heard_s = term, self.client.now
+            self.term, self._received_s = term, self.client.now
         return term == self.term
 
     def message_received(self, message: object | None, sender: str) -> None:
         if sender == self.term[1]:
-            self._heard_s = self.client.now
+            self._received_s = self.client.now
 
     def up(self) -> list[str]:
         """Return all clients that are believed to be up, including this one; sorted."""
@@ -103,7 +103,7 @@ class LeaderElection(Component):
             await client.sleep(patience_s / HEARTBEATS)
             if self.leads:
                 continue
-            silent_s, leader = client.now - self._heard_s, self.term[1]
+            silent_s, leader = client.now - self._received_s, self.term[1]
             if silent_s > patience_s and leader != client.name:
                 client.suspect(leader)
             heirs = [name for name in self.up() if name != leader]
@@ -114,7 +114,7 @@ class LeaderElection(Component):
                 waited_s = client.now - self._missed_s
                 its_turn = leader not in client.peers and waited_s >= heirs.index(client.name) * patience_s
             if its_turn:
-                self.begin_term()
+                self.start_term()
 
     def peer_changed(self, peer: str, up: bool) -> None:
         if peer == self.term[1] and not up:
@@ -133,14 +133,14 @@ class LeaderElection(Component):
         A peer counts as gone if it has sent no message at all for one patience (a question alone may be lost
         several times), or if it does not answer within `PATIENCES` of them.
         """
-        client, asked_s = self.client, self.client.now
+        client, start_s = self.client, self.client.now
         for attempt in range(PATIENCES):
             if not client.is_peer(peer):
                 break
             try:
                 answer = await client.ask(peer, message, timeout=self.patience, attempts=None)
             except PeerUnavailable:
-                if self._silence.is_silent(peer, asked_s) or attempt == PATIENCES - 1:
+                if self._silence.is_silent(peer, start_s) or attempt == PATIENCES - 1:
                     client.suspect(peer)
             except RemoteError:
                 client.suspect(peer)

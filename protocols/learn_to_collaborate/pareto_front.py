@@ -14,7 +14,16 @@ import numpy as np
 
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
-from protocols.shared.hypernetwork import Floats, begun, generated, initial, pulled_back, size, slope, widened
+from protocols.shared.hypernetwork import (
+    Floats,
+    generated,
+    initial,
+    pulled_back,
+    size,
+    slope,
+    widened,
+    with_start,
+)
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
@@ -38,7 +47,7 @@ class ParetoFront:
         self.clients = list(clients)
         self._widths: tuple[int, ...] = (len(self.clients), *settings.hidden, *start.shape)
         first = owner.vector(initial(self._widths, owner.rng, settings.spread))
-        self._weights: Vector = owner.apply(begun, first, start)
+        self._weights: Vector = owner.apply(with_start, first, start)
         self._velocity: Vector | None = None
 
     @property

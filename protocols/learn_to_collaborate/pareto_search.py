@@ -110,11 +110,11 @@ class ParetoSearch(Component):
     async def take_round(self) -> None:
         """Send HN(d) for random d, and learn from the answers."""
         up = self.election.up()
-        there = [client for client in self.front.clients if client in up]
-        self.rounds.update(there)
-        concentration = self.settings.concentration or 1 / len(there)
-        drawn = self.client.rng.dirichlet(np.full(len(there), concentration)).tolist()
-        shares = {client: share for client, share in zip(there, drawn, strict=True) if share >= NEGLIGIBLE}
+        present = [client for client in self.front.clients if client in up]
+        self.rounds.update(present)
+        concentration = self.settings.concentration or 1 / len(present)
+        drawn = self.client.rng.dirichlet(np.full(len(present), concentration)).tolist()
+        shares = {client: share for client, share in zip(present, drawn, strict=True) if share >= NEGLIGIBLE}
         model = await self.front.model(shares)
         for client in shares:
             if client not in self.at_work or self.at_work[client].done():

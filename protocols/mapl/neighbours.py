@@ -18,12 +18,12 @@ from protocols.mapl.settings import MaplSettings
 class Contact:
     """State of one peer as a neighbor.
 
-    heard_s: time of its last message as a neighbor. asked_s: time of the request for its knowledge, if it has
-    yet to answer. has_new_head: whether its head came after the weights were last learned. judged: whether
-    CGL learned its weight. unlinked: whether it was notified that it has no weight.
+    received_s: time of its last message as a neighbor. asked_s: time of the request for its knowledge, if it
+    has yet to answer. has_new_head: whether its head came after the weights were last learned. judged:
+    whether CGL learned its weight. unlinked: whether it was notified that it has no weight.
     """
 
-    heard_s: float | None = None
+    received_s: float | None = None
     asked_s: float | None = None
     has_new_head: bool = False
     judged: bool = False
@@ -50,7 +50,7 @@ class Neighbours(Component):
     def come_back(self) -> None:
         """Restart the clocks after a crash: the client was away, its neighbors were not silent."""
         for peer in self.shares:
-            self.contacts[peer].heard_s = self.client.now
+            self.contacts[peer].received_s = self.client.now
             self.ask_for_knowledge(peer)
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class Neighbours(Component):
             chosen = sorted([chosen[k] for k in self.client.rng.permutation(len(chosen))[:count].tolist()])
         for peer in chosen:
             self.shares[peer] = 1 / (1 + len(chosen))
-            self.contacts[peer].heard_s = self.client.now
+            self.contacts[peer].received_s = self.client.now
             if self.client.late:
                 self.ask_for_knowledge(peer)
 
@@ -77,8 +77,8 @@ class Neighbours(Component):
         for peer in shares:
             contact = self.contacts[peer]
             contact.judged, contact.unlinked = peer in judged, False
-            if contact.heard_s is None:
-                contact.heard_s = self.client.now
+            if contact.received_s is None:
+                contact.received_s = self.client.now
         for peer in judged:
             if peer not in shares:
                 self.unlink(peer)
@@ -86,9 +86,9 @@ class Neighbours(Component):
     def unlink(self, peer: str) -> None:
         """Notify a peer that it has no weight, unless it never had one and only answered a request."""
         contact = self.contacts[peer]
-        asked_only = type(self.known.pop(peer)) is KnowledgeOnDemand and contact.heard_s is None
-        if not asked_only:
-            contact.heard_s, contact.unlinked = None, True
+        answered_only = type(self.known.pop(peer)) is KnowledgeOnDemand and contact.received_s is None
+        if not answered_only:
+            contact.received_s, contact.unlinked = None, True
             self.client.tell(peer, Parted())
 
     def drop(self, peer: str) -> None:
@@ -123,8 +123,8 @@ class Neighbours(Component):
         """Ask silent neighbors for their knowledge, drop those that stay silent; `explore` some strangers."""
         for peer in list(self.shares):
             contact, trips = self.contacts[peer], self.client.round_trips
-            assert contact.heard_s is not None, "becoming a neighbor sets the time of the last message"
-            silent_s = self.client.now - contact.heard_s
+            assert contact.received_s is not None, "becoming a neighbor sets the time of the last message"
+            silent_s = self.client.now - contact.received_s
             if silent_s > self.settings.patience:
                 self.give_up(peer)
             elif contact.asked_s is not None:
@@ -172,7 +172,7 @@ class Neighbours(Component):
         trip.failures = 0
         before = self.known.get(sender)
         if sender in self.shares:
-            contact.heard_s = self.client.now
+            contact.received_s = self.client.now
         if before is not None and before.time > knowledge.time:
             return  # a later message overtook this one
         self.known[sender] = knowledge
@@ -182,7 +182,7 @@ class Neighbours(Component):
             self.shares = dict(
                 admit(Neighbourhood(1.0 - sum(self.shares.values()), self.shares), sender).peers
             )
-            contact.heard_s = self.client.now
+            contact.received_s = self.client.now
 
     def _peer_left(self, peer: str, contact: Contact | None) -> None:
         """Drop a peer that has left, with its weight."""

@@ -91,7 +91,7 @@ class SamplingSettings:
 class ContactService(Protocol):
     """Service that returns names of clients that are up."""
 
-    def note(self, name: str, *, up: bool) -> None:
+    def record(self, name: str, *, up: bool) -> None:
         """Record that a client has joined or left."""
 
     def contacts(self, name: str, count: int) -> list[str]:
@@ -173,9 +173,9 @@ class SampledView(MembershipView):
             self._detector.start(tell)
 
     def join(self, tell: Tell) -> None:
-        self._service.note(self.name, up=True)
+        self._service.record(self.name, up=True)
         self._banned_until_s.clear()
-        self._cyclon.start_anew(tell)
+        self._cyclon.restart(tell)
         if self._detector is not None:
             self._detector.come_back(tell)
 
@@ -185,11 +185,11 @@ class SampledView(MembershipView):
         else:
             for peer in self.peers:
                 tell(peer, Goodbye())
-        self._service.note(self.name, up=False)
+        self._service.record(self.name, up=False)
         self._cyclon.stop()
 
     def crash(self) -> None:
-        self._service.note(self.name, up=False)
+        self._service.record(self.name, up=False)
         if self._detector is not None:
             self._detector.stop()
         self._cyclon.stop()

@@ -75,7 +75,7 @@ class Cyclon:
         self._refused = refused
         self._tell: Tell | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._asked: str | None = None
+        self._partner: str | None = None
         self._sent: list[str] = []
         self._meet_contacts()
 
@@ -85,10 +85,10 @@ class Cyclon:
         wait_s = 0.0 if at_once else self._every_s * self._draws.uniform()
         self._timer = self._loop.call_later(wait_s, self._shuffle)
 
-    def start_anew(self, tell: Tell) -> None:
+    def restart(self, tell: Tell) -> None:
         """Start later than the others, or again after an absence, with contacts only."""
         self.view.clear()
-        self._asked, self._sent = None, []
+        self._partner, self._sent = None, []
         self._meet_contacts()
         self._changed()
         self.start(tell, at_once=True)
@@ -110,20 +110,20 @@ class Cyclon:
     def _shuffle(self) -> None:
         assert self._tell is not None  # the timer ends with the client
         self._timer = self._loop.call_later(self._every_s, self._shuffle)
-        if self._asked is not None:  # it has not answered
-            self.remove(self._asked)
+        if self._partner is not None:  # it has not answered
+            self.remove(self._partner)
         if not self.view:
             self._meet_contacts()
             self._changed()
         for name in self.view:
             self.view[name] += 1
-        self._asked = max(self.view, key=self.view.__getitem__, default=None)
-        if self._asked is None:
+        self._partner = max(self.view, key=self.view.__getitem__, default=None)
+        if self._partner is None:
             return
-        others = [name for name in self.view if name != self._asked]
+        others = [name for name in self.view if name != self._partner]
         self._sent = sample(self._draws, others, self._shuffle_size - 1)
         entries = [(self.name, 0), *[(name, self.view[name]) for name in self._sent]]
-        self._tell(self._asked, CyclonRequest(tuple(entries)))
+        self._tell(self._partner, CyclonRequest(tuple(entries)))
 
     def receive(self, message: object, sender: str) -> bool:
         """Handle a message; return False if it is not one of Cyclon's."""
@@ -136,8 +136,8 @@ class Cyclon:
                     self._tell(sender, CyclonReply(tuple([(name, self.view[name]) for name in sent])))
                     self._merge(entries, sent)
             case CyclonReply(entries):
-                if self._tell is not None and sender == self._asked:
-                    self._asked = None
+                if self._tell is not None and sender == self._partner:
+                    self._partner = None
                     self.view.pop(sender, None)  # makes room for its entries; it now has this client's
                     self._merge(entries, self._sent)
             case _:

@@ -93,7 +93,7 @@ class _Watched:
     """Member of the watched ones, as this client believes it to be.
 
     timer: declares a suspected member dead. unrefuted: the member was suspected, and has sent a message, but
-    has not refuted the suspicion, of which others may know. told_s: time of the last notice to it that it
+    has not refuted the suspicion, of which others may know. notified_s: time of the last notice to it that it
     counts as gone.
     """
 
@@ -101,7 +101,7 @@ class _Watched:
     incarnation: int = 0
     timer: asyncio.TimerHandle | None = None
     unrefuted: bool = False
-    told_s: float = -math.inf
+    notified_s: float = -math.inf
 
     def set_status(self, status: int, incarnation: int) -> None:
         """Set the status, and stop the timer."""
@@ -180,7 +180,7 @@ class FailureDetector:
         now_s = self._loop.time()
         self._reconnect_at_s = now_s + self._settings.reconnect_s
         self._period_ends_s = now_s + self._settings.period_s * self._draws.uniform()
-        self._timer = self._loop.call_at(self._period_ends_s, self._begin_period)
+        self._timer = self._loop.call_at(self._period_ends_s, self._start_period)
 
     def come_back(self, tell: Tell) -> None:
         """Restart after an absence: assume that all members are up, and tell some of them of the return."""
@@ -220,28 +220,28 @@ class FailureDetector:
 
     # --- a protocol period ----------------------------------------------------------------------------------
 
-    def _begin_period(self) -> None:
+    def _start_period(self) -> None:
         assert self._tell is not None  # the timer ends with the client
         if self._pinged is not None:
             self.suspect(self._pinged)
         self._pinged = self._next_in_turn()
-        began_s = self._period_ends_s
-        self._period_ends_s = began_s + self._settings.period_s
-        if began_s >= self._reconnect_at_s:
+        start_s = self._period_ends_s
+        self._period_ends_s = start_s + self._settings.period_s
+        if start_s >= self._reconnect_at_s:
             self._reconnect()
         if self._pinged is None:
-            self._timer = self._loop.call_at(self._period_ends_s, self._begin_period)
+            self._timer = self._loop.call_at(self._period_ends_s, self._start_period)
             return
         self._number += 1
         self._tell(self._pinged, SwimPing(self._number, self._take_news(self._pinged)))
-        self._timer = self._loop.call_at(began_s + self._settings.timeout_s, self._ask_proxies)
+        self._timer = self._loop.call_at(start_s + self._settings.timeout_s, self._ask_proxies)
 
     def _ask_proxies(self) -> None:
         if self._pinged is not None:
             assert self._tell is not None
             for proxy in self._some(self._settings.proxies, but=self._pinged):
                 self._tell(proxy, SwimPingRequest(self._pinged, self._number, self._take_news(proxy)))
-        self._timer = self._loop.call_at(self._period_ends_s, self._begin_period)
+        self._timer = self._loop.call_at(self._period_ends_s, self._start_period)
 
     def _next_in_turn(self) -> str | None:
         for _ in range(2):  # the remainder of this pass, and a new one
@@ -256,13 +256,13 @@ class FailureDetector:
         self._reconnect_at_s += self._settings.reconnect_s
         dead = [name for name, member in self._members.items() if member.status == DEAD]
         for name in sample(self._draws, dead, 1):
-            self._say_that_it_is_gone(name)
+            self._report_death_to(name)
 
-    def _say_that_it_is_gone(self, name: str) -> None:
+    def _report_death_to(self, name: str) -> None:
         """Ping a member that is believed dead, or to have left; if it is up, it refutes that."""
         if self._tell is not None:
             member = self._members[name]
-            member.told_s = self._loop.time()
+            member.notified_s = self._loop.time()
             self._tell(name, SwimPing(0, ((name, member.status, member.incarnation),)))
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -310,8 +310,8 @@ class FailureDetector:
         if member.status == SUSPECT:
             member.set_status(ALIVE, member.incarnation)
             member.unrefuted = True
-        elif self._loop.time() >= member.told_s + self._settings.period_s:
-            self._say_that_it_is_gone(sender)
+        elif self._loop.time() >= member.notified_s + self._settings.period_s:
+            self._report_death_to(sender)
 
     # --- knowledge about members ----------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class SCooLAsynchronous(Client):
         await self.posterior.infer(judged)  # E
         await self.descent.m_step(oldest=None)  # M
         self.evaluations.earn_time()
-        for peer in self.evaluations.asked_now():
+        for peer in self.evaluations.peers_to_ask():
             self.spawn(self.evaluations.ask(peer, self.evaluations.request(peer, self.params, 0)))
         self.posterior.learn_and_gossip()  # M of the parameters that all clients estimate together
 

@@ -53,9 +53,9 @@ class SCooL(Client):
         await self.descent.m_step(oldest=self.rounds.number)
         # M (line 17): B and alpha by push-sum; the encoder's phi is averaged.
         self.posterior.learn_and_gossip()
-        self.begin_next_round()
+        self.start_next_round()
 
-    def begin_next_round(self) -> None:
+    def start_next_round(self) -> None:
         """Go to the next round, or to a later one that some peer has already reached."""
         known = [peer.evaluation for peer in self.posterior.known.values()]
         rounds = [evaluation.round for evaluation in known if evaluation is not None]
@@ -63,7 +63,7 @@ class SCooL(Client):
 
     async def ask_all(self, model: Vector) -> None:
         """Ask the peers that this client communicates with, and wait for all answers."""
-        names, number = self.evaluations.asked_now(), self.rounds.number
+        names, number = self.evaluations.peers_to_ask(), self.rounds.number
         for peer in names:
             self.rounds.tell(peer, self.evaluations.request(peer, model, number))
         found = await self.rounds.collect(
@@ -72,7 +72,7 @@ class SCooL(Client):
         self.rounds.discard(PeerEvaluation)
         for peer in names:
             if peer in found:
-                self.evaluations.note(peer, found[peer].message)  # type: ignore[arg-type]
+                self.evaluations.record(peer, found[peer].message)  # type: ignore[arg-type]
                 # No pauses in rounds: a peer without news, because it has finished, still evaluates models.
                 self.posterior.known[peer].pause_left = 0
             elif self.is_peer(peer):

@@ -26,7 +26,7 @@ at least the second value (fewer if there are fewer peers)."""
 class Publication:
     """State that a client answers with: its progress after `iterations`, and a sketch of its update.
 
-    told: in rounds, its beliefs at that time, by peer.
+    beliefs: in rounds, its beliefs at that time, by peer.
     """
 
     progress: Vector | None
@@ -35,7 +35,7 @@ class Publication:
     time: float
     degree: int
     sketch: Vector | None
-    told: Mapping[str, Beliefs] = field(default_factory=dict)
+    beliefs: Mapping[str, Beliefs] = field(default_factory=dict)
 
 
 class PeerEvaluations(Component):
@@ -75,10 +75,10 @@ class PeerEvaluations(Component):
         model: the present one, by default `params`, for the sketch of attention.
         """
         client, prior = self.client, self.posterior.prior
-        drawn = prior.shown(client.params if model is None else model)
+        drawn = prior.sketched(client.params if model is None else model)
         # Later learning belongs to the next round.
-        told = prior.told_all(client.peers) if self.posterior.waits else {}
-        latest = Publication(self.progress, iterations, number, client.now, len(client.peers), drawn, told)
+        beliefs = prior.beliefs_of_all(client.peers) if self.posterior.waits else {}
+        latest = Publication(self.progress, iterations, number, client.now, len(client.peers), drawn, beliefs)
         self.published = (*self.published[-1:], latest)
         self.news.set()
         self.news = asyncio.Event()
@@ -113,12 +113,12 @@ class PeerEvaluations(Component):
 
     def _beliefs(self, peer: str, latest: Publication) -> Beliefs:
         """Return the part of this client's posterior that `peer` needs to know."""
-        told = latest.told.get(peer) or self.posterior.prior.told(peer)
-        return replace(told, sketch=latest.sketch)
+        beliefs = latest.beliefs.get(peer) or self.posterior.prior.beliefs(peer)
+        return replace(beliefs, sketch=latest.sketch)
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def asked_now(self) -> list[str]:
+    def peers_to_ask(self) -> list[str]:
         """Return the peers to ask in this iteration; if there are too many, those asked least often."""
         ready = []
         for peer in self.posterior.targets():
@@ -152,7 +152,7 @@ class PeerEvaluations(Component):
             evaluation = await self.client.ask(
                 peer, request, timeout=self.settings.patience, attempts=ATTEMPTS
             )
-            self.note(peer, evaluation)
+            self.record(peer, evaluation)
         except PeerUnavailable:
             self.silence.suspect_if_silent(peer)
         except RemoteError:
@@ -160,7 +160,7 @@ class PeerEvaluations(Component):
         finally:
             known.asking = False
 
-    def note(self, peer: str, evaluation: PeerEvaluation) -> None:
+    def record(self, peer: str, evaluation: PeerEvaluation) -> None:
         """Record an answer."""
         known = self.posterior.known[peer]
         self.peer_time.met(peer, evaluation.time, evaluation.iterations)

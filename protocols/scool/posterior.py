@@ -100,7 +100,7 @@ class Posterior(Component):
     def listen(self, peer: str, beliefs: Beliefs) -> None:
         """Record the beliefs of a peer."""
         if self.client.is_peer(peer):
-            self.prior.hear(peer, beliefs)
+            self.prior.receive(peer, beliefs)
 
     # --- E-step ---------------------------------------------------------------------------------------------
 
@@ -136,8 +136,10 @@ class Posterior(Component):
         for `keep_after` iterations without evaluating this model has no evidence.
         """
         share, after, iterations = self.settings.keep, self.settings.keep_after, self.client.iterations
-        asked = iterations + 1 if self.waits else iterations  # number of questions to peers never left out
-        if share is None or asked < after:
+        questions = (
+            iterations + 1 if self.waits else iterations
+        )  # number of questions to peers never left out
+        if share is None or questions < after:
             return
         for peer in self.targets():
             first_asked = self.known[peer].first_asked

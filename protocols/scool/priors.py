@@ -36,7 +36,7 @@ class Prior(ABC):
         self.weights = PerPeer[float](client)
         self.own_weight = 1.0
 
-    def shown(self, model: Vector) -> Vector | None:
+    def sketched(self, model: Vector) -> Vector | None:
         """Return a sketch of the client's model for its peers; None for priors that do not use models."""
         return None
 
@@ -47,16 +47,16 @@ class Prior(ABC):
         likelihoods: log P(D_j | theta_i) by peer; own: of the client's own data.
         """
 
-    def told(self, peer: str) -> Beliefs:
+    def beliefs(self, peer: str) -> Beliefs:
         """Return this client's beliefs, as far as `peer` needs them."""
-        return self.told_all([peer])[peer]
+        return self.beliefs_of_all([peer])[peer]
 
-    def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
+    def beliefs_of_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
         """Return this client's beliefs by peer, as far as each of them needs them."""
         return {peer: Beliefs(self.weights.get(peer)) for peer in peers}
 
     @abstractmethod
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
         """Record the beliefs of `peer`."""
 
     def statistics(self) -> Floats | None:
@@ -84,7 +84,7 @@ class FixedPrior(Prior):
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
         return {}
 
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
         pass
 
 
@@ -102,10 +102,10 @@ class BlockPrior(Prior):
         self.known = PerPeer[Floats](client)
         self.incoming = PerPeer[float](client)
 
-    def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
+    def beliefs_of_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
         return {peer: Beliefs(self.weights.get(peer), self.membership) for peer in peers}
 
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
         assert beliefs.membership is not None
         self.known[peer] = beliefs.membership
         if beliefs.weight is not None:
@@ -167,12 +167,12 @@ class MixedPrior(BlockPrior):
         self.receiving = PerPeer[Floats](client)
         self.assigned = PerPeer[Floats](client)
 
-    def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
+    def beliefs_of_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
         logs = dirichlet.expected_log(self.gamma)
         return {peer: Beliefs(self.weights.get(peer), logs, self.receiving.get(peer)) for peer in peers}
 
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
-        super().hear(peer, beliefs)
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
+        super().receive(peer, beliefs)
         if beliefs.assigned is not None:
             self.assigned[peer] = beliefs.assigned
 
@@ -234,13 +234,13 @@ class AttentionPrior(Prior):
         self.sketch: Vector | None = None
         self.sketches = PerPeer[Floats | Vector](client)
 
-    def shown(self, model: Vector) -> Vector | None:
+    def sketched(self, model: Vector) -> Vector | None:
         """Return a sketch of the model's change from its start."""
         change = self.client.trainable(model - self.client.compute.initial())
         self.sketch = self.client.apply(attention.sketch, change, self.signs, width=self.settings.sketch)
         return self.sketch
 
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
         if beliefs.sketch is not None:
             self.sketches[peer] = beliefs.sketch
 

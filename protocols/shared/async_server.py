@@ -128,16 +128,16 @@ class AsyncClient(Client):
         if self.context.alone:
             self.params = await self.trained(self.params)
             return
-        start = self.start or await self._asked(Report())
+        start = self.start or await self._exchange(Report())
         self.params = start.params
         work = await self.work(start.params)
         if work is None:
             raise TypeError(f"{at_line(self.work)} returned nothing: return a result for the server")
         self.context.report(self.name, "staleness", self.now - start.time)
-        self.start = await self._asked(Report(work, start.time))
+        self.start = await self._exchange(Report(work, start.time))
         self.params = self.start.params
 
-    async def _asked(self, report: Report) -> Start:
+    async def _exchange(self, report: Report) -> Start:
         """Return the server's answer, however long it takes.
 
         After some attempts it starts a new question, and later ones have more attempts. The waits between

@@ -190,9 +190,9 @@ class ContrastiveClassifier:
         anchor = exact(model.tensor(parameters, "head_anchor")).detach()
         weight = exact(model.tensor(parameters, "head.weight")).flatten()
         bias = exact(model.tensor(parameters, "head.bias"))
-        there = (anchor != 0).any()
+        has_anchor = (anchor != 0).any()
         # Without an anchor the head takes its role, so the distance and its gradient are 0.
-        apart = torch.where(there, torch.cat([weight, bias]) - anchor, torch.zeros_like(anchor))
+        apart = torch.where(has_anchor, torch.cat([weight, bias]) - anchor, torch.zeros_like(anchor))
         if self.pull == "norm":
             return torch.linalg.vector_norm(apart)
         if self.pull == "squared":
@@ -226,8 +226,8 @@ class FeaturePrototypes:
         """Return the gradients, as any `ClosedForm` does."""
         assert outputs.features is not None
         features, prototypes = outputs.features, outputs.tensor("class_means").mT
-        places = y.unsqueeze(1)
-        apart = features - prototypes.gather(2, places.expand(features.shape))
-        known = (prototypes != 0).any(dim=1, keepdim=True).gather(2, places)
+        labels = y.unsqueeze(1)
+        apart = features - prototypes.gather(2, labels.expand(features.shape))
+        known = (prototypes != 0).any(dim=1, keepdim=True).gather(2, labels)
         pull = apart.mul_(known).mul_(2 * self.strength / features.shape[1])
         return OutputGradients(cross_entropy_gradient(outputs.scores, y), pull)

@@ -56,10 +56,10 @@ class TimeForPeers(Component):
         self.limit = BURST
         self.pace: float | None = None  # relative to the peers; None if unknown
         self.paces = PerPeer(client, PeerPace)
-        self._began_s, self._iterations_before = 0.0, 0
+        self._started_s, self._iterations_before = 0.0, 0
 
     def session_started(self) -> None:
-        self._began_s, self._iterations_before = self.client.now, self.client.iterations
+        self._started_s, self._iterations_before = self.client.now, self.client.iterations
 
     @property
     def is_behind(self) -> bool:
@@ -78,7 +78,7 @@ class TimeForPeers(Component):
         """
         rates = [self.paces[peer].rate for peer in self.client.peers if peer in self.paces]
         known = [rate for rate in rates if rate > 0]
-        duration_s = self.client.now - self._began_s
+        duration_s = self.client.now - self._started_s
         if not known or not duration_s:
             return None
         done = self.client.iterations + 1 - self._iterations_before

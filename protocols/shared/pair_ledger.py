@@ -49,7 +49,7 @@ class Ledger:
         """Number of steps in the number that this end holds."""
         return self.made + self.taken
 
-    def note(self, step: Scalar) -> None:
+    def record(self, step: Scalar) -> None:
         """Record a step of this end."""
         self.made += 1
         self.unconfirmed = (*self.unconfirmed, step)

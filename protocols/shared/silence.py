@@ -22,19 +22,19 @@ class Silence(Component):
     def __init__(self, client: Client, patience: float) -> None:
         super().__init__(client)
         self.patience = patience
-        self._began_s = 0.0
-        self._heard_s: dict[str, float] = {}
+        self._started_s = 0.0
+        self._received_s: dict[str, float] = {}
 
     def session_started(self) -> None:
-        self._began_s = self.client.now
+        self._started_s = self.client.now
 
     def message_received(self, message: object | None, sender: str) -> None:
-        self._heard_s[sender] = self.client.now
+        self._received_s[sender] = self.client.now
 
     def is_silent(self, peer: str, since_s: float = -math.inf) -> bool:
         """Return whether `peer` has been silent for all the patience, and since `since_s` (s)."""
-        heard_s = max(self._heard_s.get(peer, -math.inf), self._began_s, since_s)
-        return self.client.now - heard_s >= self.patience
+        last_s = max(self._received_s.get(peer, -math.inf), self._started_s, since_s)
+        return self.client.now - last_s >= self.patience
 
     def suspect_if_silent(self, peer: str) -> None:
         """Suspect `peer`, which has not answered, if no other message came from it either."""

@@ -48,10 +48,10 @@ def test_a_failure_is_recorded_and_takes_nobody_else_down(script: Script, where:
     [failure] = world.supervisor.failures
     assert (failure.name, failure.time_s, failure.where, failure.error) == ("bad", 1.5, where, error)
     assert failure.action == "stop"
-    shown = f"{where} ({failure.place})"
+    shown = f"{where} ({failure.location})"
     assert world.lines == [f"bad failed at 1.5 s in {shown}: {error} (stopped for good)"] == [str(failure)]
     begins = written(inspect.getfile(Client), inspect.getsourcelines(Client)[1])
-    assert (failure.place == begins) == (script is await_cancelled)  # which fails in nobody's own line
+    assert (failure.location == begins) == (script is await_cancelled)  # which fails in nobody's own line
     message = error.split(": ")[1]
     assert world.events[2:] == [
         (1.5, "bad", "failed"),

@@ -281,10 +281,10 @@ def test_a_failing_spawned_task_is_its_clients_failure_and_nobody_elses() -> Non
         world.run()
         (failure,) = world.supervisor.failures
         assert str(failure) == (
-            f"client-1 failed at 1.5 s in fail_later ({failure.place}): "
+            f"client-1 failed at 1.5 s in fail_later ({failure.location}): "
             "ZeroDivisionError: one over none (stopped for good)"
         )
-        assert str(failure.place).rpartition("/")[2].startswith("test_client.py:")
+        assert str(failure.location).rpartition("/")[2].startswith("test_client.py:")
         assert [learner(world, index).iterations for index in (0, 2, 3)] == [8, 8, 8]
         assert [client.name for client in world.clients_up] == ["client-0", "client-2", "client-3"]
 

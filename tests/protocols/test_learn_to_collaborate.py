@@ -210,7 +210,7 @@ def test_a_leader_that_stepped_down_asks_everybody_when_it_leads_again(tmp_path:
             if not stepped_down:
                 stepped_down.append(set(search.at_work))
                 search.election.step_down()
-                search.election.begin_term()
+                search.election.start_term()
             await wait(search)
 
         with pytest.MonkeyPatch.context() as monkey:

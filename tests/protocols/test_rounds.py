@@ -261,7 +261,7 @@ def test_what_does_not_fit_a_server_is_named(
         world.run()
         failures = world.supervisor.failures
     assert {failure.error for failure in failures} == {error.replace("{path}", str(path)) for error in errors}
-    assert {failure.place for failure in failures} == {f"{path}:{line}"}  # where its class begins
+    assert {failure.location for failure in failures} == {f"{path}:{line}"}  # where its class begins
 
 
 # --- messages of a round to one peer ------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def test_who_goes_on_in_one_instant_fails_and_nobody_else(
         assert sorted([failure.name for failure in failures]) == failed
         for failure in failures:
             assert (failure.time_s, failure.where) == (time_s, where)
-            assert failure.place is not None and failure.place.endswith(line_of(line))
+            assert failure.location is not None and failure.location.endswith(line_of(line))
             assert failure.error.startswith(
                 "TimeStandsStill: 500 iterations of the event loop without any virtual"
             )
