@@ -1,4 +1,4 @@
-"""Actors: a name, a mailbox, handlers that run one at a time, and a `run` coroutine beside them."""
+"""Actors: a name, a mailbox, handlers that run one at a time, and a concurrent `run` coroutine."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -46,7 +46,7 @@ class Actor:
     """
 
     _machinery: ClassVar[bool] = True
-    """Whether this class itself is part of the framework, so that errors need not name a line of its file."""
+    """True if this class itself is part of the framework, so that errors need not name a line of its file."""
     collected: ClassVar[tuple[type, ...]] = ()
     """Message classes that wait for `collect` instead of going to `on_message`; those of bases are added."""
 
@@ -140,7 +140,7 @@ class Actor:
         """Send a message and wait at most `timeout` seconds for the answer.
 
         attempts: how often the question is sent at most; None for as often as the timeout allows. The
-        question is sent again whenever the answer is overdue, judged by earlier answers of `peer`
+        question is sent again whenever the answer is overdue, compared with earlier answers of `peer`
         (`delivery.round_trips`); `on_message` of the peer handles it once. Raises PeerUnavailable if no
         answer comes, RemoteError if the peer's handler failed, AskInHandler if called in a handler,
         UnknownPeer if there never was a peer of that name.
@@ -350,7 +350,7 @@ class Actor:
     def _answer(self, question: Envelope, message: object, error: str | None = None) -> None:
         if self._alive:
             asked = question.request
-            assert not isinstance(asked, RoundMark)  # such a message is no question
+            assert not isinstance(asked, RoundMark)  # a message of a round is no question
             answer = Envelope(self.name, question.sender, message, None, asked, error)
             if isinstance(asked, Question):
                 self._answers.keep(question.sender, asked, answer)

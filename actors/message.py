@@ -30,7 +30,7 @@ class Question:
 class LastingQuestion(Question):
     """Question that is repeated until it is answered. An actor that is busy with it answers `InProgress`.
 
-    `repeat_s` is 0 in an answer that is sent again: such an answer measures the network, not the work.
+    `repeat_s` is 0 in an answer that is sent again: it then measures the network, not the work.
     """
 
 

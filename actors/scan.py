@@ -15,7 +15,7 @@ _ARRAY_BYTES, _MAP_BYTES, _EXTENSION_BYTES = 64, 240, 200  # of an empty object,
 _ITEM_BYTES, _PAIR_BYTES = 8, 80
 
 _INVALID = 0xC1
-# Total length of objects whose first byte determines it; 0 for the others.
+# Total length of objects, by the first byte if it determines the length; 0 for the others.
 _WHOLE = [1] * 0x80 + [0] * 0x20 + [1 + length for length in range(32)] + [0] * 0x20 + [1] * 0x20
 for _first, _length in {0xC0: 1, 0xC2: 1, 0xC3: 1, 0xCA: 5, 0xCB: 9}.items():
     _WHOLE[_first] = _length

@@ -207,9 +207,9 @@ def resume(
 ) -> Run:
     """Resume an interrupted run, or extend a finished one, as if it had never stopped.
 
-    until: the new end in virtual time, in seconds or such as "20 min". protocol: the method's class, if it
-    was defined in a notebook and is unchanged; otherwise the copy of the method in the results is executed.
-    Raises as `run` does.
+    until: the new end in virtual time, in seconds or as a string, for example "20 min". protocol: the
+    method's class, if it was defined in a notebook and is unchanged; otherwise the copy of the method in the
+    results is executed. Raises as `run` does.
     """
     require_not_loading()
     device, quiet = device_of(device), flag_of(quiet, "quiet")
@@ -241,7 +241,8 @@ def fork(
 ) -> Run:
     """Run a copy of a run that is identical until `at` and then has other values of keys.
 
-    at: virtual time, in seconds or such as "20 s". protocol: as for `resume`. Raises as `run` does.
+    at: virtual time, in seconds or as a string, for example "20 s". protocol: as for `resume`. Raises as
+    `run` does.
     """
     require_not_loading()
     device, quiet = device_of(device), flag_of(quiet, "quiet")

@@ -2,7 +2,7 @@
 
 A question that is sent again has the same number; the time until it is sent again doubles each time, up to a
 minute. The receiver handles it once: while it is busy it ignores a repetition, and afterwards it sends the
-same answer again. An answer names the attempt that it answers. This tells how long the peer took even if the
+same answer again. An answer names the attempt that it answers. This shows how long the peer took even if the
 question was sent again or given up, so the time limit of a slow peer grows to the time that it needs.
 
 A lasting question (`LastingQuestion`) is repeated until it is answered or the time is up. An actor that is

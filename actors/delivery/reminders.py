@@ -17,7 +17,8 @@ class Reminders:
     many messages are lost, doubling the time after each request, as TCP does, would make a wait very long,
     and a few bytes in each round trip are no burden. The time therefore doubles only from the eighth request,
     or from the first if the peer has no measurements. The count restarts when anything comes from the peer.
-    Where messages are lost, such a peer is late after a second, even if a first message may take longer.
+    Where messages are lost, a peer that sent anything is late after a second, even if a first message may
+    take longer.
 
     A message that was sent again does not measure how late the peer is. It measures the round trip of the
     request that its mark names (Karn's rule). The delay of its sender by lost messages is subtracted.

@@ -2,7 +2,7 @@
 
 An actor that works in rounds sends its peers a message of a numbered round, and waits for their messages of
 the same round. This module handles lost messages: the number and the known delays travel as a `RoundMark` on
-the envelope, so that the messages themselves need no such fields.
+the envelope, so that the messages themselves need no fields for them.
 
 - Messages for the present round and the previous one are kept, and sent again when a peer requests them.
 - An actor that waits for a message requests it whenever it is overdue (`actors.delivery.reminders`).
@@ -47,9 +47,9 @@ def borrowed_rounds(actor: Actor) -> Iterator[RoundMessages]:
 class RoundMessages:
     """Messages of one actor's rounds, sent and received; an actor uses the instance created last.
 
-    number: of the present round. awaited: peers that this actor waits for, or has heard from, in this round.
-    delayed_s: seconds by which lost messages have delayed the actor in this round; until it has collected a
-    message in this round, the value of the previous round.
+    number: of the present round. awaited: peers that this actor waits for, or has received from, in this
+    round. delayed_s: seconds by which lost messages have delayed the actor in this round; until it has
+    collected a message in this round, the value of the previous round.
     """
 
     earlier: ClassVar[int] = 1
@@ -62,7 +62,7 @@ class RoundMessages:
         self.awaited: Collection[str] = ()
         self.delayed_s = 0.0
         self.closed = False
-        """Whether this actor has left the rounds: further messages only reach `round_message_received`."""
+        """True if this actor has left the rounds: further messages only reach `round_message_received`."""
         self._actor: Actor = proxy(actor)  # a strong reference would keep an ended actor in memory
         self._awaited_before: Collection[str] = ()  # in the round before
         self._delayed_in: int | None = None  # round of `delayed_s`
@@ -92,7 +92,7 @@ class RoundMessages:
         kept[peer] = [*[sent for sent in kept.get(peer, [])[-1:] if sent[0] < number], (number, message)]
         # If the question was a repetition, the answer does not measure how long this actor took.
         late = after is not None and self._handled_late.pop((after.__name__, peer), None) == number
-        # An answer was possible when this round began: delays since then do not count for it.
+        # An answer was possible when this round started: delays since then do not count for it.
         waited = after is not None and self._delayed_in == number
         delayed_s = self._delayed_before_s if waited else self.delayed_s
         self._send(peer, message, number, 0 if late else None, delayed_s)

@@ -45,7 +45,7 @@ class RoundTrip:
 
     @property
     def known(self) -> bool:
-        """Whether there is a measurement."""
+        """True if there is a measurement."""
         return self.smoothed_s == self.smoothed_s
 
     def measured(self, seconds: float) -> None:

@@ -101,9 +101,9 @@ class Written:
     least: str
     most: str
     zero: bool = False
-    """Whether 0 is also allowed."""
+    """True if 0 is also allowed."""
     unlimited: bool = False
-    """Whether "unlimited" is allowed; it becomes None."""
+    """True if "unlimited" is allowed; it becomes None."""
 
     @cached_property
     def _bounds(self) -> tuple[float, float]:

@@ -78,8 +78,8 @@ class TcpCounts:
 class TcpEndpoint(ABC):
     """Endpoint that is connected to all others of a run; subclasses define the content of frames.
 
-    endpoint: this one's name. addresses: of all endpoints. secret: of the run, at least 16 bytes. tls: needed
-    unless all addresses are of this machine. listener: a socket that already listens at this one's address.
+    endpoint: name of this endpoint. addresses: of all endpoints. secret: of the run, at least 16 bytes. tls:
+    needed unless all addresses are of this machine. listener: a socket that already listens at its address.
     Use it as `async with endpoint:`, which listens, and connects to all others as soon as they listen.
     """
 

@@ -36,7 +36,7 @@ class TcpLink(asyncio.Protocol):
     def __init__(self, limits: Limits, on_end: Callable[[TcpLink, str], None]) -> None:
         self.limits = limits
         self.is_open = False
-        """Whether both ends are authenticated."""
+        """True if both ends are authenticated."""
         self.peer = ""
         """Endpoint at the other end, once it is authenticated."""
         self._on_end = on_end
@@ -93,7 +93,7 @@ class TcpLink(asyncio.Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether the connection is not made yet, or is closing."""
+        """True if the connection is not made yet, or is closing."""
         return self._transport is None or self._transport.is_closing()
 
     def forgive(self, seconds: float) -> None:
@@ -211,7 +211,7 @@ class CallingLink(TcpLink):
         super().__init__(limits, on_end)
         self.number = number
         self.is_full = False
-        """Whether the other end reads more slowly than this one writes."""
+        """True if the other end reads more slowly than this one writes."""
         self._endpoint, self._called = endpoint, called
         self._secret = secret
         self._on_open, self._on_read, self._on_room = on_open, on_read, on_room

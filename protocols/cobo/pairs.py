@@ -36,7 +36,7 @@ class PairWeights(Component):
 
     lazy: on the simplex, steps are added to the values before the projection (lazy projection; Zinkevich,
     2003), so that their order does not matter. If peers' steps come one by one, their common part would
-    otherwise favor the last peer in a row: by then the others' part of it would have been clipped away.
+    otherwise favor the peer with the last step, because the others' part of it is already clipped away.
     """
 
     def __init__(self, client: Client, simplex: bool, lazy: bool = False) -> None:

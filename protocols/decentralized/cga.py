@@ -13,9 +13,9 @@ memory, Lopez-Paz and Ranzato 2017): z_i = g_ii + sum_j u_j g_ij with the u >= `
 eta is the scenario's learning rate, beta is `momentum`.
 
 Asynchronous: AD-PSGD's exchange with one random neighbor at a time, which also answers with its gradient at
-the model it was sent; z_i uses the last such gradient of each neighbor, however old.
+the model it was sent; z_i uses the last of these gradients of each neighbor, however old.
 
-Differences from the paper, whose text was not available: this follows its abstract, general knowledge, and
+Differences from the paper (its text was not available): this follows its abstract, general knowledge, and
 facts of its authors' public code where needed. That code solves the program for each layer, with gradients
 multiplied by W_ij and a margin of 0.5, so that neighbors' gradients always count; and it looks ahead by the
 momentum (Nesterov). Here the program is that of whole models. `local_steps` above 1 replace -eta g_ii by the

@@ -129,7 +129,7 @@ class DadaSettings(PatienceSettings):
     graph_every: Count = 10
     """Iterations between two steps of the graph; the first ones are without a graph."""
     graph_peers: Count = 5
-    """Random peers (kappa) whose weights a step of the graph changes (fewer if fewer are known)."""
+    """Random peers (kappa) in a step of the graph, which changes their weights (fewer if fewer are known)."""
     mu_1: PositiveWeight = 1.0
     """Strength of the similarity of collaborators' models."""
     mu_2: PositiveWeight = 1.0
@@ -149,7 +149,7 @@ class Dada(Client):
     settings: DadaSettings
     weights_are_shares = True
     asking = False
-    """Whether a step of the graph is in progress."""
+    """True if a step of the graph is in progress."""
     own_loss: Scalar | None = None
     """Loss of the model on all training samples at the last step of the graph."""
 

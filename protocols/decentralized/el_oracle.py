@@ -12,7 +12,7 @@ waits only for the neighbors of a round, so that clients may be several rounds a
 Differences from the paper: clients come and go. The graph contains the clients that a client believes to be
 up, and clients with different beliefs draw different graphs until they have the same news; a client that
 gets a model from a peer that is not its neighbor answers with its own model. With an odd product of s and the
-number of clients there is no such graph, and s is one more. A neighbor that stays silent for `patience` is
+number of clients no regular graph exists, and s is one more. A neighbor that stays silent for `patience` is
 left out, and its weight given to the client itself.
 """
 
@@ -99,7 +99,7 @@ class ChangingRounds(Rounds):
         super()._record_delay(kind, names, found, waited_s)
 
     def _is_wanted(self, mark: RoundMark) -> bool:
-        """Return whether a message counts; a partner's next regular message says nothing of this round."""
+        """Return whether a message counts; a partner's next regular message does not."""
         in_its_turn = mark.awaits and mark.repeat is None
         return mark.number == self.number or (mark.number > self.number and not in_its_turn)
 
@@ -120,14 +120,14 @@ class ELOracle(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        everybody = "draws graphs of all clients, each of which must know all others; must"
+        all_known = "draws graphs of all clients, each of which must know all others; must"
         return (
             common_start("shared"),
             Requirement(
-                "clients.topology.kind", lambda kind: kind == "complete", f'{everybody} be "complete"'
+                "clients.topology.kind", lambda kind: kind == "complete", f'{all_known} be "complete"'
             ),
             Requirement(
-                "network.membership.kind", lambda kind: kind != "bootstrap", f'{everybody} not be "bootstrap"'
+                "network.membership.kind", lambda kind: kind != "bootstrap", f'{all_known} not be "bootstrap"'
             ),
         )
 

@@ -7,7 +7,7 @@ rounds with a barrier among neighbors:
     w_i     <- softmax over j, i included, of <E(u_i; phi_i), E(u_j; phi_i)> / temperature
     theta_i <- theta_i + sum_j w_ij u_j
     phi_i   <- phi_i - r s/||s||,     s: gradient by phi_i of the validation loss of the new theta_i
-    phi_i   <- mean of phi_i and its neighbours'
+    phi_i   <- mean of phi_i and its neighbors'
 
 s needs one gradient g on the held-back samples, at the new theta_i: it is that of sum_j w_ij(phi) <g, u_j>.
 The encoder, which all clients average, also gives weights to clients never seen before. After `sparse_after`
@@ -17,7 +17,7 @@ later. If one of them leaves, the best of the others replaces it.
 Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
 have arrived meanwhile, the last of each peer, each once.
 
-Differences from the paper, whose text was not available: this follows its abstract, and SCooL's description
+Differences from the paper (its text was not available): this follows its abstract, and SCooL's description
 of the method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalized,
 multiplied by signs that all clients know, and added up in `sketch` groups, which keeps inner products on
 average, so that phi is small however large the model is. Its steps have the length r. Clients that are no
@@ -255,7 +255,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
                 self.arrived[sender] = message
 
     def weights(self) -> Mapping[str, float]:
-        """Return the softmax over all peers, whose shares may come from iterations with different peers."""
+        """Return the softmax over all peers; their shares may come from iterations with different peers."""
         beside_own = {
             peer: float(share) / max(float(own), _SMALLEST) for peer, (share, own) in self.shares.items()
         }

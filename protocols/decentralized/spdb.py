@@ -14,7 +14,7 @@ without multipliers (`dual_rate` 0) it is D-PSGD on backbones, whose heterogeneo
 constant eta; with theta = 1/2 it is EXTRA (Shi, Ling, Wu and Yin 2015), in which they do. As f_i = g_i, the
 gradient of f_i for y is 0 at y_i*(x), and so are the terms of the upper level's gradient besides grad_x f_i.
 
-Differences from the paper, whose text was not available: its primal-dual update could not be checked, and
+Differences from the paper (its text was not available): its primal-dual update could not be checked, and
 with other losses for x than for y the implicit part of the gradient would be needed. l_ij = -l_ji as long as
 both ends see the same models; a pair that has missed a round restarts at 0. There is no asynchronous form:
 one-sided updates of multipliers would shift the mean of all backbones.

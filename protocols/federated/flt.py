@@ -25,9 +25,9 @@ Differences from the paper:
   number of clusters is given, or `threshold` as a share of the largest distance.
 - *Only disjoint clusters*: no averages along a general graph of related clients.
 
-Messages besides those of federated averaging: W down, `embedding` times `centroids` numbers up, once (MAPL,
-table 7). Each task also names the cluster's clients, for the graph: some ten bytes for each client, which the
-paper does not send. A client's device takes time for the encoding, and none for k-means.
+Messages in addition to those of federated averaging: W down, `embedding` times `centroids` numbers up, once
+(MAPL, table 7). Each task also names the cluster's clients, for the graph: some ten bytes for each client,
+which the paper does not send. A client's device takes time for the encoding, and none for k-means.
 """
 
 import asyncio
@@ -194,7 +194,7 @@ class FLTServer(RoundServer):
         self.models = [self.params] * (max(found) + 1)
 
     def nearest(self, client: str) -> int:
-        """Return the cluster whose clients' centroids are nearest to this client's, on average."""
+        """Return the cluster with the nearest clients' centroids to this client's, on average."""
         of_each: dict[int, list[float]] = {}
         for other, cluster in self.assigned.items():
             if other != client:

@@ -67,7 +67,7 @@ class IFCA(RoundClient):
     cluster = 0
     """Number of the model that fits it best."""
     sampled = False
-    """Whether it was sampled, in this session or one with a kept state."""
+    """True if it was sampled, in this session or one with a kept state."""
 
     async def work(self, task: SeveralModels) -> ClusterMember:
         self.sampled = True

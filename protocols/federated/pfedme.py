@@ -80,7 +80,7 @@ class PFedMeServer(RoundServer):
 
     settings: PFedMeSettings
     sampled: frozenset[str] = frozenset()
-    """Clients whose models count in this round."""
+    """Clients with models that count in this round."""
 
     def sample(self) -> list[str]:
         """Return all clients: all of them update their personal models."""

@@ -95,7 +95,7 @@ class LGFedAvg(RoundClient):
     parts = ()
     heterogeneous = True
     local = False
-    """Whether it has started a personal backbone in this session."""
+    """True if it has started a personal backbone in this session."""
 
     def setup(self) -> None:
         self.head = SharedPart(self, "head")

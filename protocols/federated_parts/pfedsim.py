@@ -137,7 +137,7 @@ class PFedSim(RoundClient):
     server = PFedSimServer
     parts = ()
     personal = False
-    """Whether it has started a personal model in this session."""
+    """True if it has started a personal model in this session."""
 
     async def work(self, task: RoundTask) -> object:
         match task:

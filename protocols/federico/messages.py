@@ -29,7 +29,7 @@ class RequestedModel:
 class WeightedUpdate:
     """Update for the receiver to add to its parameters.
 
-    It is that of the receiver's model of `time` (seconds) on the sender's data, times the sender's weight.
+    It belongs to the receiver's model of `time` (seconds) on the sender's data, times the sender's weight.
     """
 
     update: Vector

@@ -51,5 +51,5 @@ class FedericoSettings(PatienceSettings):
 
     @property
     def own_competes(self) -> bool:
-        """Whether the client's own model also has to be chosen."""
+        """True if the client's own model also has to be chosen."""
         return self.own_model == "candidate"

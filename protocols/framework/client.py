@@ -36,15 +36,15 @@ class Client(Node):
     Settings(Client.Settings)` with a type and an optional default for each. Read them as `self.settings`."""
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
-    """Parts that a decoupled model needs besides backbone and head; None: the method accepts any model."""
+    """Parts that a decoupled model needs next to backbone and head; None: the method accepts any model."""
     heterogeneous: ClassVar[bool] = False
-    """Whether the method supports clients with different backbones, and so never mixes whole models."""
+    """True if the method supports clients with different backbones, and so never mixes whole models."""
     two_way: ClassVar[bool] = False
-    """Whether both ends of a link must receive from each other, so that a directed topology is rejected."""
+    """True if both ends of a link must receive from each other, so that a directed topology is rejected."""
     asynchronous: ClassVar[type[Client] | None] = None
     """Class of the method's clients with `mode = "asynchronous"`, if it has two forms."""
     weights_are_shares: bool = False
-    """Whether the weights add up to 1, so that only their proportions show who collaborates."""
+    """True if the weights add up to 1, so that only their proportions show the collaborators."""
     edge_threshold: float = 0.5
     """Weight above which a peer is an edge of the learned graph; for shares, relative to the largest."""
 
@@ -176,7 +176,7 @@ class Client(Node):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        """Return what the method requires of the scenario; `unusual` lists keys that may deviate."""
+        """Return the method's requirements for the scenario; `unusual` lists keys that may deviate."""
         return two_way_links(settings) if cls.two_way else ()
 
     @classmethod

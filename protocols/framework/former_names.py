@@ -12,7 +12,7 @@ FORMER_NAMES = {"begin": "setup", "heard": "intercept"}
 def accept_former_names(cls: type) -> None:
     """Make a method of a user's class callable by its present and its former name.
 
-    So `super().begin()` still works. Raises TypeError for a class that defines both names.
+    `super().begin()` therefore still works. Raises TypeError for a class that defines both names.
     """
     for base in cls.__mro__:
         if base is object:

@@ -65,12 +65,12 @@ class Node(Actor):
     rng: np.random.Generator
     """Random stream of this client, from the scenario's seed: its only source of randomness."""
     newcomer = False
-    """Whether the client joined later than the others and has no model of its own yet."""
+    """True if the client joined later than the others and has no model of its own yet."""
     late = False
-    """Whether the client joined, or rejoined, later than the others."""
+    """True if the client joined, or rejoined, later than the others."""
 
     finished: bool
-    """Whether the budget is used and all jobs are done: the client then only answers others."""
+    """True if the budget is used and all jobs are done: the client then only answers others."""
     compute: Compute
     _components: tuple[NodeListener, ...] = ()
     _message_listeners: tuple[NodeListener, ...] = ()
@@ -273,7 +273,7 @@ class Node(Actor):
         loses all changes made to `params` meanwhile.
 
         A budget that allows fewer steps shortens the training; a used budget returns an update of zeros at
-        once. The first such call after the end of `run`, or in a method that overrides `run`, marks the
+        once. The first of these calls after the end of `run`, or in a method that overrides `run`, marks the
         client as finished. One step of plain SGD returns -learning_rate times the gradient.
 
         start: parameters to train from (default: `params` now). proximal: pairs (c, a), each adding
@@ -449,7 +449,7 @@ class Node(Actor):
         """Return a model or update with 0 for values that no optimizer changes; deferred.
 
         Running statistics are an example. Use the result for norms, distances and cosines that compare
-        models: the statistics describe the inputs, not what was learned.
+        models: the statistics describe the inputs, not the learned model.
         """
         return self.context.trainable(of)
 

@@ -131,7 +131,7 @@ class ClosedForm(Objective, Protocol):
     """
 
     embeds: ClassVar[bool]
-    """Whether it calls `Model.embed` instead of `Model.forward`."""
+    """True if it calls `Model.embed` instead of `Model.forward`."""
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
         """Return the gradient of B times each client's loss of a batch; y [N, B, ...]."""

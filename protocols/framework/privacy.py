@@ -1,8 +1,9 @@
 """Differential privacy: clipping and noise for vectors before others see them, and the privacy cost.
 
-The Gaussian mechanism is v min(1, C / |v|) + s C z with z ~ N(0, I). An observer of one such vector learns
-little about whether v or 0 is in it, as the norm of the part without noise is at most C. Later computations
-on the result cost nothing more. This is a simulation: the noise can be drawn again from the run's seed.
+The Gaussian mechanism is v min(1, C / |v|) + s C z with z ~ N(0, I). An observer of one of these vectors
+learns little about whether v or 0 is in it, as the norm of the part without noise is at most C. Later
+computations on the result cost nothing more. This is a simulation: the noise can be drawn again from the
+run's seed.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class ProtocolSettings(Settings):
     (`["training.momentum"]`); without this entry, they are refused."""
 
     def own_numbers(self, model: int, clients: int) -> int:
-        """Return the number of values that the method keeps besides the models of its `clients` clients.
+        """Return the number of values that the method keeps in addition to its clients' models.
 
         model: the number of values of one model. A check uses this to estimate the memory of a run.
         """

@@ -53,7 +53,7 @@ class Server(Node):
         self.setup()
 
     def __getattr__(self, name: str) -> Any:
-        """Raise AttributeError; for `compute` it says that the scenario gives servers no device."""
+        """Raise AttributeError; for `compute` the error names the missing section of the scenario."""
         if name in ("compute", "samples"):  # a property that raises is looked up here again
             raise AttributeError(
                 f"{self.name} has no data and no device; give servers some in the scenario's [server], with "

@@ -20,7 +20,7 @@ from protocols.learn_to_collaborate.messages import FromLeader, StillThere, Supe
 from protocols.shared.silence import Silence
 
 PATIENCES = 3
-"""Number of patiences that an answer may take from a peer whose other messages arrive."""
+"""Number of patiences that an answer may take from a peer if its other messages arrive."""
 HEARTBEATS = 4
 """Number of heartbeats in a patience by which the leader checks the other clients."""
 
@@ -65,7 +65,7 @@ class LeaderElection(Component):
 
     @property
     def leads(self) -> bool:
-        """Whether this client is the active leader."""
+        """True if this client is the active leader."""
         return bool(self._leading)
 
     def step_down(self) -> None:

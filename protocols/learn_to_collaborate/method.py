@@ -104,7 +104,7 @@ class CollaboratingClient(Client):
 
     @property
     def is_content(self) -> bool:
-        """Whether it keeps its model from the Pareto front."""
+        """True if it keeps its model from the Pareto front."""
         return self.settings.inside == "pareto" and bool(self.partners)
 
     def join(self, settled: Settled) -> None:

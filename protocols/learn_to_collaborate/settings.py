@@ -11,13 +11,13 @@ from protocols.shared.hypernetwork import size
 
 
 class LearnToCollaborateSettings(ProtocolSettings):
-    """Find who benefits from whom, form coalitions that no client gains by leaving, and train in them."""
+    """Find the benefits between clients, form coalitions that no client gains by leaving, train in them."""
 
     changing = ("local_steps",)
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
-    """Whether the coordinator waits for all gradients of a round, or continues after `time_limit` with those
-    that have come."""
+    """Rounds in which the coordinator waits for all gradients, or continues after `time_limit` without the
+    late ones."""
     broker: str = "client-0"
     """First coordinator, which trains the hypernetwork; if it is gone, the next by name follows."""
     rounds: Count = 2000
@@ -38,8 +38,8 @@ class LearnToCollaborateSettings(ProtocolSettings):
     spread: Weight = 0.1
     """Initial distance of models for different weights: factor of the usual scale of the last layer."""
     heads: Literal["common", "own"] = "common"
-    """Whether the front contains whole models, or only backbones, and each client has its own head, which it
-    trains while the front is learned (the authors' code for images); "own" needs a decoupled model."""
+    """Content of the front: whole models, or only backbones. Each client then has its own head, and trains it
+    while the front is learned (the authors' code for images); "own" needs a decoupled model."""
     head_learning_rate: PositiveWeight = 0.01
     """Step size of the clients' own heads, times the client's weight in a round."""
     concentration: PositiveWeight | None = None

@@ -1,7 +1,7 @@
 """Collaborative graph learning (CGL) of MAPL (Mukherjee et al. 2024, section 4.2, algorithms 2 and 5).
 
 Client i holds weights w_ij of its peers j and w_ii of itself, on the simplex. It compares its classifier head
-with theirs, s_ij = -cos(head_i, head_j), s_ii = -1, and takes a few projected steps on
+with those of its peers, s_ij = -cos(head_i, head_j), s_ii = -1, and takes a few projected steps on
 
     mu1 sum_j gamma_j w_ij s_ij + mu2 (beta ||w_i||_2 - log(deg(i) + eps)),   deg(i) = sum_{j != i} w_ij
 
@@ -71,7 +71,7 @@ class GraphLearning:
     norm: Literal["l2", "l1"] = "l2"
     """Norm of the weights in the regularizer."""
     degree_gradient: bool = True
-    """Whether the logarithm of the degree has a gradient."""
+    """True if the logarithm of the degree has a gradient."""
     step: Literal["gradient", "sign"] = "gradient"
     """Step along the gradient, or along its sign."""
 
@@ -184,7 +184,7 @@ def learn_weights(
     """Update a client's weights by `how.steps` projected steps, and return the new ones.
 
     `heads` are flat heads [K * (d_z + 1)] and `samples` numbers of training samples, for the same peers; a
-    peer of theirs without a weight is a newcomer, whose weight was 0. A peer with a weight but without a head
+    peer in them without a weight is a newcomer, whose weight was 0. A peer with a weight but without a head
     cannot be evaluated: it keeps its weight, and the others share the remainder. The same holds for a peer
     with a head that is not finite, because its training diverged; a client in this state keeps all weights.
 
@@ -198,7 +198,7 @@ def learn_weights(
     heads = {peer: theirs for peer, theirs in heads.items() if np.isfinite(theirs).all()}
     similarity = head_similarity(head, heads, classes, how.similarity)
     unjudged = {peer: weight for peer, weight in before.peers.items() if peer not in heads}
-    # In this order: the client itself, the peers with heads, and those without, whose entries stay.
+    # In this order: the client itself, the peers with heads, and those without, with constant entries.
     scores = np.array([-1.0, *(-similarity[peer] for peer in heads), *(0.0 for _ in unjudged)])
     gamma = confidences([sample_count, *(samples[peer] for peer in heads)], how.confidence)
     gamma = np.concatenate([gamma, np.zeros(len(unjudged))])

@@ -66,7 +66,7 @@ class MaplClient(Client):
 
     @property
     def warm(self) -> bool:
-        """Whether the warm-up is over, after which heads are compared."""
+        """True if the warm-up is over, after which heads are compared."""
         return self.settings.graph_learning and self.trainings >= self.settings.warm_up
 
     def knowledge(self, kind: type[K]) -> K:

@@ -46,8 +46,8 @@ class MaplSettings(ProtocolSettings):
     graph_step: Literal["gradient", "sign"] = "gradient"
     """Step along the gradient (paper), or along its sign, like the authors' Adam, created for each step."""
     degree_gradient: bool = True
-    """Whether the logarithm of the degree has a gradient (paper), or is a constant (code). With the gradient,
-    the client's own weight falls to 0 in time."""
+    """Treatment of the logarithm of the degree: with a gradient (paper), or as a constant (code). With the
+    gradient, the client's own weight falls to 0 in time."""
     similarity: Literal["whole", "per-class", "none"] = "whole"
     """Cosine of the heads' weights as one vector (paper), the mean cosine of their rows relative to the
     largest of all neighbors (code), or the same for all."""

@@ -103,7 +103,7 @@ class SampledView(MembershipView):
 
     `peers` is the view, which changes with every shuffle. `on_change` is called for deaths and returns only,
     not for peers that leave the view in exchange for others. A client that leaves says goodbye to those in
-    its own view: it cannot know which other clients have it in theirs.
+    its own view: it cannot know which other views contain it.
     """
 
     def __init__(

@@ -136,7 +136,7 @@ class FailureDetector:
         self._tell: Tell | None = None  # None while this client is down
         self._timer: asyncio.TimerHandle | None = None
         self._turn: list[str] = []  # members still to be pinged in this pass, the next one last
-        self._pinged: str | None = None  # member whose ack is awaited
+        self._pinged: str | None = None  # member with an awaited ack
         self._number = 0
         self._period_ends_s = 0.0
         self._reconnect_at_s = 0.0
@@ -368,7 +368,7 @@ class FailureDetector:
 
 
 def _overrides(status: int, incarnation: int, member: _Watched) -> bool:
-    """Return whether news overrides what is known of a member (section 4.2)."""
+    """Return whether news overrides the known state of a member (section 4.2)."""
     if status == ALIVE:
         return incarnation > member.incarnation
     if status == SUSPECT:

@@ -112,7 +112,7 @@ class NeighbourView(MembershipView):
 
     def __repr__(self) -> str:
         kind, up = type(self).__name__, len(self._peers)
-        return f"<{kind} of {self.name}, {up} of {len(self.neighbours)} neighbours up>"
+        return f"<{kind} of {self.name}, {up} of {len(self.neighbours)} neighbors up>"
 
     @property
     def neighbours(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class NeighbourView(MembershipView):
         """Do nothing: the others know."""
 
     def _believe_down(self, names: Iterable[str]) -> None:
-        """Assume that all neighbors except these are up, and report what differs from before."""
+        """Assume that all neighbors except these are up, and report the differences from before."""
         neighbours, before, self._missing = self.neighbours, self._missing, frozenset(names)
         self._peers = [peer for peer in neighbours if peer not in self._missing]
         for peer in neighbours:

@@ -30,7 +30,7 @@ After `keep_after` of its iterations a client communicates only with the share `
 most evidence, and with new peers.
 
 In an iteration a client asks as many of its peers as take a twentieth of the time of its training
-(`consulted`), in turn; of the others it uses the last answers.
+(`consulted`), one after another; of the others it uses the last answers.
 
 In bad weather: lost questions are asked again (asynchronous: the next iteration has a newer one). A client
 that is slower than its peers keeps its device for itself (`protocols.shared.pace`), and a peer with nothing
@@ -63,7 +63,8 @@ Differences from the paper:
   its own row. The gradient of log p_ij for theta_i (the last term of eq. 30) is omitted, as in the authors'
   code: it would pull models towards similar updates, and need the encoder in each training step.
 - `aggregation = "shares"` is the authors' code: rows with sum 1, including the client itself. For the block
-  models its own gradient has weight 1 besides w_ij, as in eq. 22; the code gives it a weight like the others.
+  models its own gradient has weight 1 in addition to w_ij, as in eq. 22; the code gives it a weight like the
+  others.
 - With `cross_gradients = "exact"` each local step adds the gradient that the peers computed for this client's
   model at the start of the iteration; with one local step these are eqs. 22 and 30 themselves.
 - Asynchronous "dirac" uses the neighbors' latest models: not AD-PSGD, which keeps the mean.

@@ -28,7 +28,7 @@ class PeerState:
     `loss`: of this client's model on the peer's data, from the peer's last answer. `evaluation`: its last
     answer. `progress_used`: the progress and number of iterations that this client has used. `asking`: a
     question to it is open. `times_asked`: how often it was asked, first in iteration `first_asked` of this
-    client. `pause_left`: iterations for which it is not asked; `next_pause`: length of the next such pause.
+    client. `pause_left`: iterations for which it is not asked; `next_pause`: length of the next pause.
     """
 
     loss: float | Scalar | None = None
@@ -85,12 +85,12 @@ class Posterior(Component):
 
     @property
     def fixed(self) -> bool:
-        """Whether the weights are given (Dirac prior)."""
+        """True if the weights are given (Dirac prior)."""
         return self.prior.fixed
 
     @property
     def exact(self) -> bool:
-        """Whether peers compute gradients of this client's model."""
+        """True if peers compute gradients of this client's model."""
         return self.settings.cross_gradients == "exact" and not self.fixed
 
     def targets(self) -> list[str]:

@@ -26,9 +26,9 @@ class Prior(ABC):
     """
 
     fixed = False
-    """Whether the weights are given, so that no inference is needed."""
+    """True if the weights are given, so that no inference is needed."""
     judges_itself = False
-    """Whether inference needs the client's likelihood of its own data."""
+    """True if inference needs the client's likelihood of its own data."""
 
     def __init__(self, client: Client, settings: SCooLSettings) -> None:
         self.client = client
@@ -203,7 +203,7 @@ class MixedPrior(BlockPrior):
         return dict(zip(names, evidence.tolist(), strict=True))
 
     def received(self) -> Floats:
-        """Return phi_{j<-i} [n, M] of the peers that have sent theirs."""
+        """Return phi_{j<-i} [n, M] of the peers that have sent it."""
         return np.array(list(self.assigned.values())).reshape(-1, self.settings.blocks)
 
     def statistics(self) -> Floats | None:

@@ -63,7 +63,7 @@ class TimeForPeers(Component):
 
     @property
     def is_behind(self) -> bool:
-        """Whether this client is so slow that it must limit its work for its peers."""
+        """True if this client is so slow that it must limit its work for its peers."""
         return self.pace is not None and self.pace < BEHIND
 
     def met(self, peer: str, time_s: float, iterations: int) -> None:
@@ -102,12 +102,12 @@ class TimeForPeers(Component):
 
     @property
     def suffices(self) -> bool:
-        """Whether there is time for another gradient."""
+        """True if there is time for another gradient."""
         return self.left >= 1.0
 
     @property
     def has_credit(self) -> bool:
-        """Whether a peer's request can be answered with time that is earned later."""
+        """True if a peer's request can be answered with time that is earned later."""
         return self.left > -BURST
 
     def try_spend(self, gradients: float) -> bool:

@@ -4,10 +4,11 @@
                 the server gives each of S a task; it trains for E local epochs and answers
                 the server combines the answers
 
-A client with an overdue answer, judged by its earlier ones, gets its task again, and repeats an answer that
-it has already given; after `patience` the round continues without it. The result of a round is sent once: a
-client that misses it, and is not sampled, gets the next round's instead. Only the server starts a round: it
-waits for answers, never for clients that are gone, and samples clients from the time they come or come back.
+A client with an overdue answer, compared with its earlier ones, gets its task again, and repeats an answer
+that it has already given; after `patience` the round continues without it. The result of a round is sent
+once: a client that misses it, and is not sampled, gets the next round's instead. Only the server starts a
+round: it waits for answers, never for clients that are gone, and samples clients from the time they come or
+come back.
 
 A client with a used budget still answers, with the model it was sent and has not trained: averages keep their
 weights, instead of leaning towards the few clients that still train. It finishes with its first task of this
@@ -65,7 +66,7 @@ class GlobalModel:
 
 @dataclass(frozen=True)
 class WithoutTraining:
-    """Answer of a client whose budget is used."""
+    """Answer of a client with a used budget."""
 
     answer: object
 
@@ -176,7 +177,7 @@ class RoundServer(Server):
 
     @property
     def is_over(self) -> bool:
-        """Whether the last round is done."""
+        """True if the last round is done."""
         return self.settings.rounds is not None and self.number >= self.settings.rounds
 
     async def _dismiss(self, client: str) -> None:
@@ -253,7 +254,7 @@ class RoundClient(Client):
     By default it is a client of federated averaging: it trains the model from the server and returns it.
 
     It is evaluated by its own `params`, which `work` or `learn` assigns, unless `evaluated()` names others. A
-    client that has assigned no model before its second task ends with a TypeError that says so.
+    client that has assigned no model before its second task ends with a TypeError that explains this.
     """
 
     _machinery = True

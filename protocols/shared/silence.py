@@ -10,7 +10,7 @@ from protocols.framework.requirements import ProtocolSettings
 
 
 class PatienceSettings(ProtocolSettings):
-    """Base of the settings of methods whose clients wait for each other."""
+    """Base of the settings of methods in which clients wait for each other."""
 
     patience: PositiveDuration = default("1 min")
     """Silence after which a peer is suspected; lost messages are repeated long before."""

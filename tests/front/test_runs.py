@@ -291,7 +291,7 @@ def test_the_advice_at_the_end_of_a_long_error_is_kept(here: Path) -> None:
             await self.train()
             raise ValueError("long, " * 100 + "\nand so: write this")
 
-    with pytest.raises(RuntimeError, match=r"(long, ){100}\nand so: write this .*is in runs"):
+    with pytest.raises(RuntimeError, match=r"(long, ){100}\nand so: write this .*are in runs"):
         ran(protocol=Fails)
 
 
