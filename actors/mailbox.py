@@ -9,9 +9,7 @@ from actors.codec import size
 from actors.message import Envelope
 
 _NAMES_SHOWN = 8
-_FEW = (
-    16  # number of messages that may wait whatever their size, such as the models of all neighbors in a round
-)
+_FEW = 16  # number of messages that may wait whatever their size, such as all neighbors' models in a round
 _NOTHING: dict[type, list[Envelope]] = {}  # shared by all empty mailboxes, never changed
 
 

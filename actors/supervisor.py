@@ -179,9 +179,7 @@ class Supervisor:
         self._factories.pop(actor.name, None)
         tasks = actor._halt()
         for task in tasks:
-            self._ending[task] = (
-                None  # until it has unwound: a reference keeps the task alive, and drain() waits for it
-            )
+            self._ending[task] = None  # until it has unwound: a reference keeps it alive for drain()
             task.add_done_callback(self._ending.pop)
         return tasks
 

@@ -67,8 +67,8 @@ def _axes(low: str, high: str, start: str, end: str) -> str:
         (_RIGHT, _HEIGHT - 4, "end", end),
     ]
     numbers = [
-        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(text_of_end)}</text>'
-        for x, y, anchor, text_of_end in marks
+        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(words)}</text>'
+        for x, y, anchor, words in marks
     ]
     style = 'stroke-opacity="0.4" fill="currentColor" font-size="11"'
     return f"<g {style}>{frame}{''.join(numbers)}</g>"
@@ -99,9 +99,9 @@ def _graph(view: RunView) -> str:
 
 
 def _figure(width: int, height: int, content: str, caption: str) -> str:
-    text_of_end = html.escape(caption)
+    words = html.escape(caption)
     return (
         f'<figure style="margin:0;max-width:{width}px"><svg width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" aria-label="{text_of_end}">{content}</svg>'
-        f"<figcaption>{text_of_end}</figcaption></figure>"
+        f'viewBox="0 0 {width} {height}" role="img" aria-label="{words}">{content}</svg>'
+        f"<figcaption>{words}</figcaption></figure>"
     )

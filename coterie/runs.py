@@ -269,8 +269,8 @@ def _ran(
     callback = None if on_evaluation is None else _outside(on_evaluation)
     line = nullcontext() if quiet else ProgressLine(Terminal(stderr=True))
     with _beside_a_running_loop(), line as progress:
-        for line_of_text in () if quiet else scenario.notices:
-            print(line_of_text, file=sys.stderr)
+        for notice in () if quiet else scenario.notices:
+            print(notice, file=sys.stderr)
         notify: Callable[[str], None] | None = None if progress is None else progress.say
         chosen = RunOptions(progress=progress, notice=notify, on_evaluation=callback, **options)
         result = run_scenario(scenario, chosen, earlier=earlier)

@@ -212,16 +212,10 @@ class TcpEndpoint(ABC):
 
     def _accept(self) -> AcceptedLink:
         return AcceptedLink(
-            self.limits,
-            self._connected,
-            self._ended,
-            self.endpoint,
-            self._secret,
-            self._admitted,
-            self._received,
+            self.limits, self._added, self._ended, self.endpoint, self._secret, self._admitted, self._received
         )
 
-    def _connected(self, link: AcceptedLink) -> None:
+    def _added(self, link: AcceptedLink) -> None:
         self._accepted[link] = self._strangers[link] = None
         if len(self._strangers) > self.limits.strangers:
             oldest = next(iter(self._strangers))

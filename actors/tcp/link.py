@@ -43,9 +43,8 @@ class TcpLink(asyncio.Protocol):
         self._why = "closed by the other end"
         self._frames = FrameReader(limits.handshake_bytes)
         self._loop = asyncio.get_running_loop()
-        self._received_s = self._started_s = (
-            self._loop.time()
-        )  # times of the last bytes, and of the first bytes of an unfinished frame
+        # Times of the last bytes, and of the first bytes of an unfinished frame.
+        self._received_s = self._started_s = self._loop.time()
         self._transport: Any = None
 
     def connection_made(self, transport: Any) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from actors.settings.quantities import Count, PositiveWeight, ShareBelowOne, Weight
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.hypernetwork import generated, pulled_back, size, with_start
+from protocols.shared.hypernetwork import based, generated, pulled_back, size
 from protocols.shared.hypernetwork import initial as first
 from protocols.shared.server_rounds import (
     Assignment,
@@ -70,7 +70,7 @@ class PFedHNServer(RoundServer):
     def setup(self) -> None:
         self.widths = (self.settings.embedding, *self.settings.hidden, *self.params.shape)
         start = first(self.widths, self.rng, self.settings.spread)
-        self.phi: Vector = self.apply(with_start, self.vector(start), self.params)
+        self.phi: Vector = self.apply(based, self.vector(start), self.params)
         self.embeddings: dict[str, Vector] = {}
         self.sent: dict[str, Vector] = {}
         """Model that each client of the round was sent."""

@@ -117,11 +117,9 @@ class FedericoAsynchronous(Client):
         while True:
             if self.name in self.chosen and self.name not in models:
                 self.chosen[self.name] = RequestedModel(self.params, self.now, self.iterations)
-            arrived = [
-                name for name, model in self.chosen.items() if model is not None and name not in models
-            ]
-            if arrived:
-                name = min(arrived, key=lambda name: (name != self.name, name))
+            ready = [name for name, model in self.chosen.items() if model is not None and name not in models]
+            if ready:
+                name = min(ready, key=lambda name: (name != self.name, name))
                 model = self.chosen[name]
                 assert model is not None
                 if name != self.name or self.judges_itself or self.settings.own_competes:

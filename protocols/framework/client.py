@@ -79,18 +79,16 @@ class Client(Node):
             while not models and attempts < _ATTEMPTS_TO_START:
                 others = [peer for peer in self.senders if peer not in newcomers]
                 chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)
-                chosen_names = [others[int(index)] for index in chosen]
-                for peer in chosen_names:
+                names = [others[int(index)] for index in chosen]
+                for peer in names:
                     self.tell(peer, ModelWanted())
-                found = await messages.collect(
-                    CurrentModel, chosen_names, wanted.patience, where=lambda mark: True
-                )
+                found = await messages.collect(CurrentModel, names, wanted.patience, where=lambda mark: True)
                 answers = {peer: cast(CurrentModel, envelope.message) for peer, envelope in found.items()}
                 models = [answer.params for answer in answers.values() if answer.params is not None]
                 newcomers |= answers.keys()
                 if not answers:
                     attempts += 1
-                    if newcomers and not chosen_names:  # after the wait, some of them have started
+                    if newcomers and not names:  # after the wait, some of them have started
                         await self.sleep(wanted.patience)
                     newcomers.clear()
         self.discard(CurrentModel)

@@ -67,9 +67,7 @@ class Rounds(Component, RoundMessages):
         self._neighbours = weakly(neighbours) if neighbours else None
         self._missed = weakly(missed or client.suspect)
         self._refuses = weakly(refuses) if refuses else None
-        self._recipients: frozenset[str] | None = (
-            None  # recipients in the present round; None before the first
-        )
+        self._recipients: frozenset[str] | None = None  # of the present round; None before the first
         self._kind: type | None = None
         self._gathered = False
         self._not_waiting: frozenset[str] = frozenset()

@@ -14,16 +14,7 @@ import numpy as np
 
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
-from protocols.shared.hypernetwork import (
-    Floats,
-    generated,
-    initial,
-    pulled_back,
-    size,
-    slope,
-    widened,
-    with_start,
-)
+from protocols.shared.hypernetwork import Floats, based, generated, initial, pulled_back, size, slope, widened
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
@@ -47,7 +38,7 @@ class ParetoFront:
         self.clients = list(clients)
         self._widths: tuple[int, ...] = (len(self.clients), *settings.hidden, *start.shape)
         first = owner.vector(initial(self._widths, owner.rng, settings.spread))
-        self._weights: Vector = owner.apply(with_start, first, start)
+        self._weights: Vector = owner.apply(based, first, start)
         self._velocity: Vector | None = None
 
     @property

@@ -74,10 +74,8 @@ class SamplingSettings:
     """Settings of a sampled view.
 
     view, shuffle: entries in a view, and in a message; shuffle_every_s; detection: None for Cyclon alone;
-    contacts: number of clients requested from the bootstrap service.
-
-    banned_s: time for which a client that was declared dead is kept out of the view, while other clients
-    still pass its name on.
+    contacts: number of clients requested from the bootstrap service; banned_s: time for which a client that
+    was declared dead is kept out of the view, while other clients still pass its name on.
     """
 
     contacts: int = 3

@@ -136,9 +136,7 @@ class Posterior(Component):
         for `keep_after` iterations without evaluating this model has no evidence.
         """
         share, after, iterations = self.settings.keep, self.settings.keep_after, self.client.iterations
-        questions = (
-            iterations + 1 if self.waits else iterations
-        )  # number of questions to peers never left out
+        questions = iterations + 1 if self.waits else iterations  # to peers that were never left out
         if share is None or questions < after:
             return
         for peer in self.targets():

@@ -26,7 +26,7 @@ def size(widths: Sequence[int]) -> int:
 
 
 def initial(widths: Sequence[int], rng: np.random.Generator, spread: float = 1.0) -> Floats:
-    """Return the initial flat parameters without the last layer's biases, which `with_start` adds.
+    """Return the initial flat parameters without the last layer's biases, which `based` adds.
 
     They are uniform within 1/sqrt(inputs of the layer), as usual; the last layer's matrix is scaled by
     `spread`.
@@ -40,7 +40,7 @@ def initial(widths: Sequence[int], rng: np.random.Generator, spread: float = 1.0
     return np.concatenate(parts)
 
 
-def with_start(first: Tensor, start: Tensor) -> Tensor:
+def based(first: Tensor, start: Tensor) -> Tensor:
     """Return the flat parameters from those of `initial` and the model [P] near which generation starts."""
     return torch.cat([first, start])
 
