@@ -146,7 +146,7 @@ REFUSED = {
     ),
     "a handler of another tool": (
         with_client("    async def on_receive(self, message, sender):  # here\n        pass\n"),
-        "Own.on_receive is used neither by coterie nor by this code; its hooks are begin, on_start, on_stop,",
+        "Own.on_receive is used neither by coterie nor by this code; its hooks are setup, on_start, on_stop,",
     ),
     "a misspelt constant": (
         with_client("    edge_treshold = 0.3\n").replace("class Own(Client):", "class Own(Client):  # here"),
