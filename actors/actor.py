@@ -1,4 +1,4 @@
-"""An actor: a name, a mailbox, handlers that run one at a time, and behaviour of its own beside them."""
+"""Actors: a name, a mailbox, handlers that run one at a time, and a concurrent `run` coroutine."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -29,33 +29,33 @@ Failed = Callable[["Actor", str, Exception], None]
 
 
 class MarkedMessages(Protocol):
-    """What takes the messages of an actor that are told for a round: `RoundMessages`."""
+    """Receiver of an actor's messages of rounds; `RoundMessages` implements it."""
 
     def arrived(self, envelope: Envelope) -> None:
-        """A message with a `RoundMark` has come."""
+        """Accept a message with a `RoundMark`."""
 
     def forget(self, peer: str) -> None:
-        """A peer is gone."""
+        """Forget a peer that has left."""
 
 
 class Actor:
-    """Subclasses override the hooks and use the verbs; a `Supervisor` starts and ends them.
+    """Base class of actors. Subclasses override the hooks; a `Supervisor` starts and ends the actor.
 
-    Handlers (`on_message`) run one at a time, in order of arrival. `run` and spawned coroutines run beside
-    them; what they see in the actor's fields can only change at an `await`.
+    Handlers (`on_message`) run one at a time, in order of arrival. `run` and spawned coroutines run
+    concurrently with them; the actor's fields can only change under them at an `await`.
     """
 
     _machinery: ClassVar[bool] = True
-    """Whether this very class is part of the framework, so that errors need not point into its file."""
+    """True if this class itself is part of the framework, so that errors need not name a line of its file."""
     collected: ClassVar[tuple[type, ...]] = ()
-    """Message classes that wait for `collect` instead of going to `on_message`, beside those of its bases."""
+    """Message classes that wait for `collect` instead of going to `on_message`; those of bases are added."""
 
     _rounds: MarkedMessages | None = None
-    """The messages of its rounds; None for an actor without rounds."""
+    """Messages of the actor's rounds; None for an actor without rounds."""
     _round_waits = 0
-    """How often it has waited for messages of a round."""
+    """Number of waits for messages of a round."""
     _round_waits_in_vain = 0
-    """How often nobody's came."""
+    """Number of these waits in which no message came."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -69,12 +69,12 @@ class Actor:
 
     def __init__(self, name: str, transport: Transport, *, mailbox_capacity: int = 10_000) -> None:
         self.name = name
-        """Its name, by which others call it: client number 3 is "client-3"."""
+        """Name by which other actors call this one: client number 3 is "client-3"."""
         self._late_answers = 0
         self._transport = transport
         self._mailbox = Mailbox(mailbox_capacity, self.collected, transport.bell, transport.mailbox_bytes)
         self._next_request = 0
-        # Many actors never ask, and are never asked: these are made when there is something to keep in them.
+        # Many actors neither ask nor answer: these objects are created on first use.
         self._round_trips: RoundTrips | None = None
         self._open_questions: OpenQuestions | None = None
         self._given_answers: GivenAnswers | None = None
@@ -84,7 +84,7 @@ class Actor:
         self._tasks = Tasks(name)
         self._main: asyncio.Task[None] | None = None
         self._pump: asyncio.Task[None] | None = None
-        self._goodbye: asyncio.Task[None] | None = None
+        self._stop_task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._phase}, {len(self._mailbox)} waiting>"
@@ -92,36 +92,36 @@ class Actor:
     # --- hooks ----------------------------------------------------------------------------------------------
 
     async def on_start(self) -> None:
-        """Called first, when a client's parameters and settings are there; messages wait until it returns."""
+        """Run first, when the client's parameters and settings exist; messages wait until it returns."""
 
     async def on_stop(self) -> None:
-        """Called before a graceful stop, while everything still works. A crash skips it."""
+        """Run before a graceful stop, while everything still works. A crash skips it."""
 
     async def on_message(self, message: Any, sender: str) -> object:
-        """Handle one message. What is returned answers an `ask`; for a `tell` return None.
+        """Handle one message. The returned value answers an `ask`; for a `tell` return None.
 
-        Returned for an `ask`, a task of `spawn` answers with its result when it is done, so that what takes
-        long holds up no other message.
+        If you return a task of `spawn` for an `ask`, the task's result is the answer. Long work then holds up
+        no other message.
         """
         raise ActorError(f"{type(self).__name__} got a {type(message).__name__}, but defines no on_message()")
 
     async def on_failure(self, error: Exception) -> None:
-        """Called when this actor failed, before it ends; its other tasks have been cancelled."""
+        """Run when this actor has failed, before it ends; its other tasks are already cancelled."""
 
     async def run(self) -> None:
-        """The actor's own behaviour; when it returns, the actor goes on handling messages."""
+        """Run the actor's main behavior; after it returns, the actor continues to handle messages."""
 
-    def heard(self, message: object | None, sender: str) -> bool:
-        """Called for whatever arrives, answers included, even while the mailbox is full or a handler is busy.
+    def intercept(self, message: object | None, sender: str) -> bool:
+        """Inspect each message or answer on arrival, even while the mailbox is full or a handler is busy.
 
-        True: there is no more to do about this message. It must not wait, so it can only take note.
+        Return True to stop further processing of the message. The method must not wait.
         """
         return False
 
     # --- verbs ----------------------------------------------------------------------------------------------
 
     def tell(self, peer: str, message: object) -> None:
-        """Send and forget. Does nothing once this actor has ended: the dead are silent.
+        """Send a message without waiting for an answer. After this actor has ended, this does nothing.
 
         Raises UnknownPeer if there never was a peer of that name.
 
@@ -137,13 +137,13 @@ class Actor:
             self._require_alive("tell")
 
     async def ask(self, peer: str, message: object, *, timeout: float, attempts: int | None = 1) -> Any:
-        """Send, and wait at most `timeout` seconds for the answer.
+        """Send a message and wait at most `timeout` seconds for the answer.
 
-        With more `attempts` than 1, or None for as many as there is time for, the question is sent again
-        whenever the answer is overdue, judged by how long `peer` took before (`delivery.round_trips`), and is
-        given up after the last; `on_message` of the peer sees it once. Raises PeerUnavailable if no answer
-        comes, RemoteError if the peer's handler failed, AskInHandler when called in a handler, UnknownPeer if
-        there never was a peer of that name.
+        attempts: how often the question is sent at most; None for as often as the timeout allows. The
+        question is sent again whenever the answer is overdue, compared with earlier answers of `peer`
+        (`delivery.round_trips`); `on_message` of the peer handles it once. Raises PeerUnavailable if no
+        answer comes, RemoteError if the peer's handler failed, AskInHandler if called in a handler,
+        UnknownPeer if there never was a peer of that name.
 
         >>> wait(client.ask("client-1", Greeting("hello"), timeout=5.0, attempts=None))
         Greeting(words='hello, client-0')
@@ -153,14 +153,14 @@ class Actor:
         peer = plain_name(peer, "ask")
         require_seconds(timeout, "ask")
         require_attempts(attempts)
-        asked_s = self.now
+        sent_s = self.now
         try:
             number, self._next_request = self._next_request, self._next_request + 1
             answer = await self._questions.ask(number, peer, message, timeout, attempts)
         except TypeError as error:
             raise unsendable("ask()", error) from error
         if answer is None:
-            waited_s = self.now - asked_s
+            waited_s = self.now - sent_s
             raise PeerUnavailable(peer, f"no answer to {type(message).__name__} within {waited_s:g} s")
         if answer.error is not None:
             raise RemoteError(peer, answer.error)
@@ -174,11 +174,11 @@ class Actor:
         timeout: float | None,
         where: Callable[[M], bool] | None = None,
     ) -> dict[str, M]:
-        """Wait for one `kind` for which `where` holds from each of `peers`, at most `timeout` seconds.
+        """Wait at most `timeout` seconds for one `kind` from each of `peers` for which `where` holds.
 
-        Returns them in the order of `peers`; those that did not come in time are missing. Messages that came
-        before the call count, and those not wanted stay for a later one; `kind` must be in the class's
-        `collected`. Raises AskInHandler when called in a handler.
+        Returns the messages in the order of `peers`, without those that did not come in time. Messages that
+        came before the call count, and unwanted ones stay for a later call; `kind` must be in the class's
+        `collected`. Raises AskInHandler if called in a handler.
 
         >>> wait(client.collect(Note, ["client-1", "client-2"], timeout=5.0))
         {'client-1': Note(number=1), 'client-2': Note(number=2)}
@@ -202,19 +202,19 @@ class Actor:
         return self._mailbox.discard(kind, _of_message(where))
 
     def give_up_on(self, peer: str) -> None:
-        """Stop waiting for `peer`, which is known to be gone: as if the time for its messages were up."""
+        """Stop waiting for `peer`, which has left, as if the time for its messages were up."""
         if self._open_questions is not None:
             self._open_questions.give_up_on(peer)
         self._mailbox.excuse(peer)
 
     def _forget(self, peer: str) -> None:
-        """`peer` is gone: it is not waited for, and what it was told in rounds is not kept for it."""
+        """Stop waiting for `peer`, which has left, and drop the messages kept for it."""
         self.give_up_on(peer)
         if self._rounds is not None:
             self._rounds.forget(peer)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
-        """Run `coroutine` beside `run`. It ends with the actor, and its failure is the actor's."""
+        """Run `coroutine` concurrently with `run`. It ends with the actor; if it fails, the actor fails."""
         if not self._alive:
             coroutine.close()
             self._require_alive("spawn")
@@ -222,25 +222,25 @@ class Actor:
         return self._tasks.start(coroutine, label)
 
     async def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass."""
-        # A coroutine, although the transport's would do: Python notices when nobody awaits it.
+        """Wait for `seconds` seconds."""
+        # An `async def`, so that Python warns if it is never awaited.
         await self._transport.sleep(seconds)
 
     @property
     def now(self) -> float:
-        """The time in seconds."""
-        now = self._transport.now  # a line of its own: a call by the dot looks in the class first
+        """Current time in seconds."""
+        now = self._transport.now  # on a separate line: a dotted call looks in the class first
         return now()
 
     def _progress(self) -> str | None:
-        """How far `run` is, in words."""
+        """Return the progress of `run` in words; None if unknown."""
         return None
 
     @property
     def round_trips(self) -> RoundTrips:
-        """How long its peers take to answer, which says how long to wait for them.
+        """Estimates of how long peers take to answer, which set how long to wait for them.
 
-        ``round_trips.wait_at_first(seconds)`` says it for peers of which nothing is known.
+        ``round_trips.wait_at_first(seconds)`` sets the first limit, for peers without measurements.
         """
         if self._round_trips is None:
             self._round_trips = RoundTrips()
@@ -260,9 +260,9 @@ class Actor:
     # --- for the supervisor ---------------------------------------------------------------------------------
 
     def _launch(self, first_request: int, failed: Failed) -> None:
-        """Come to life; `failed(actor, where, error)` is called, once per failing task, from the event loop.
+        """Start the actor; the event loop calls `failed(actor, where, error)` once for each failing task.
 
-        Request numbers start at `first_request`, which tells answers to a former life of this name apart.
+        Request numbers start at `first_request`, to distinguish answers to an earlier actor of this name.
         """
         if self._alive or self._tasks:
             raise ActorError(f"{self.name} is still {self._phase if self._alive else 'ending'}")
@@ -274,28 +274,28 @@ class Actor:
         self._alive = True
         self._main = self.spawn(self._behave(), "on_start")
 
-    def _say_goodbye(self) -> asyncio.Task[None]:
-        """The task of `on_stop`: the actor's own, so that a crash meanwhile ends it, too."""
-        if self._goodbye is None:
+    def _stop_gracefully(self) -> asyncio.Task[None]:
+        """Start `on_stop` as a task of this actor, so that a crash ends it too; return the task."""
+        if self._stop_task is None:
             self._phase = "stopping"
-            self._goodbye = self.spawn(self.on_stop(), "on_stop")
-        return self._goodbye
+            self._stop_task = self.spawn(self.on_stop(), "on_stop")
+        return self._stop_task
 
     def _fail(self, recovery: Coroutine[Any, Any, None]) -> None:
-        """Cancel everything but `recovery`, which becomes the actor's only task."""
+        """Cancel all tasks and make `recovery` the actor's only task."""
         self._tasks.cancel()
         self._phase = "failed"
         self.spawn(recovery, "on_failure")
 
     def _halt(self) -> list[asyncio.Task[Any]]:
-        """End at once; returns the tasks that have yet to unwind. Safe inside one of them."""
+        """End at once; return the tasks that have yet to unwind. Safe to call inside one of them."""
         self._phase = "stopped"
         self._alive = False
         self._failed = None
         self._tasks.failed = None
         self._main = None
         self._pump = None
-        self._goodbye = None
+        self._stop_task = None
         self._mailbox.clear()
         self._given_answers = None
         return self._tasks.cancel()
@@ -321,8 +321,8 @@ class Actor:
                     if answer is not None:
                         raise ActorError(
                             f"on_message() returned a {type(answer).__name__} for a "
-                            f"{type(message).__name__} that was told, not asked: {envelope.sender} waits "
-                            "for nothing; use tell()"
+                            f"{type(message).__name__} that came by tell(), not ask(): {envelope.sender} "
+                            "waits for no answer; use tell()"
                         )
                 elif asyncio.isfuture(answer) and answer in self._tasks:
                     answer.add_done_callback(partial(self._answer_later, envelope))
@@ -333,10 +333,10 @@ class Actor:
                 if envelope.request is not None:
                     self._answer(envelope, None, describe(error))
                 raise
-            del envelope, message, answer  # an idle actor holds nobody's model
+            del envelope, message, answer  # an idle actor keeps no peer's model in memory
 
     def _answer_later(self, question: Envelope, task: asyncio.Task[Any]) -> None:
-        """Answer with what a task came to; that it failed is known from `Tasks`."""
+        """Answer with the result of a task; `Tasks` reports its failure."""
         failure = asyncio.CancelledError() if task.cancelled() else task.exception()
         if failure is not None:
             self._answer(question, None, describe(failure))
@@ -350,28 +350,28 @@ class Actor:
     def _answer(self, question: Envelope, message: object, error: str | None = None) -> None:
         if self._alive:
             asked = question.request
-            assert not isinstance(asked, RoundMark)  # that is told
+            assert not isinstance(asked, RoundMark)  # a message of a round is no question
             answer = Envelope(self.name, question.sender, message, None, asked, error)
             if isinstance(asked, Question):
-                self._answers.note(question.sender, asked, answer)
+                self._answers.keep(question.sender, asked, answer)
             try:
                 self._transport.send(answer)
             except TypeError as refused:
                 raise unsendable("the answer of on_message()", refused) from refused
 
     def _deliver(self, envelope: Envelope) -> None:
-        """Called by the transport: neither waits nor raises."""
+        """Accept an envelope from the transport; neither waits nor raises."""
         message, sender, request = envelope.message, envelope.sender, envelope.request
         if self._mailbox.collections:
-            self._mailbox.heard(sender)
+            self._mailbox.peer_active(sender)
         if isinstance(request, Question) and not self._answers.is_new(sender, request, self.now):
             self._answer_again(sender, request)
             return
         try:
-            if self.heard(message, sender):
+            if self.intercept(message, sender):
                 return
         except Exception as error:
-            self._report_failure("heard", error)
+            self._report_failure("intercept", error)
             return
         if request is None:
             if envelope.answer_to is None:
@@ -383,12 +383,12 @@ class Actor:
                 self._rounds.arrived(envelope)
         elif type(message) in self.collected:
             kind = type(message).__name__
-            self._answer(envelope, None, f"{self.name} collects {kind}, which is told and not asked")
+            self._answer(envelope, None, f"{self.name} collects {kind}: send it with tell(), not ask()")
         elif not self._mailbox.put(envelope) and isinstance(request, Question):
             self._answers.forget(sender, request)
 
     def _send_marked(self, envelope: Envelope) -> None:
-        """Send what is told for a round; nothing once this actor has ended."""
+        """Send a message of a round; do nothing after this actor has ended."""
         if self._alive:
             try:
                 self._transport.send(envelope)
@@ -396,15 +396,15 @@ class Actor:
                 raise unsendable("a message of a round", error) from error
 
     def _answer_again(self, sender: str, question: Question) -> None:
-        """As before, if there is an answer yet; nothing else is heard of it but that its sender is there."""
+        """Send the earlier answer again, if there is one; otherwise only note that the sender is alive."""
         try:
-            self.heard(None, sender)
+            self.intercept(None, sender)
         except Exception as error:
-            self._report_failure("heard", error)
+            self._report_failure("intercept", error)
         else:
             if (answer := self._answers.again(sender, question)) is not None:
                 self._transport.send(answer)
-            elif self._answers.is_at_it(sender, question):
+            elif self._answers.is_being_handled(sender, question):
                 self._transport.send(Envelope(self.name, sender, InProgress(), None, question))
 
     def _report_failure(self, where: str, error: Exception) -> None:
@@ -419,15 +419,15 @@ class Actor:
         if kind not in self.collected:
             raise ActorError(
                 f"{type(self).__name__} cannot collect {kind.__name__}: add it to the class attribute "
-                "`collected`, so that early ones wait in the mailbox instead of going to on_message()"
+                "`collected`, so that early messages wait in the mailbox instead of going to on_message()"
             )
 
     def _refuse_in_handler(self, verb: str) -> None:
         if self._pump is not None and asyncio.current_task() is self._pump:
             raise AskInHandler(
                 f"{self.name} called {verb}() in on_message(). While a handler waits, its actor handles no "
-                "other message: two that wait for each other stand still. Use self.spawn() for what has to "
-                f"{verb}"
+                "other message, so two actors that wait for each other are stuck. Use self.spawn() for a "
+                f"coroutine that calls {verb}()"
             )
 
 

@@ -1,9 +1,9 @@
-"""Messages as msgpack, and their encoded size without encoding them.
+"""Encoding of messages as msgpack, and their encoded size without encoding them.
 
 On the wire a dataclass is extension type 2, holding the packed array `[class name, *fields]`, and a tensor
-is extension type 1, holding `[dtype, shape, raw bytes in C order]`. A vector that is a handle (its class says
-`immutable`) is extension type 3, of the same content. A simulation never makes these bytes: it asks `size`
-how many there would be.
+is extension type 1, holding `[dtype, shape, raw bytes in C order]`. A vector that is a handle (its class
+sets `immutable`) is extension type 3, of the same content. A simulation never makes these bytes: it only
+calls `size`.
 """
 
 from collections.abc import Callable
@@ -32,10 +32,10 @@ TENSOR = 1
 DATACLASS = 2
 HANDLE = 3
 LARGE_BYTES = 2**15
-"""From here on copying costs more than writing, or reading, in pieces."""
+"""Size from which copying costs more than writing or reading in pieces."""
 
-# Dtypes whose raw bytes mean the same elsewhere, by their names. numpy is never asked for others: it reads
-# names as if they were source code.
+# Dtypes with the same raw bytes on every machine, by name. Other names never reach numpy, which parses names
+# as if they were source code.
 _DTYPES = {
     str(dtype): dtype
     for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
@@ -45,25 +45,26 @@ _LENGTH_MAX = 2**32 - 1  # msgpack counts bytes in at most 32 bits
 _FIXED_EXTENSIONS = frozenset((1, 2, 4, 8, 16))  # lengths that msgpack writes without a length byte
 
 Sizer = Callable[[Any, list[object]], int]
-"""Takes what is to be sized, and a list that it adds to: see `size`."""
+"""Function of an object to be sized and a list that it extends: see `size`."""
 
 
 def size(obj: object, alterable: list[object] | None = None) -> int:
-    """Length in bytes of `Codec.encode(obj)`; never reads a tensor's values.
+    """Return the length in bytes of `Codec.encode(obj)`, without reading any tensor's values.
 
-    alterable: gets whatever is in `obj` that its owner could alter after it was sent. With nearly all
-    messages that is nothing, and `actors.values.sealed` would copy nothing. Raises TypeError, naming the
-    field, for anything that cannot be encoded.
+    alterable: receives each part of `obj` that its owner could alter after it was sent. Nearly all messages
+    have no such part, and `actors.values.sealed` would copy nothing. Raises TypeError, naming the field, for
+    any object that cannot be encoded.
     """
     return _SIZERS[type(obj)](obj, [] if alterable is None else alterable)
 
 
 class Codec:
-    """Turns messages of the given types into bytes and back.
+    """Encoder and decoder of messages of the given types.
 
-    Both sides need the same types; those of this package are always among them. Tuples and lists come
-    back as tuples, tensors as read-only numpy arrays, numpy scalars as Python numbers; all else comes back
-    equal. handle: makes a handle of the array of one; None leaves the array. It may raise DecodeError.
+    Both sides need the same types; those of this package are always included. Tuples and lists are decoded
+    as tuples, tensors as read-only numpy arrays, numpy scalars as Python numbers; all other objects are
+    decoded as equal ones. handle: makes a handle from its array, and may raise DecodeError; None keeps the
+    array.
     """
 
     def __init__(self, *message_types: type, handle: Callable[[np.ndarray], object] | None = None) -> None:
@@ -77,15 +78,15 @@ class Codec:
             self._types[cls.__name__] = cls
 
     def encode(self, obj: object) -> bytes:
-        """`obj` as bytes. Raises TypeError for what `size` refuses and for types not given to this codec."""
-        size(obj)  # refuses, naming the field, also what msgpack alone would let through
+        """Return `obj` as bytes. Raises TypeError as `size` does, and for types not given to this codec."""
+        size(obj)  # rejects, naming the field, also objects that msgpack itself would accept
         return self._pack(obj)
 
     def pieces(self, obj: object) -> list[Buffer]:
-        """What `encode` returns, in pieces: arrays of `LARGE_BYTES` or more are views of their own memory.
+        """Return the bytes of `encode` in pieces: arrays of `LARGE_BYTES` or more are views of their memory.
 
-        So an array is not copied before it is written; until then it must not change. Raises TypeError as
-        `encode` does.
+        Large arrays are not copied and must not change until they are written. Raises TypeError as `encode`
+        does.
         """
         size(obj)
         found: list[Buffer] = []
@@ -93,11 +94,11 @@ class Codec:
         return found
 
     def decode(self, data: Buffer) -> Any:
-        """The object that `encode` turned into `data`. Large arrays in it are views of `data`.
+        """Return the object that `encode` turned into `data`. Large arrays in it are views of `data`.
 
-        Raises DecodeError for anything else, and nothing but that: for objects nested more than 64 deep, for
-        those that would take more memory than 32 times their length (and a megabyte), and for what a message
-        class itself refuses.
+        Raises DecodeError, and no other error, for all other bytes: also for objects nested more than 64
+        deep, for those that would take more memory than 32 times their length (and a megabyte), and for
+        values that a message class itself rejects.
         """
         try:
             whole = data if len(data) < LARGE_BYTES else memoryview(data)
@@ -128,7 +129,7 @@ class Codec:
         raise TypeError(f"message type {cls.__name__!r} was not given to this codec")
 
     def _put(self, obj: Any, found: list[Buffer]) -> None:
-        """Add the pieces of something to those that are there: by itself only what a large array is in."""
+        """Append the pieces of an object to `found`; only objects that hold a large array are split."""
         cls = type(obj)
         if size(obj) < LARGE_BYTES or cls in (str, bytes, dict):
             found.append(self._pack(obj))
@@ -157,7 +158,7 @@ class Codec:
         return self._made(data, depth, budget)
 
     def _made(self, data: Buffer, depth: int, budget: Budget) -> Any:
-        """What scanned bytes stand for. What is large in them is not copied before it is reached."""
+        """Return the object of scanned bytes. Large parts are not copied before they are reached."""
         if len(data) >= LARGE_BYTES:
             if (extension := extension_of(data)) is not None:
                 return self._extension(depth + 1, budget, *extension)
@@ -194,9 +195,9 @@ def _tensor_of(name: str, shape: tuple[Any, ...], raw: Buffer) -> np.ndarray:
     if dtype is None:
         raise DecodeError(f"unknown dtype {name!r:.60}")
     if not all(type(length) is int and length >= 0 for length in shape):
-        raise DecodeError("a shape is made of whole numbers of 0 or more")
+        raise DecodeError("the lengths of a shape must be whole numbers of 0 or more")
     if prod(shape) * dtype.itemsize != len(raw):
-        raise DecodeError(f"{len(raw)} bytes are no {dtype} of that shape")
+        raise DecodeError(f"{len(raw)} bytes do not match a {dtype} of shape {shape!r:.60}")
     return np.frombuffer(raw, dtype).reshape(shape)
 
 
@@ -212,7 +213,7 @@ def _field_names(cls: type) -> tuple[str, ...]:
 
 
 def _numeric_dtype(name: str) -> np.dtype:
-    """The numpy dtype of that name; torch's prefix is ignored. TypeError if its bytes mean no numbers."""
+    """Return the numpy dtype of a name, without torch's prefix. TypeError if its bytes are not numbers."""
     dtype = _DTYPES.get(name.removeprefix("torch."))
     if dtype is None:
         known = f"allowed are {', '.join(list(_DTYPES)[:1] + [key for key in _DTYPES if key[0] in 'iufc'])}"
@@ -220,12 +221,12 @@ def _numeric_dtype(name: str) -> np.dtype:
     return dtype
 
 
-# --- sizes: one function per exact class, because an instance of a subclass would not come back as itself ---
+# --- sizes: one function for each exact class, because a subclass would not be decoded as itself -----------
 
 
 def _countable(length: int) -> int:
     if length > _LENGTH_MAX:
-        raise TypeError(f"{length} bytes are more than msgpack can count")
+        raise TypeError(f"{length} bytes are more than msgpack can encode")
     return length
 
 
@@ -243,7 +244,7 @@ def _extension_head(code: int, length: int) -> bytes:
 
 
 def _head(count: int, heads: tuple[tuple[int, int], ...]) -> bytes:
-    """What msgpack writes before so many bytes or items; heads: the first byte and the width of each kind."""
+    """Return msgpack's head for `count` bytes or items; heads: first byte and width of each kind."""
     first, width = next((first, width) for first, width in heads if count < 1 << 8 * width)
     return bytes((first,)) + count.to_bytes(width, "big")
 
@@ -314,7 +315,7 @@ def _tensor(value: Any, alterable: list[object]) -> int:
 
 
 def can_be_altered(cls: type) -> bool:
-    """Whether it is a class of arrays or tensors; one of handles says that its objects are `immutable`."""
+    """Return whether objects of `cls` are arrays that can change; classes of handles set `immutable`."""
     return _is_array(cls) and getattr(cls, "immutable", False) is not True
 
 
@@ -331,7 +332,7 @@ def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
 
 def _dataclass_sizer(cls: type) -> Sizer:
     names = _field_names(cls)
-    unseen = len(names) < len(fields(cls))  # fields that do not travel: what is in them is not looked at
+    unseen = len(names) < len(fields(cls))  # some fields are not sent: their content is not inspected
     fixed = _items_head(1 + len(names)) + _str(cls.__name__)
     if len(names) < 2:
         values_of: Callable[[object], Any] = lambda obj: [getattr(obj, name) for name in names]  # noqa: E731
@@ -345,7 +346,7 @@ def _dataclass_sizer(cls: type) -> Sizer:
                 kind = type(value)
                 total += 9 if kind is float else 1 if value is None else _SIZERS[kind](value, alterable)
         except TypeError:
-            for name in names:  # again, to say which field it is
+            for name in names:  # again, to name the field in the error
                 try:
                     size(getattr(obj, name))
                 except TypeError as error:
@@ -363,12 +364,12 @@ _ENVELOPE_HEAD = _items_head(1 + len(_field_names(Envelope))) + _str(Envelope.__
 
 
 def head_size(sender: str, receiver: str) -> int:
-    """Bytes that every envelope from `sender` to `receiver` begins with, for `size_behind_head`."""
+    """Return the bytes of the head of each envelope from `sender` to `receiver`, for `size_behind_head`."""
     return _ENVELOPE_HEAD + _str(sender) + _str(receiver)
 
 
 def size_behind_head(envelope: Envelope, head_bytes: int, alterable: list[object]) -> int:
-    """As `size`, of an envelope whose `head_size` is known: simulations ask for every one."""
+    """Return `size` of an envelope with a known `head_size`: simulations need it for every message."""
     if not (envelope.request is envelope.answer_to is envelope.error is None):
         return _any_envelope(envelope, alterable)
     message = envelope.message
@@ -380,7 +381,7 @@ def size_behind_head(envelope: Envelope, head_bytes: int, alterable: list[object
 
 
 class _Sizers(dict[type, Sizer]):
-    """How to size each class; found out when a class is first met."""
+    """Sizers by class; each is determined when its class is first met."""
 
     def __missing__(self, cls: type) -> Sizer:
         sizer = self[cls] = self._find(cls)

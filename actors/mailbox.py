@@ -9,21 +9,21 @@ from actors.codec import size
 from actors.message import Envelope
 
 _NAMES_SHOWN = 8
-_FEW = 16  # messages that wait however large they are, such as the models of all neighbours in a round
-_NOTHING: dict[type, list[Envelope]] = {}  # which nobody changes
+_FEW = 16  # number of messages that may wait whatever their size, such as all neighbors' models in a round
+_NOTHING: dict[type, list[Envelope]] = {}  # shared by all empty mailboxes, never changed
 
 
 class Bell(Protocol):
-    """Wakes one task, again and again: whenever it awaits the bell, the next ring lets it go on."""
+    """Wakeup of one task, repeatedly: a task that awaits the bell resumes at the next ring."""
 
     def __await__(self) -> Generator[Any, None, None]: ...
 
     def ring(self) -> None:
-        """Let the task that waits go on; nothing happens if none does."""
+        """Resume the waiting task; do nothing if no task waits."""
 
 
 class FutureBell:
-    """A bell on any event loop."""
+    """Bell that works on any event loop."""
 
     __slots__ = ("_future",)
 
@@ -40,26 +40,26 @@ class FutureBell:
 
 
 class Watch(Protocol):
-    """An observer of one `collect`, which is told whose messages are missing and when they come."""
+    """Observer of one `collect`: it receives the missing peers and the arrivals of their messages."""
 
-    def begin(self, missing: Iterable[str]) -> None:
-        """The wait begins; those that have come already are not missing."""
+    def start(self, missing: Iterable[str]) -> None:
+        """Start to observe; peers with earlier messages are not in `missing`."""
 
     def arrived(self, envelope: Envelope) -> None:
-        """A wanted message came, perhaps before the wait began."""
+        """Record a wanted message, which may have come before the wait started."""
 
-    def heard(self, peer: str) -> None:
-        """Something came from `peer`, whose message is missing."""
+    def peer_active(self, peer: str) -> None:
+        """Record that some message came from `peer`, which is still missing."""
 
     def excused(self, peer: str) -> None:
-        """`peer` is not waited for any longer."""
+        """Record that `peer` is no longer waited for."""
 
     def end(self) -> None:
-        """The wait is over."""
+        """End the observation."""
 
 
 class _Collection:
-    """One `collect` in progress: whose message is still missing, and what has come."""
+    """One `collect` in progress: the missing peers and the messages so far."""
 
     __slots__ = ("expired", "found", "kind", "missing", "wakeup", "watch", "where")
 
@@ -79,7 +79,7 @@ class _Collection:
         self.wakeup: asyncio.Future[None] | None = None
 
     def offer(self, envelope: Envelope) -> bool:
-        """Take the envelope if it is wanted."""
+        """Take the envelope and return True if it is wanted."""
         if envelope.sender not in self.missing or not (self.where is None or self.where(envelope)):
             return False
         del self.missing[envelope.sender]
@@ -91,7 +91,7 @@ class _Collection:
         return True
 
     def excuse(self, peer: str) -> None:
-        """Do not wait for `peer`."""
+        """Stop waiting for `peer`."""
         if peer in self.missing and self.watch is not None:
             self.watch.excused(peer)
         self.missing.pop(peer, None)
@@ -110,11 +110,11 @@ class _Collection:
 
 
 class Mailbox:
-    """Holds at most `capacity` envelopes; what comes beyond is refused and counted in `overflows`.
+    """Store of at most `capacity` envelopes; further ones are rejected and counted in `overflows`.
 
-    limit_bytes: the encoded size of all of them, too, unless it is infinite or they are few.
-    Messages whose exact class is in `collected` wait for `collect`, however early they come; all others are
-    taken in order of arrival by the one consumer: with `get`, or from `arrived`, waiting for the `bell`.
+    limit_bytes: limit of their total encoded size, unless it is infinite or there are few messages.
+    Messages with an exact class in `collected` wait for `collect`, however early they come. The one consumer
+    takes all others in order of arrival: with `get`, or from `arrived`, waiting for the `bell`.
     """
 
     __slots__ = (
@@ -143,11 +143,11 @@ class Mailbox:
         self.capacity = capacity
         self.limit_bytes = limit_bytes
         self.overflows = 0
-        self._bytes_most = 0  # of what waits, what was taken since the last count included
-        self._full_at = 0  # how many messages waited when they were counted and no more would fit
-        self.arrived: list[Envelope] = []  # an empty deque takes ten times as much, and most are empty
+        self._bytes_most = 0  # upper bound of the waiting bytes; includes messages taken since the last count
+        self._full_at = 0  # number of messages at the last count that found no room
+        self.arrived: list[Envelope] = []  # an empty deque takes ten times the memory, and most are empty
         self._collected = collected
-        self._kept = _NOTHING  # of those classes, as far as there were any
+        self._kept = _NOTHING  # messages of collected classes
         self._kept_count = 0
         self.collections: tuple[_Collection, ...] = ()
         self.bell = bell()
@@ -157,12 +157,12 @@ class Mailbox:
 
     @property
     def contents(self) -> list[Envelope]:
-        """The messages that wait to be handled or collected, each kind in the order of its arrival."""
+        """Messages that wait to be handled or collected, each kind in order of arrival."""
         kept = [self._kept.get(kind, []) for kind in self._collected]
         return [*self.arrived, *[envelope for envelopes in kept for envelope in envelopes]]
 
     def put(self, envelope: Envelope) -> bool:
-        """Accept the envelope, or return False because the mailbox is full. Never raises, never waits."""
+        """Accept the envelope, or return False if the mailbox is full. Never raises, never waits."""
         kind = type(envelope.message)
         if kind in self._collected:
             return self._offer(kind, envelope) or self._keep(kind, envelope)
@@ -174,7 +174,7 @@ class Mailbox:
         return True
 
     async def get(self) -> Envelope:
-        """The next envelope for the consumer, as soon as there is one."""
+        """Return the next envelope for the consumer, as soon as there is one."""
         while not self.arrived:
             await self.bell
         return self.arrived.pop(0)
@@ -188,10 +188,10 @@ class Mailbox:
         where: Callable[[Envelope], bool] | None = None,
         watch: Watch | None = None,
     ) -> dict[str, Envelope]:
-        """The first envelope with a `kind` (one of `collected`) from each peer for which `where` holds.
+        """Return the first envelope with a `kind` (one of `collected`) and `where` true from each peer.
 
-        Returns, in the order of `peers`, what has come when nobody is missing or after `timeout` seconds.
-        Other messages stay. If the caller is cancelled, the messages taken so far are gone.
+        Returns, in the order of `peers`, the envelopes so far when no peer is missing or after `timeout`
+        seconds. Other messages stay. If the caller is cancelled, the messages taken so far are lost.
         """
         order = tuple(dict.fromkeys(peers))
         collection = _Collection(kind, order, where, watch)
@@ -201,7 +201,7 @@ class Mailbox:
         try:
             self._collect_kept(collection)
             if watch is not None:
-                watch.begin(collection.missing)
+                watch.start(collection.missing)
             while collection.missing and not collection.expired:
                 collection.wakeup = loop.create_future()
                 await collection.wakeup
@@ -221,19 +221,19 @@ class Mailbox:
         return self._replace_kept(kind, staying)
 
     def excuse(self, peer: str) -> None:
-        """Have no collection in progress wait for `peer` any longer; it will be missing there."""
+        """Stop all collections in progress from waiting for `peer`; its message will be missing."""
         for collection in self.collections:
             collection.excuse(peer)
 
-    def heard(self, peer: str) -> None:
-        """Have the watches know that something came from `peer`."""
+    def peer_active(self, peer: str) -> None:
+        """Notify the watches that a message came from `peer`."""
         for collection in self.collections:
             if collection.watch is not None and peer in collection.missing:
-                collection.watch.heard(peer)
+                collection.watch.peer_active(peer)
 
     def clear(self) -> None:
-        """Drop everything that waits."""
-        # The oldest first: in this order go the vectors in them, and are their places taken again.
+        """Drop all waiting messages."""
+        # Oldest first: vectors in them are freed in this order, and their slots in the pool are reused.
         self.arrived.reverse()
         self.arrived.clear()
         for kind in self._collected:
@@ -241,7 +241,7 @@ class Mailbox:
         self._kept_count = 0
 
     def waits(self) -> list[str]:
-        """A line for each `collect` in progress: what it still waits for."""
+        """Return a line for each `collect` in progress with the missing peers."""
         return [f"{c.kind.__name__} from {_names(list(c.missing))}" for c in self.collections if c.missing]
 
     def _offer(self, kind: type, envelope: Envelope) -> bool:
@@ -251,8 +251,8 @@ class Mailbox:
                     if collection.offer(envelope):
                         return True
                 except Exception:
-                    # `where` is the collector's code, but this is the transport's task: let the collector run
-                    # into the same error in its own.
+                    # `where` is the collector's code, but this is the transport's task: wake the collector so
+                    # that the same error is raised in its task.
                     collection.wake()
         return False
 
@@ -267,12 +267,12 @@ class Mailbox:
         return True
 
     def _fits(self, envelope: Envelope) -> bool:
-        """Whether the limit of bytes lets it in; if so, it is counted."""
+        """Return whether the limit of bytes admits the envelope; if so, count it."""
         if self.limit_bytes == math.inf:
             return True
         needed, count = size(envelope), len(self)
         if count >= _FEW and self._bytes_most + needed > self.limit_bytes:
-            if self._full_at and count >= self._full_at:  # nothing was taken: no need to count again
+            if self._full_at and count >= self._full_at:  # nothing was taken: do not count again
                 return False
             self._bytes_most = sum(map(size, self.contents))
             if self._bytes_most + needed > self.limit_bytes:
@@ -297,5 +297,5 @@ class Mailbox:
 
 
 def _names(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMES_SHOWN])
-    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
+    text = ", ".join(names[:_NAMES_SHOWN])
+    return text if len(names) <= _NAMES_SHOWN else f"{text} and {len(names) - _NAMES_SHOWN} more"

@@ -1,6 +1,6 @@
-"""Messages, which travel between actors, and the errors of their conversations.
+"""Messages between actors, and the errors of their communication.
 
-Any frozen dataclass is a message. It travels inside an `Envelope`, which only actors and transports see.
+Any frozen dataclass is a message. It is sent inside an `Envelope`, which only actors and transports see.
 """
 
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ from dataclasses import dataclass, fields
 
 from actors.nearest import did_you_mean
 
-_NAMES_COMPARED = 1_000  # when the nearest of many names is looked for
+_NAMES_COMPARED = 1_000  # number of names in which the nearest one is looked for
 _NAMES_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The number of an ask that may come again: the same number is the same question.
+    """Number of an ask that may be repeated: the same number is the same question.
 
-    `attempt`: how often it was sent before. The asker waits for no answer to a number below `open_from` any
-    more, and for `repeat_s` seconds at most for one to this.
+    `attempt`: how often it was sent before. The asker no longer waits for answers to numbers below
+    `open_from`, and waits at most `repeat_s` seconds for the answer to this one.
     """
 
     number: int
@@ -28,25 +28,25 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class LastingQuestion(Question):
-    """A question that is repeated until it is answered. An actor that is busy with it answers `InProgress`.
+    """Question that is repeated until it is answered. An actor that is busy with it answers `InProgress`.
 
-    `repeat_s` is 0 in an answer that is sent again: such an answer measures the way, not the work.
+    `repeat_s` is 0 in an answer that is sent again: it then measures the network, not the work.
     """
 
 
 @dataclass(frozen=True)
 class InProgress:
-    """The question has arrived and is being handled."""
+    """Notice that a question has arrived and is being handled."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundMark:
-    """Marks a message that is told for a round (`actors.delivery.round_messages`).
+    """Mark of a message of a round (`actors.delivery.round_messages`).
 
     number: of the round. awaits: whether the sender waits for the receiver's message of the same round.
-    repeat: None for a message that is told in its turn; k for one that is told again because of the k-th
-    request; 0 for one that is told again without a request. delayed_s: how long lost messages have kept the
-    sender waiting since its previous round, in seconds.
+    repeat: None for a first transmission; k for a repetition that answers the k-th request; 0 for a
+    repetition without a request. delayed_s: seconds by which lost messages have delayed the sender since its
+    previous round.
     """
 
     number: int
@@ -57,10 +57,10 @@ class RoundMark:
 
 @dataclass(frozen=True)
 class RepeatRequest:
-    """Asks for the receiver's message of class `kind` for round `number`, which is overdue.
+    """Request for the receiver's message of class `kind` for round `number`, which is overdue.
 
-    attempt: how many such requests this wait has sent, with this one. after: the class of the sender's own
-    message of that round which the receiver answers by `kind`; None if `kind` answers nothing.
+    attempt: number of requests in this wait, including this one. after: class of the sender's message of that
+    round which `kind` answers; None if `kind` answers no message.
     """
 
     kind: str
@@ -71,11 +71,11 @@ class RepeatRequest:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Envelope:
-    """One message on its way, with what is needed to route it and to match an answer to its question.
+    """One message in transit, with the data that route it and match an answer to its question.
 
-    `request` is the asker's number of an ask, as a `Question` if that may come again, or the `RoundMark` of a
-    message that is told for a round. An answer repeats the number in `answer_to`. `error` is set instead of
-    `message` when the asked side failed to answer.
+    `request` is the asker's number of an ask, as a `Question` if that may be repeated, or the `RoundMark` of
+    a message of a round. An answer repeats the number in `answer_to`. `error` is set instead of `message` if
+    the asked actor failed to answer.
     """
 
     sender: str
@@ -94,7 +94,7 @@ class Envelope:
         answer_to: int | Question | None = None,
         error: str | None = None,
     ) -> None:
-        # A third of the time of the generated __init__, and every message passes here.
+        # Takes a third of the time of the generated __init__; every message is created here.
         _set_sender(self, sender)
         _set_receiver(self, receiver)
         _set_message(self, message)
@@ -109,11 +109,11 @@ _set_sender, _set_receiver, _set_message, _set_request, _set_answer_to, _set_err
 
 
 class ActorError(Exception):
-    """Something that an actor may not do, or that went wrong between actors."""
+    """Error of an actor, or of the communication between actors."""
 
 
 class PeerUnavailable(ActorError):
-    """No answer came: the peer is gone, cut off or slow, or a message was lost. Nobody can tell which."""
+    """Error: no answer came. The peer is gone, cut off or slow, or a message was lost; all look the same."""
 
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(peer, reason)
@@ -125,17 +125,17 @@ class PeerUnavailable(ActorError):
 
 
 class UnknownPeer(ActorError):
-    """Something was sent to a name that no actor ever had; this is not that of an actor that is gone."""
+    """Error: a message was sent to a name that no actor ever had, not that of an actor that has left."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
-        there = ", ".join(names) if len(names) <= _NAMES_SHOWN else f"{names[0]}, {names[1]} to {names[-1]}"
+        known = ", ".join(names) if len(names) <= _NAMES_SHOWN else f"{names[0]}, {names[1]} to {names[-1]}"
         hint = did_you_mean(name, names[:_NAMES_COMPARED])
-        super().__init__(f"nobody in this run is named {name!r}, there are {there}{hint}")
+        super().__init__(f"no actor in this run is named {name!r}; the names are {known}{hint}")
         self.name = name
 
 
 class RemoteError(ActorError):
-    """The peer's handler failed; `text` is its error, as the peer described it."""
+    """Error: the peer's handler failed; `text` describes the error."""
 
     def __init__(self, peer: str, text: str) -> None:
         super().__init__(peer, text)
@@ -147,9 +147,9 @@ class RemoteError(ActorError):
 
 
 class AskInHandler(ActorError):
-    """A handler tried to wait for other actors, which would block its own mailbox."""
+    """Error: a handler tried to wait for other actors, which would block its mailbox."""
 
 
 def describe(error: BaseException) -> str:
-    """An error as one line of text, such as `ValueError: no such row`."""
+    """Return an error as one line of text, such as `ValueError: no such row`."""
     return f"{type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
-"""A look at foreign msgpack bytes before anything is made of them: whole or not, how deep, how much memory.
+"""Checks of foreign msgpack bytes before decoding: complete, not too deep, not too much memory.
 
-A byte of msgpack may become a hundred bytes of objects, and a header of five may claim room for four thousand
-million. What a decoded message takes stays below a fixed multiple of its length.
+A byte of msgpack may become a hundred bytes of objects, and a header of five may claim room for four billion
+items. The memory of a decoded message stays below a fixed multiple of its length.
 """
 
 import math
@@ -9,19 +9,19 @@ import math
 Buffer = bytes | memoryview
 
 _DEPTH_MAX = 64  # levels of maps and arrays, and of extensions in one another
-_BYTES_FREE = 2**20  # of objects, however short the message
-_BYTES_PER_BYTE = 32  # of objects per byte of the message; what holds no other objects takes less by itself
-_ARRAY_BYTES, _MAP_BYTES, _EXTENSION_BYTES = 64, 240, 200  # of an empty one, roughly
+_BYTES_FREE = 2**20  # memory that any message may use, however short
+_BYTES_PER_BYTE = 32  # memory for each byte of the message; objects without content take less
+_ARRAY_BYTES, _MAP_BYTES, _EXTENSION_BYTES = 64, 240, 200  # of an empty object, roughly
 _ITEM_BYTES, _PAIR_BYTES = 8, 80
 
 _INVALID = 0xC1
-# Whole length of what its first byte tells all about; 0 for the others.
+# Total length of objects, by the first byte if it determines the length; 0 for the others.
 _WHOLE = [1] * 0x80 + [0] * 0x20 + [1 + length for length in range(32)] + [0] * 0x20 + [1] * 0x20
 for _first, _length in {0xC0: 1, 0xC2: 1, 0xC3: 1, 0xCA: 5, 0xCB: 9}.items():
     _WHOLE[_first] = _length
 for _power in range(4):
     _WHOLE[0xCC + _power] = _WHOLE[0xD0 + _power] = 1 + 2**_power
-# Bytes in which a length follows the first byte: of text and bytes, of extensions, of arrays, of maps.
+# Width of the length that follows the first byte: of text and bytes, of extensions, of arrays, of maps.
 _LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 _BYTES = (0xC4, 0xC5, 0xC6)
 _EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4} | dict.fromkeys(range(0xD4, 0xD9), 0)
@@ -30,26 +30,27 @@ _MAPS = {0xDE: 2, 0xDF: 4} | dict.fromkeys(range(0x80, 0x90), 0)
 
 
 class DecodeError(ValueError):
-    """Bytes that are no encoded message."""
+    """Error: bytes that are not an encoded message."""
 
 
 class Budget:
-    """The most memory that decoding one message may take, with all extensions within extensions."""
+    """Memory limit of decoding one message, including nested extensions."""
 
     def __init__(self, length: int, codes: frozenset[int]) -> None:
         self._left: float = _BYTES_FREE + _BYTES_PER_BYTE * length
         self._codes = codes
 
     def scan(self, data: Buffer, depth: int) -> None:
-        """Refuse, with DecodeError, `data` (the inside of `depth` extensions) that is not one whole object.
+        """Raise DecodeError unless `data` (the content of `depth` extensions) is one complete object.
 
-        Or that is too deep, would take too much memory, or holds extensions other than those of `codes`.
+        Also raises it for objects that are too deep, would take too much memory, or hold extensions with
+        other codes than `codes`.
         """
         if depth > _DEPTH_MAX:
             raise DecodeError(f"messages nested more than {_DEPTH_MAX} deep")
         self._spend(len(data))
         offset, end = 0, len(data)
-        wanted, all_wanted = [1], 1  # objects still to come: of each array or map that is open, and together
+        wanted, all_wanted = [1], 1  # objects still expected: of each open array or map, and in total
         while wanted:
             if not wanted[-1]:
                 wanted.pop()
@@ -68,7 +69,7 @@ class Budget:
             raise DecodeError("the bytes end too early" if offset > end else f"{end - offset} bytes too many")
 
     def _look_closer(self, data: Buffer, offset: int) -> tuple[int, int]:
-        """Where what begins at `offset` goes on behind its head, or ends, and how many objects it holds."""
+        """Return where the object at `offset` continues after its head, or ends, and its number of items."""
         first = data[offset]
         if first in _LENGTHS:
             width = _LENGTHS[first]
@@ -82,7 +83,7 @@ class Budget:
             self._spend(_EXTENSION_BYTES)
             return offset + 2 + width + length, 0
         if first == _INVALID:
-            raise DecodeError("no object begins with the byte c1")
+            raise DecodeError("no object starts with the byte c1")
         is_map = first in _MAPS
         width = _MAPS[first] if is_map else _ARRAYS[first]
         count = _number(data, offset, width) if width else first & 15
@@ -92,7 +93,7 @@ class Budget:
     def _spend(self, size_bytes: int) -> None:
         self._left -= size_bytes
         if self._left < 0:
-            raise DecodeError("what is in it would take too much memory for its length")
+            raise DecodeError("decoding would take too much memory for the message's length")
 
 
 _UNLIMITED = Budget(0, frozenset(range(256)))
@@ -100,7 +101,7 @@ _UNLIMITED._left = math.inf
 
 
 def end_of(data: Buffer, offset: int) -> int:
-    """Where the object that begins at `offset` ends, in bytes that were scanned."""
+    """Return the end of the object that starts at `offset`, in scanned bytes."""
     wanted = 1
     while wanted:
         first = data[offset]
@@ -111,7 +112,7 @@ def end_of(data: Buffer, offset: int) -> int:
 
 
 def items_of(data: Buffer) -> list[Buffer] | None:
-    """The bytes of each item of an array, of bytes that were scanned; None for what is no array."""
+    """Return the bytes of each item of a scanned array; None if the object is not an array."""
     first = data[0]
     if first not in _ARRAYS:
         return None
@@ -125,14 +126,14 @@ def items_of(data: Buffer) -> list[Buffer] | None:
 
 
 def extension_of(data: Buffer) -> tuple[int, Buffer] | None:
-    """Code and content of an extension, of bytes that were scanned; None for what is none."""
+    """Return code and content of a scanned extension; None if the object is not an extension."""
     if (width := _EXTENSIONS.get(data[0])) is None:
         return None
     return data[1 + width], data[2 + width :]
 
 
 def bytes_of(data: Buffer) -> Buffer | None:
-    """What packed bytes hold, of bytes that were scanned; None for what else it is."""
+    """Return the content of a scanned bytes object; None for other objects."""
     return data[1 + _LENGTHS[data[0]] :] if data[0] in _BYTES else None
 
 

@@ -1,4 +1,4 @@
-"""Places in source code, for error messages: the line of an actor's own file where it failed or waits."""
+"""Locations in source code for error messages: the line of an actor's own file where it failed or waits."""
 
 import inspect
 import os
@@ -8,15 +8,14 @@ from types import TracebackType
 from typing import Any
 
 Frame = tuple[str, int]
-"""A file and a line of it."""
+"""A file and a line number in it."""
 
 
 def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
-    """The innermost of `frames` that lies in a file of an actor's class, or else of one of its base classes.
+    """Return the innermost of `frames` in a file of an actor's class, or else of one of its base classes.
 
-    `frames` go from the outermost to the innermost. Only the files of its classes count, and not those of
-    classes whose own `_machinery` is True: their users did not write them. None if no
-    other class has a frame there.
+    `frames` are ordered from the outermost to the innermost. Files of classes with `_machinery` True do not
+    count, because users did not write them. Returns None if no frame is in the file of another class.
     """
     packages: dict[str, set[str]] = {}
     for cls in kind.__mro__:
@@ -31,20 +30,20 @@ def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
 
 
 def files_of(cls: type) -> set[str]:
-    """Where a class is written: its module's file, and where its methods are, as in cells of a notebook."""
+    """Return the files of a class: its module's file, and those of its methods, such as notebook cells."""
     found = {value.__code__.co_filename for value in vars(cls).values() if inspect.isfunction(value)}
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return found if file is None else {file, *found}
 
 
 def written(file: str, line: int) -> str:
-    """A place as "file:line", relative to the current folder if it is below it."""
+    """Return a location as "file:line", relative to the current folder if it is below it."""
     near = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
     return f"{near}:{line}"
 
 
 def of_definition(what: Any) -> str | None:
-    """The "file:line" at which a class, function or method begins; None if its source is not known."""
+    """Return the "file:line" at which a class, function or method starts; None if its source is unknown."""
     try:
         what = inspect.unwrap(getattr(what, "__func__", what))
         return written(inspect.getfile(what), inspect.getsourcelines(what)[1])
@@ -53,19 +52,19 @@ def of_definition(what: Any) -> str | None:
 
 
 def at_line(method: Callable[..., object]) -> str:
-    """A method of the user's own, with its line: "Mean.task() (mine.py:12)"."""
+    """Return a user's method with its line: "Mean.task() (mine.py:12)"."""
     line = of_definition(method)
     return f"{method.__qualname__}()" + (f" ({line})" if line else "")
 
 
 def line_of(kind: type, error: BaseException, method: str) -> str:
-    """The line of a class's own code that took part last in an error, or else where its `method` begins."""
+    """Return the line of a class's own code that was last active in an error, or the start of `method`."""
     blamed = getattr(kind, method)
     return own_line(kind, of_error(error)) or of_definition(blamed) or blamed.__qualname__
 
 
 def of_coroutine(coroutine: Any) -> list[Frame]:
-    """The frames of a suspended coroutine, from its own to the innermost that it waits for."""
+    """Return the frames of a suspended coroutine, from the outermost to the innermost that it waits for."""
     frames, inner = [], coroutine
     while inner is not None:
         frame = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)
@@ -77,7 +76,7 @@ def of_coroutine(coroutine: Any) -> list[Frame]:
 
 
 def of_error(error: BaseException) -> list[Frame]:
-    """The frames that an error passed through, from the outermost to the one that raised it."""
+    """Return the frames that an error passed through, from the outermost to the one that raised it."""
     frames: list[Frame] = []
     step: TracebackType | None = error.__traceback__
     while step is not None:

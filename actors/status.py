@@ -1,4 +1,4 @@
-"""The state of an actor in words, for observers, error messages and explanations of a run."""
+"""State of an actor in words, for observers, error messages and explanations of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from actors.tasks import handled_message, line_of
 
 
 class ActorStatus:
-    """An actor as it is now."""
+    """Current state of an actor."""
 
     __slots__ = ("_actor",)
 
@@ -18,39 +18,39 @@ class ActorStatus:
 
     @property
     def late_answers(self) -> int:
-        """How many answers came when nobody waited for them any more."""
+        """Number of answers that came after the actor had stopped waiting for them."""
         return self._actor._late_answers
 
     @property
     def overflows(self) -> int:
-        """How many messages a full mailbox has refused."""
+        """Number of messages that a full mailbox has rejected."""
         return self._actor._mailbox.overflows
 
     @property
     def waiting_for(self) -> str | None:
-        """The messages from other actors for which `run` and spawned coroutines wait; None if none."""
+        """Messages of other actors for which `run` and spawned coroutines wait; None without any."""
         actor = self._actor
         questions = [] if actor._open_questions is None else actor._open_questions.waits()
         return "; ".join(questions + actor._mailbox.waits()) or None
 
     @property
     def progress(self) -> str | None:
-        """How far `run` is, in words."""
+        """Progress of `run` in words; None if unknown."""
         return self._actor._progress()
 
     @property
     def inbox(self) -> list[str]:
-        """The messages in its mailbox, in words."""
+        """Messages in its mailbox, in words."""
         waiting = self._actor._mailbox.contents
         return [f"{type(envelope.message).__name__} from {envelope.sender}" for envelope in waiting]
 
     @property
     def main_task(self) -> asyncio.Task[None] | None:
-        """The task of `on_start` and `run`; None unless the actor is up."""
+        """Task of `on_start` and `run`; None unless the actor is running."""
         return self._actor._main
 
     def whereabouts(self, otherwise: str = "something that no actor sends") -> str:
-        """Where the actor waits and what for, in words; `otherwise`: what for if for no other actor."""
+        """Return where the actor waits and for what, in words; `otherwise`: used if it waits for no actor."""
         actor = self._actor
         kind, main, pump = type(actor), actor._main, actor._pump
         line = None if main is None else line_of(kind, main)
@@ -62,5 +62,5 @@ class ActorStatus:
             for task in actor._tasks
             if task is not main and (task is not pump or handled is not None)
         ]
-        also = [f"{other} waits as well" for other in others]
+        also = [f"{other} also waits" for other in others]
         return "; ".join([f"{where}: {waits}" if where else waits, *also])

@@ -1,4 +1,4 @@
-"""Starts actors, ends them, and deals with their failures: a failing actor takes nobody else down."""
+"""Supervision of actors: start, end and failure; a failing actor stops no other actor."""
 
 import asyncio
 import re
@@ -16,20 +16,20 @@ Factory = Callable[[], Actor]
 Action = Literal["stop", "restart", "go on"]
 _OUTCOMES: dict[Action, str] = {"stop": "stopped for good", "restart": "restarted", "go on": "went on"}
 
-# Least distance between the first request numbers of two lives of one name. Numbers are counted per actor,
-# because they travel in messages, and the size of nobody's messages shall depend on how much others ask.
-_REQUESTS_PER_LIFE = 1 << 20
+# Minimum distance between the first request numbers of two sessions of one name. Numbers are counted for each
+# actor, because they travel in messages: the size of a message must not depend on other actors' questions.
+_REQUESTS_PER_SESSION = 1 << 20
 
-_WORD = re.compile(r"\w+(?:-\w+)*")  # what may be a name, as in "client-7"
+_WORD = re.compile(r"\w+(?:-\w+)*")  # matches names such as "client-7"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure of one actor. Texts only: an exception would keep alive whatever its frames refer to.
+    """One failure of one actor, as text only: an exception would keep alive all objects of its frames.
 
     `where` is the class of the message being handled, the hook's name ("run", "on_start", ...), or a spawned
-    task's name. `place` is the line of the actor's own code that took part last, as "mine.py:12",
-    or that its class begins with.
+    task's name. `location` is the line of the actor's own code that was last active, as "mine.py:12", or the
+    first line of its class.
     """
 
     name: str
@@ -38,27 +38,27 @@ class Failure:
     error: str
     action: Action
     traceback: str
-    place: str | None = None
+    location: str | None = None
 
     def __str__(self) -> str:
         return f"{self.name} failed at {self.time_s:.6g} s in {self.what}"
 
     @property
     def what(self) -> str:
-        """A line for users: what failed where, and what was done about it."""
-        where = f"{self.where} ({self.place})" if self.place else self.where
+        """Line for users: what failed, where, and the consequence."""
+        where = f"{self.where} ({self.location})" if self.location else self.where
         return f"{where}: {self.error} ({_OUTCOMES[self.action]})"
 
 
 def in_short(failures: Iterable[Failure]) -> list[str]:
-    """One line for all failures that are alike but for who failed when, in the order of the first of each."""
+    """Return one line for each group of failures that differ only in actor and time, ordered by the first."""
     alike: dict[tuple[object, ...], list[Failure]] = {}
     failures = list(failures)
-    names = {failure.name for failure in failures}  # errors often name who failed, or the others
+    names = {failure.name for failure in failures}  # errors often name the failed actor, or the others
     for failure in failures:
         # One pattern for all words, not one of all names: that would take failures times names.
         error = _WORD.sub(lambda word: "" if word[0] in names else word[0], failure.error)
-        alike.setdefault((failure.where, failure.place, error, failure.action), []).append(failure)
+        alike.setdefault((failure.where, failure.location, error, failure.action), []).append(failure)
     return [_together(group) for group in alike.values()]
 
 
@@ -73,11 +73,11 @@ def _together(group: list[Failure]) -> str:
 
 
 class Supervisor:
-    """Runs actors that share one transport.
+    """Supervisor of the actors that share one transport.
 
     on_failure: whether a failed actor is stopped for good, or replaced by a new one from its factory, at most
-    `max_restarts` times per name. log: gets one line per failure. observe: gets (time in seconds, actor name,
-    event); the events are start, stop (graceful), crash (killed), failed, restarted.
+    `max_restarts` times for each name. log: gets one line for each failure. observe: gets (time in seconds,
+    actor name, event); the events are start, stop (graceful), crash (killed), failed, restarted.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Supervisor:
         observe: Callable[[float, str, str], None] | None = None,
     ) -> None:
         if on_failure not in ("stop", "restart"):
-            raise ValueError(f'on_failure is "stop" or "restart", not {on_failure!r}')
+            raise ValueError(f'on_failure must be "stop" or "restart", not {on_failure!r}')
         self.running: dict[str, Actor] = {}
         self.failures: list[Failure] = []
         self._transport = transport
@@ -99,28 +99,28 @@ class Supervisor:
         self._log = log
         self._observe = observe
         self._factories: dict[str, Factory] = {}
-        self._next_request: dict[str, int] = {}  # number of the first question of the next life
+        self._next_request: dict[str, int] = {}  # number of the first question of the next session
         self._restarts: dict[str, int] = {}
         self._ending: dict[asyncio.Task[Any], None] = {}
-        self._failed = self._actor_failed  # one for all actors
+        self._failed = self._actor_failed  # bound once, for all actors
 
     def start(self, actor_or_factory: Actor | Factory) -> Actor:
-        """Start an actor, or the one that a factory makes; restarting failed actors takes factories.
+        """Start an actor, or the one that a factory makes; restarting failed actors requires factories.
 
-        An actor that has ended may be started again and keeps its fields. Raises ActorError if one of that
-        name is running.
+        An actor that has ended may be started again and keeps its fields. Raises ActorError if an actor of
+        that name is running.
         """
         factory = None if isinstance(actor_or_factory, Actor) else actor_or_factory
         actor = actor_or_factory if isinstance(actor_or_factory, Actor) else actor_or_factory()
         if factory is None and self._on_failure == "restart":
             raise ActorError(f"{actor.name} needs a factory: a failed actor is replaced by a new one")
         self._launch(actor, factory)
-        self._note(actor.name, "start")
+        self._notify(actor.name, "start")
         return actor
 
     def continue_lives(self, name: str, lives: int) -> None:
-        """State that an actor has lived so often before, elsewhere."""
-        self._next_request[name] = lives * _REQUESTS_PER_LIFE
+        """Set the number of earlier sessions of an actor, in another process."""
+        self._next_request[name] = lives * _REQUESTS_PER_SESSION
 
     async def stop(self, name: str) -> bool:
         """End an actor gracefully: await its `on_stop`, then cancel its tasks and wait for their end.
@@ -133,30 +133,30 @@ class Supervisor:
         tasks: list[asyncio.Task[Any]] = []
         try:
             if actor._phase != "failed":
-                await asyncio.wait([actor._say_goodbye()])
+                await asyncio.wait([actor._stop_gracefully()])
         finally:
             if self.running.get(name) is actor:  # not crashed or stopped by another caller meanwhile
                 tasks = self._end(actor)
                 self._transport.detach(name)
-                self._note(name, "stop")
+                self._notify(name, "stop")
         await _unwound(tasks)
         return True
 
     def kill(self, name: str) -> bool:
-        """Crash an actor: at once, without `on_stop`, from anywhere, one of its own tasks included.
+        """Crash an actor at once, without `on_stop`; any task may call this, including one of the actor.
 
-        Nothing that it still does on the way out can be heard. Returns False if no such actor is running.
+        Messages that it sends while its tasks unwind are dropped. Returns False if no such actor is running.
         """
         actor = self.running.get(name)
         if actor is None:
             return False
         self._end(actor)
         self._transport.abort(name)
-        self._note(name, "crash")
+        self._notify(name, "crash")
         return True
 
     async def drain(self) -> None:
-        """End all actors at once, without `on_stop`, unobserved; wait until no task of theirs is left."""
+        """End all actors at once, without `on_stop` or events; wait until none of their tasks is left."""
         for actor in list(self.running.values()):
             self._end(actor)
             self._transport.detach(actor.name)
@@ -168,7 +168,7 @@ class Supervisor:
             raise ActorError(f"{name} is already running")
         first = self._next_request.get(name, 0)
         actor._launch(first, self._failed)
-        self._next_request[name] = first + _REQUESTS_PER_LIFE
+        self._next_request[name] = first + _REQUESTS_PER_SESSION
         self.running[name] = actor
         if factory is not None and self._on_failure == "restart":
             self._factories[name] = factory
@@ -179,25 +179,23 @@ class Supervisor:
         self._factories.pop(actor.name, None)
         tasks = actor._halt()
         for task in tasks:
-            self._ending[task] = (
-                None  # until it has unwound: somebody has to hold it, and drain() waits for it
-            )
+            self._ending[task] = None  # until it has unwound: a reference keeps it alive for drain()
             task.add_done_callback(self._ending.pop)
         return tasks
 
     def _actor_failed(self, actor: Actor, where: str, error: Exception) -> None:
-        if actor._phase != "running":  # it is ending already, and this does not change how
+        if actor._phase != "running":  # it is already ending, and the failure does not change how
             self.record(actor, where, error, "stop")
             return
         restarts = self._restarts.get(actor.name, 0)
         again = self._on_failure == "restart" and restarts < self._max_restarts
         self._restarts[actor.name] = restarts + again
         self.record(actor, where, error, "restart" if again else "stop")
-        self._note(actor.name, "failed")
+        self._notify(actor.name, "failed")
         actor._fail(self._recover(actor, error, again))
 
     async def _recover(self, actor: Actor, error: Exception, again: bool) -> None:
-        """Deal with a failure, in a task of the failed actor, so that a crash ends this as well."""
+        """Handle a failure, in a task of the failed actor, so that a crash also ends this."""
         try:
             await actor.on_failure(error)
         except Exception as second:
@@ -217,29 +215,29 @@ class Supervisor:
             self.record(failed, "restart", error, "stop")
             return
         self._launch(successor, factory)
-        self._note(successor.name, "restarted")
+        self._notify(successor.name, "restarted")
 
     def record(
-        self, actor: Actor, where: str, error: BaseException, action: Action, place: str | None = None
+        self, actor: Actor, where: str, error: BaseException, action: Action, location: str | None = None
     ) -> None:
-        """Note a failure of an actor's code, and what follows from it; nothing else happens.
+        """Record a failure of an actor's code and the action taken; this has no other effect.
 
-        place: the line to name, where it is not to be taken from the error.
+        location: the line to report, if it differs from the one in the error.
         """
         text = "".join(traceback.format_exception(error))
-        place = place or own_line(type(actor), of_error(error)) or of_definition(type(actor))
-        failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, place)
+        location = location or own_line(type(actor), of_error(error)) or of_definition(type(actor))
+        failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, location)
         self.failures.append(failure)
         if self._log is not None:
             self._log(str(failure))
 
-    def _note(self, name: str, event: str) -> None:
+    def _notify(self, name: str, event: str) -> None:
         if self._observe is not None:
             self._observe(self._transport.now(), name, event)
 
 
 async def _unwound(tasks: list[asyncio.Task[Any]]) -> None:
-    """Wait until the cancelled tasks are done, except for the caller's own, if it is one of them."""
+    """Wait until the cancelled tasks are done, except the caller's task, if it is one of them."""
     me = asyncio.current_task()
     if others := [task for task in tasks if task is not me]:
         await asyncio.wait(others)

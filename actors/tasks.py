@@ -1,4 +1,4 @@
-"""The tasks of one actor: what each does, where it is, and how it ended."""
+"""Tasks of one actor: the activity of each, its current line, and how it ended."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -10,11 +10,10 @@ from actors.source_location import of_coroutine, own_line
 
 
 class Tasks:
-    """The unfinished tasks of an actor, in order of creation. The name of each is the actor's, and what it
-    does, in words.
+    """Unfinished tasks of an actor, in order of creation. A task's name is the actor's and its label.
 
-    `failed(where, error)` is called with the words and the error of each that fails, from the event loop;
-    None before the actor's start and after its end, so that no circle of references keeps it.
+    The event loop calls `failed(where, error)` with the label and the error of each task that fails. It is
+    None before the actor's start and after its end, so that no reference cycle keeps it alive.
     """
 
     __slots__ = ("_actor", "_unfinished", "failed")
@@ -34,27 +33,27 @@ class Tasks:
         return len(self._unfinished)
 
     def start(self, coroutine: Coroutine[Any, Any, Any], label: str) -> asyncio.Task[Any]:
-        """Run a coroutine."""
+        """Run a coroutine as a task with a label."""
         task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._actor}: {label}")
         self._unfinished.append(task)
         task.add_done_callback(self._ended)
         return task
 
     def relabel(self, label: str) -> None:
-        """Say what the current task does from now on, if it is one of these."""
+        """Change the label of the current task, if it is one of these."""
         task = asyncio.current_task()
         if task in self._unfinished:
             task.set_name(f"{self._actor}: {label}")
 
     def cancel(self) -> list[asyncio.Task[Any]]:
-        """Cancel all; returns those that have yet to unwind."""
+        """Cancel all tasks; return those that have yet to unwind."""
         tasks = list(self._unfinished)
         for task in tasks:
             task.cancel()
         return tasks
 
     def described(self, kind: type, task: asyncio.Task[Any], handled: str | None) -> str:
-        """In words: what a task of an actor of class `kind` does, with which message, and in which line."""
+        """Return a task's label in words, with the message in hand and the line."""
         line = line_of(kind, task)
         return self._label(task) + (f" of {handled}" if handled else "") + (f" ({line})" if line else "")
 
@@ -63,7 +62,7 @@ class Tasks:
         if not task.cancelled():
             error = task.exception()
         elif task.cancelling():
-            return  # somebody meant it
+            return  # a cancellation on purpose
         else:
             error = ActorError("awaited a task or future that had been cancelled")
         # Other BaseExceptions, such as KeyboardInterrupt, have already left the event loop.
@@ -75,12 +74,12 @@ class Tasks:
 
 
 def line_of(kind: type, task: asyncio.Task[Any]) -> str | None:
-    """The line of the code of class `kind`, or of a base that is no machinery, in which a task waits."""
+    """Return the line of the code of class `kind`, or of a base outside the framework, where a task waits."""
     return own_line(kind, of_coroutine(task.get_coro()))
 
 
 def handled_message(pump: asyncio.Task[Any]) -> str | None:
-    """The class of the message that the task which hands them to `on_message` is busy with."""
+    """Return the class of the message that `on_message` is handling; None between messages."""
     coroutine: Any = pump.get_coro()
     if not isinstance(getattr(coroutine, "cr_await", None), CoroutineType):
         return None  # it waits for the next message

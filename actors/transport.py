@@ -1,4 +1,4 @@
-"""The one seam between actors and the world: who can be reached, how messages travel, what time it is."""
+"""Interface between actors and the world: reachable names, transport of messages, and time."""
 
 import asyncio
 import math
@@ -15,14 +15,14 @@ Deliver = Callable[[Envelope], None]
 
 
 class Transport(ABC):
-    """Carries envelopes between named actors.
+    """Carrier of envelopes between named actors.
 
     Time is the running event loop's: a simulated transport runs on a loop with virtual time. `deliver`
     callbacks neither wait nor raise.
     """
 
     mailbox_bytes = math.inf
-    """What may wait in the mailbox of an actor, in bytes, where messages are copies of their own."""
+    """Limit of the bytes in an actor's mailbox, where messages are separate copies."""
 
     @abstractmethod
     def attach(self, name: str, deliver: Deliver) -> None:
@@ -30,7 +30,7 @@ class Transport(ABC):
 
     @abstractmethod
     def detach(self, name: str) -> None:
-        """Make `name` unreachable; no effect if it is not attached. What it has sent travels on."""
+        """Make `name` unreachable; no effect if it is not attached. Messages already sent still arrive."""
 
     def abort(self, name: str) -> None:
         """Make `name` unreachable because it crashed: if sending takes time, unfinished uploads are lost."""
@@ -38,31 +38,31 @@ class Transport(ABC):
 
     @abstractmethod
     def send(self, envelope: Envelope) -> None:
-        """Put the envelope on its way and return at once.
+        """Send the envelope and return at once.
 
-        What arrives is the message as it is now: whatever in it could be altered is copied. Never raises for
-        an unreachable receiver; raises TypeError for a message that cannot be encoded, and UnknownPeer as
-        `require_known` does.
+        The receiver gets the message as it is now: mutable parts are copied. Never raises for an unreachable
+        receiver; raises TypeError for a message that cannot be encoded, and UnknownPeer as `require_known`
+        does.
         """
 
     def require_known(self, name: str) -> None:  # noqa: B027 - most transports cannot know
-        """Raises UnknownPeer for a name that nobody ever had or will have, where the transport can know."""
+        """Raise UnknownPeer for a name that no actor ever had or will have, if the transport can know."""
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Wait that long."""
+        """Wait for `seconds` seconds."""
         return asyncio.sleep(seconds)
 
     def bell(self) -> Bell:
-        """A new one, for one task to await."""
+        """Return a new bell, for one task to await."""
         return FutureBell()
 
     def now(self) -> float:
-        """The time, in seconds from an arbitrary start."""
+        """Return the time, in seconds from an arbitrary start."""
         return asyncio.get_running_loop().time()
 
 
 class InMemoryTransport(Transport):
-    """Delivers every message in the next turn of the event loop, in the order of sending, within one process.
+    """Transport within one process: delivers messages in the next turn of the event loop, in order.
 
     `sent == delivered + dropped + in_flight` always; a message is dropped if its receiver is not attached on
     delivery. `bytes` is the encoded size of all messages sent.
@@ -98,7 +98,7 @@ class InMemoryTransport(Transport):
 
     def _deliver_turn(self) -> None:
         wire, attached = self._wire, self._attached
-        for _ in range(len(wire)):  # what is sent meanwhile belongs to the next turn
+        for _ in range(len(wire)):  # messages sent meanwhile belong to the next turn
             envelope = wire.popleft()
             deliver = attached.get(envelope.receiver)
             if deliver is None:

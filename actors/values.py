@@ -1,9 +1,9 @@
-"""Messages are values: whatever the sender does afterwards, they arrive as they were sent.
+"""Messages as values: they arrive as they were sent, whatever the sender changes afterwards.
 
-Immutable things (numbers, text, handles, frozen dataclasses and tuples of these) are values already and
-travel as they are. Lists, dicts, arrays and tensors are copied, at any depth, as encoding them would. So is
-whatever else has an `__array__`, and arrives as numpy's array, unless its class declares `immutable = True`:
-that makes it a handle. What is none of these `actors.codec.size` refuses.
+Immutable objects (numbers, text, handles, frozen dataclasses and tuples of these) are sent without copies.
+Lists, dicts, arrays and tensors are copied, at any depth, as encoding them would. An object of another class
+with an `__array__` is also copied, and arrives as a numpy array, unless its class sets `immutable = True`,
+which makes it a handle. `actors.codec.size` rejects all other objects.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from actors.codec import can_be_altered
 from actors.message import Envelope
 
 Copier = Callable[[Any], Any]
-"""Returns its argument if that is a value already, else a copy that shares nothing mutable with it."""
+"""Function that returns its argument if that is immutable, else a copy without shared mutable parts."""
 
 
 def sealed(envelope: Envelope) -> Envelope:
-    """The envelope with its message as a value: itself, unless something in the message could be altered.
+    """Return the envelope with an immutable message: itself, unless a part of the message is mutable.
 
-    A transport need not call it when `size` has found nothing alterable.
+    A transport need not call it if `size` has found no mutable part.
     """
     message = envelope.message
     value = _COPIERS[type(message)](message)
@@ -54,7 +54,7 @@ def _tensor(value: Any) -> Any:
         return value.copy()
     if hasattr(value, "detach") and hasattr(value, "clone"):  # torch's
         return value.detach().clone()
-    return np.asarray(value).copy()  # in two steps: `__array__` may return what the object itself keeps
+    return np.asarray(value).copy()  # in two steps: `__array__` may return an array that the object keeps
 
 
 def _is(first: object, second: object) -> bool:
@@ -79,7 +79,7 @@ def _dataclass_copier(cls: type) -> Copier:
 
 
 class _Copiers(dict[type, Copier]):
-    """How to copy each class; found out when a class is first met."""
+    """Copiers by class; each is determined when its class is first met."""
 
     def __missing__(self, cls: type) -> Copier:
         copier = (

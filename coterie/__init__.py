@@ -5,9 +5,9 @@
     run = coterie.run("quickstart", seed=2)
     run.summary["accuracy"]["mean"], run.metrics, run.graph, run.report
 
-`run` runs a scenario, `load` reads the results of an earlier run, `resume` and `fork` go on with one, `sweep`
-runs many and `compare` holds them against each other. All that methods are written with is here, too: `from
-coterie import Client, Vector`.
+`run` runs a scenario, `load` reads the results of an earlier run, `resume` and `fork` continue one, `sweep`
+runs many and `compare` compares them. The names for writing methods are also here: `from coterie import
+Client, Vector`.
 """
 
 from importlib import import_module
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import protocols
 from sim.errors import require_current_folder
 
-if TYPE_CHECKING:  # the same names for editors and type checkers
+if TYPE_CHECKING:  # the same names, for editors and type checkers
     from coterie.runs import Run as Run
     from coterie.runs import RunFailed as RunFailed
     from coterie.runs import fork as fork
@@ -45,9 +45,9 @@ __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: torch, polars and plotly take seconds."""
+    """Import a name on first use: torch, polars and plotly take seconds."""
     if name in _MODULES:
-        require_current_folder()  # without one, libraries end the process while they are imported
+        require_current_folder()  # without one, some libraries end the process when they are imported
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""What callers give to the functions of this package, checked and made what a scenario file holds."""
+"""Checks of the arguments of this package's functions, and their conversion to scenario values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SEEDS: TypeAdapter[int | tuple[int, ...]] = TypeAdapter(Seeds)
 
 
 def folder_of(what: Any, name: str) -> Path:
-    """The folder that a path, a Run or a Sweep names. UserError."""
+    """Return the folder of a path, a Run or a Sweep. Raises UserError."""
     found = getattr(what, "directory", what)
     if not isinstance(found, str | Path):
         raise refusal(name, what, "must be a path, or a Run or Sweep")
@@ -36,46 +36,46 @@ def folder_of(what: Any, name: str) -> Path:
 
 
 def path_of(given: str | Path, name: str) -> Path:
-    """A path that this system can have, with ~ as somebody's home. UserError."""
+    """Return a path that this system allows, with ~ expanded. Raises UserError."""
     require_current_folder()
     try:
         path = Path(given).expanduser()
         os.lstat(path)
-    except RuntimeError:  # of pathlib, for somebody without a home
-        raise refusal(name, given, "nobody here has that home; write the folder in full") from None
-    except (ValueError, OSError) as error:  # NUL, lone surrogates; too long, or not there
+    except RuntimeError:  # pathlib, for a user without a home
+        raise refusal(name, given, "this home folder is unknown; write the folder in full") from None
+    except (ValueError, OSError) as error:  # NUL or lone surrogates; too long, or missing
         if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
             raise refusal(name, given, "cannot be the name of a file or folder") from None
     return path
 
 
 def refusal(name: str, given: Any, problem: str) -> UserError:
-    """What is wrong with an argument, in a line that quotes it, whatever it is."""
+    """Return an error about an argument, in one line that quotes the argument."""
     try:
         quoted = repr(given)
-    except Exception:  # whole numbers of thousands of digits; whatever their own __repr__ does
+    except Exception:  # whole numbers of thousands of digits; errors of the argument's own __repr__
         quoted = f"a {type(given).__name__}"
     return UserError(one_line(f"{name} = {one_line(quoted, 300)}: {problem}"))
 
 
 def options(given: Given, *, several: bool = False) -> tuple[list[str], list[str]]:
-    """Values by key as the commands take them: "key=value" for each, and the keys that are taken away.
+    """Convert values by key to command options: "key=value" for each, and the keys that are removed.
 
-    several: whether a list stands for values to be tried one after the other. UserError.
+    several: whether a list means several values to try. Raises UserError.
     """
     if given is not None and not isinstance(given, Mapping):
         raise refusal("set", given, "must be a dict of values by key")
     stated, unset = [], []
     for key, value in (given or {}).items():
         if not isinstance(key, str):
-            raise refusal("set", key, 'must have texts as keys, such as "network.loss"')
+            raise refusal("set", key, 'keys must be strings, such as "network.loss"')
         if value is None:
             unset.append(key)
             continue
         found = plain(value, key)
         if several and isinstance(found, list):
             if not found:
-                raise UserError(f"{key} = []: must have a value at least")
+                raise UserError(f"{key} = []: must contain at least one value")
             stated.append(f"{key}={','.join(map(as_toml, found))}")
         else:
             stated.append(f"{key}={as_toml(found)}")
@@ -83,10 +83,10 @@ def options(given: Given, *, several: bool = False) -> tuple[list[str], list[str
 
 
 def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | None]:
-    """A scenario as a file holds it, and the class that stands in it as the protocol's name. UserError."""
+    """Return a scenario as a file holds it, and the class given as the protocol's name. Raises UserError."""
     contents, method = dict(scenario), None
     if odd := [key for key in contents if not isinstance(key, str)]:
-        raise refusal("scenario", odd[0], "must have texts as keys")
+        raise refusal("scenario", odd[0], "keys must be strings")
     protocol = contents.get("protocol")
     if isinstance(protocol, Mapping) and isinstance(method := protocol.get("name"), type):
         contents["protocol"] = {**protocol, "name": method.__name__}
@@ -95,14 +95,14 @@ def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | Non
 
 
 def plain(value: Any, key: str, depth: int = 0) -> Any:
-    """A value as a file holds it, so many tables or lists deep. UserError with the key.
+    """Return a value as a file holds it, at `depth` levels of tables or lists. UserError names the key.
 
-    Arrays and ranges are lists, paths are texts, classes and functions the names by which they are loaded.
+    Arrays and ranges become lists, paths strings, classes and functions the names by which they are loaded.
     """
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if type(value) is int and not -(2**63) <= value < 2**63:
-        raise UserError(one_line(f"{key}: a whole number must have 64 bits at most"))
+        raise UserError(one_line(f"{key}: a whole number must fit into 64 bits"))
     if isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, Path):
@@ -111,104 +111,104 @@ def plain(value: Any, key: str, depth: int = 0) -> Any:
         raise UserError(one_line(f"{key}: is nested too deeply", 300))
     if isinstance(value, Mapping):
         if odd := [name for name in value if not isinstance(name, str)]:
-            raise refusal(key, odd[0], "must have texts as keys")
+            raise refusal(key, odd[0], "keys must be strings")
         return {name: plain(each, f"{key}.{name}", depth + 1) for name, each in value.items()}
     if isinstance(value, list | tuple | range):
-        return [plain(each, f"{key}.{place}", depth + 1) for place, each in enumerate(value)]
+        return [plain(each, f"{key}.{index}", depth + 1) for index, each in enumerate(value)]
     if isinstance(value, type | FunctionType):
         return _name_of(value, key)
-    raise refusal(key, value, "must be a number, a text, a list or a dict of these")
+    raise refusal(key, value, "must be a number, a string, a list or a dict of these")
 
 
 def _name_of(value: type | FunctionType, key: str) -> str:
-    """A class or a function as a scenario names it, "my_file.py:Name" or "package.module:Name". UserError."""
+    """Return the name of a class or function, "file.py:Name" or "package.module:Name". Raises UserError."""
     name, module = value.__qualname__, sys.modules.get(value.__module__)
     if not name.isidentifier():
-        raise refusal(key, value, "must be written at the top of a file")
+        raise refusal(key, value, "must be defined at the top level of a file")
     if module is not None and module.__name__ != "__main__" and "." in module.__name__:
         return f"{module.__name__}:{name}"
     file = getattr(module, "__file__", None)
     if file is None or not Path(file).is_file():
         hint = (
-            f"; a method of a notebook goes by run(..., protocol={name}), in a loop, and then compare(runs)"
+            f"; for a method of a notebook, call run(..., protocol={name}) in a loop, and then compare(runs)"
         )
         instead = hint if re.fullmatch(r"protocol\.name(\.\d+)?", key) else ""
-        raise UserError(f"{key} = {name}: must be in a file, which results keep{instead}")
+        raise UserError(f"{key} = {name}: must be defined in a file, of which results keep a copy{instead}")
     return f"{Path(file).absolute()}:{name}"
 
 
 def seconds(moment: Any, name: str) -> float:
-    """A moment of virtual time, in seconds or as a text such as "20 s". UserError."""
+    """Return a virtual time in seconds, given as a number or a string such as "20 s". Raises UserError."""
     try:
         found = DURATION.parse(moment) if isinstance(moment, str) else float(moment)
         if math.isfinite(found):
             return found
         reason = "it is not finite"
-    except Exception as error:  # what is no number; one that is too large; whatever its __float__ does
+    except Exception as error:  # not a number; too large; errors of its own __float__
         reason = str(error)
-    raise refusal(name, moment, f'must be seconds, or a text such as "20 s"; {reason}')
+    raise refusal(name, moment, f'must be seconds, or a string such as "20 s"; {reason}')
 
 
 def seeds_of(seeds: Any) -> Any:
-    """How many seeds, or which, as a sweep takes them. UserError."""
+    """Return the number of seeds, or the seeds, as a sweep takes them. Raises UserError."""
     if isinstance(seeds, np.generic | np.ndarray):
         seeds = seeds.tolist()
     listed = None if isinstance(seeds, str) else _items(seeds)
     try:
         return None if seeds is None else _SEEDS.validate_python(seeds if listed is None else tuple(listed))
     except ValidationError:
-        allowed = f"how many, 1 to {SEEDS_MAX:,}, or a list of different ones, such as [11, 12]"
+        allowed = f"a number of seeds, 1 to {SEEDS_MAX:,}, or a list of different seeds, such as [11, 12]"
         raise refusal("seeds", seeds, f"must be {allowed}") from None
 
 
 def _items(given: Any) -> list[Any] | None:
-    """What is in an iterable, not without end; None for what is none."""
+    """Return the items of an iterable, up to a limit; None for other objects."""
     try:
         return list(islice(given, _ITEMS_MAX))
-    except Exception:  # whatever somebody's own class does
+    except Exception:  # any error of the iterable's own code
         return None
 
 
 def clients_of(clients: Any) -> tuple[int, ...] | None:
-    """Numbers of clients; None for all. UserError."""
+    """Return client numbers; None for all clients. Raises UserError."""
     if isinstance(clients, np.generic | np.ndarray):
         clients = clients.tolist()
     if clients is None:
         return None
     found = () if isinstance(clients, str) else tuple(_items(clients) or ())
     if not found or any(type(each) is not int or each < 0 for each in found):
-        raise refusal("clients", clients, "must be a list of numbers of clients, from 0, such as [0, 3]")
+        raise refusal("clients", clients, "must be a list of client numbers, from 0, such as [0, 3]")
     return tuple(dict.fromkeys(found))
 
 
 def texts_of(given: Any, name: str) -> list[str] | None:
-    """A text, or several; None for None. UserError."""
+    """Return one or several strings as a list; None for None. Raises UserError."""
     if isinstance(given, np.generic | np.ndarray):
         given = given.tolist()
     if given is None or isinstance(given, str):
         return None if given is None else [given]
     found = _items(given)
     if found is None or not all(isinstance(each, str) for each in found):
-        raise refusal(name, given, "must be a text, or a list of them")
+        raise refusal(name, given, "must be a string, or a list of strings")
     return found
 
 
 def text_of(given: Any, name: str) -> str | None:
-    """A text, or None. UserError."""
+    """Return a string, or None. Raises UserError."""
     if not isinstance(given, str | None):
-        raise refusal(name, given, "must be a text")
+        raise refusal(name, given, "must be a string")
     return given
 
 
 def jobs_of(jobs: Any) -> int | None:
-    """How many runs at a time; None for the usual. UserError."""
+    """Return the number of parallel runs; None for the default. Raises UserError."""
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         raise refusal("jobs", jobs, "must be a whole number, 1 or more")
     return jobs
 
 
 def seed_of(seed: Any) -> int | None:
-    """A seed, or None. UserError."""
+    """Return a seed, or None. Raises UserError."""
     if isinstance(seed, np.integer):
         return int(seed)
     if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
@@ -217,33 +217,33 @@ def seed_of(seed: Any) -> int | None:
 
 
 def device_of(device: Any) -> str:
-    """The name of a device. UserError."""
+    """Return the name of a device. Raises UserError."""
     if not isinstance(device, str):
-        raise refusal("device", device, 'must be a text, such as "cpu"')
+        raise refusal("device", device, 'must be a string, such as "cpu"')
     return device
 
 
 def method_of(protocol: Any) -> type | None:
-    """A method's class, or None. UserError."""
+    """Return a method's class, or None. Raises UserError."""
     if protocol is not None and not isinstance(protocol, type):
         raise refusal("protocol", protocol, "must be the method's class")
     return protocol
 
 
 def flag_of(given: Any, name: str) -> bool:
-    """True or False. UserError."""
+    """Return True or False. Raises UserError."""
     if not isinstance(given, bool | np.bool_):
         raise refusal(name, given, "must be True or False")
     return bool(given)
 
 
 def number_of(given: Any, name: str) -> float | None:
-    """A finite number, or None. UserError."""
+    """Return a finite number, or None. Raises UserError."""
     if given is None:
         return None
     try:
         if isinstance(given, int | float | np.number) and math.isfinite(found := float(given)):
             return found
-    except OverflowError:  # a whole number that no float is
+    except OverflowError:  # a whole number beyond the range of floats
         pass
     raise refusal(name, given, "must be a finite number, such as 0.8")

@@ -1,4 +1,4 @@
-"""A run in a notebook: headline numbers, a curve and the graph, as HTML that needs nothing else."""
+"""Preview of a run in a notebook: headline numbers, a curve and the graph, as self-contained HTML."""
 
 import html
 
@@ -8,18 +8,18 @@ from sim.results import text
 from sim.results.report.html import tiles
 from sim.results.view import RunView
 
-_WIDTH, _HEIGHT, _EDGE = 340, 120, 6  # pixels of the curve with its axes, and of the space around it
-_LEFT, _RIGHT, _BOTTOM = 56, _WIDTH - _EDGE, _HEIGHT - 18  # where its axes are
-_GRAPH_MAX = 60  # clients; the cells of more would be too small to see
+_WIDTH, _HEIGHT, _EDGE = 340, 120, 6  # pixels of the curve with its axes, and of the margin
+_LEFT, _RIGHT, _BOTTOM = 56, _WIDTH - _EDGE, _HEIGHT - 18  # positions of its axes
+_GRAPH_MAX = 60  # clients; the cells of a larger graph would be too small to see
 
 
 def headline(view: RunView) -> str:
-    """The first numbers of a run in a line."""
+    """Return the headline numbers of a run in a line."""
     return ", ".join(f"{label.lower()} {value}" for label, value, _ in tiles(view))
 
 
 def page(view: RunView) -> str:
-    """The headline of a run, its curve and its graph, as HTML."""
+    """Return the headline of a run, its curve and its graph, as HTML."""
     rows = "".join(
         f'<tr title="{html.escape(note)}"><td>{html.escape(label)}</td>'
         f'<td style="white-space:nowrap">{html.escape(value)}</td></tr>'
@@ -34,7 +34,7 @@ def page(view: RunView) -> str:
 
 
 def _curve(view: RunView) -> str:
-    """The mean of what clients are judged by over time, as a line."""
+    """Return the mean over time of the metric that measures clients, as a line."""
     if view.measure is None:
         return ""
     measure, panel = view.measure
@@ -53,29 +53,29 @@ def _curve(view: RunView) -> str:
         for value in (float(means[0]), float(means[-1]), low, high)
     ]
     axes = _axes(*ends, *[text.duration(float(time_s)) for time_s in times[[0, -1]]])
-    caption = f"Mean {measure.name} over virtual time: {first} at first, {last} at the end"
+    caption = f"Mean {measure.name} over virtual time: {first} at the start, {last} at the end"
     return _figure(_WIDTH, _HEIGHT, axes + line, caption)
 
 
-def _axes(low: str, high: str, begin: str, end: str) -> str:
-    """The axes of the curve, with what stands at their ends."""
+def _axes(low: str, high: str, start: str, end: str) -> str:
+    """Return the axes of the curve with their end values."""
     frame = f'<path d="M{_LEFT},{_EDGE}V{_BOTTOM}H{_RIGHT}" fill="none" stroke="currentColor"/>'
     marks = [
         (_LEFT - 5, _EDGE + 5, "end", high),
         (_LEFT - 5, _BOTTOM, "end", low),
-        (_LEFT, _HEIGHT - 4, "start", begin),
+        (_LEFT, _HEIGHT - 4, "start", start),
         (_RIGHT, _HEIGHT - 4, "end", end),
     ]
     numbers = [
-        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(said)}</text>'
-        for x, y, anchor, said in marks
+        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(words)}</text>'
+        for x, y, anchor, words in marks
     ]
     style = 'stroke-opacity="0.4" fill="currentColor" font-size="11"'
     return f"<g {style}>{frame}{''.join(numbers)}</g>"
 
 
 def _graph(view: RunView) -> str:
-    """The last learned graph as a matrix: row i, column j is the weight that client i gives to client j."""
+    """Return the last learned graph as a matrix: row i, column j is the weight of client i for client j."""
     count = len(view.clients)
     if not view.graph_times.size or count > _GRAPH_MAX:
         return ""
@@ -93,13 +93,15 @@ def _graph(view: RunView) -> str:
     frame = (
         f'<rect width="{_HEIGHT}" height="{_HEIGHT}" fill="none" stroke="currentColor" stroke-opacity="0.4"/>'
     )
-    return _figure(_HEIGHT, _HEIGHT, cells + frame, "Learned graph: the weight of each column for each row")
+    return _figure(
+        _HEIGHT, _HEIGHT, cells + frame, "Learned graph: weight that each row gives to each column"
+    )
 
 
 def _figure(width: int, height: int, content: str, caption: str) -> str:
-    said = html.escape(caption)
+    words = html.escape(caption)
     return (
         f'<figure style="margin:0;max-width:{width}px"><svg width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" aria-label="{said}">{content}</svg>'
-        f"<figcaption>{said}</figcaption></figure>"
+        f'viewBox="0 0 {width} {height}" role="img" aria-label="{words}">{content}</svg>'
+        f"<figcaption>{words}</figcaption></figure>"
     )

@@ -1,4 +1,4 @@
-"""Runs of scenarios from Python: `run`, `load`, `resume`, `fork`, and what they return."""
+"""Runs of scenarios from Python: `run`, `load`, `resume`, `fork`, and their results."""
 
 from __future__ import annotations
 
@@ -46,56 +46,56 @@ from sim.studies.index import INDEX
 
 
 class Run:
-    """The results of a run: tables as polars data frames (`.to_pandas()` makes others), read when asked for.
+    """Results of a run: tables as polars data frames (use `.to_pandas()` for pandas), read on first use.
 
-    In a notebook it shows its headline numbers, the course of what clients are judged by, and the graph.
+    A notebook shows its headline numbers, the main metric over time, and the graph.
     """
 
     def __init__(self, directory: Path | str) -> None:
-        """Raises UserError for a folder that has no results, or damaged ones."""
+        """Raise UserError for a folder that has no results, or damaged ones."""
         self.directory = folder_of(directory, "directory")
-        """The folder of the results."""
+        """Folder of the results."""
         self._results: RunDirectory = load_checked(self.directory)
         self._view = RunView(self._results)
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What summary.json says: accuracies, messages, bytes, virtual and real time, failures."""
+        """Content of summary.json: accuracies, messages, bytes, virtual and real time, failures."""
         return self._view.summary
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """What was measured: columns `time` (virtual seconds), `actor`, `name`, `value`."""
+        """Measurements: columns `time` (virtual seconds), `actor`, `name`, `value`."""
         return self._table("metrics")
 
     @cached_property
     def graph(self) -> pl.DataFrame:
-        """The collaboration graph over time; empty for methods that learn none."""
+        """Collaboration graph over time; empty for methods that learn none."""
         return self._table("graph")
 
     @cached_property
     def events(self) -> pl.DataFrame:
-        """Messages and what happened to clients, in order."""
+        """Messages and events of clients, in order."""
         return self._table("events")
 
     @cached_property
     def intervals(self) -> pl.DataFrame:
-        """When each device was at work, and on what."""
+        """Intervals in which each device was busy, with the kind of work."""
         return self._table("intervals")
 
     @property
     def evaluations(self) -> list[Evaluation]:
-        """What each evaluation has found, as `on_evaluation` is told it."""
+        """Results of each evaluation, as `on_evaluation` receives them."""
         return list(evaluations(self._results))
 
     @property
     def scenario(self) -> str:
-        """The scenario with all that it left open, as TOML."""
+        """Scenario with all defaults, as TOML."""
         return self._view.scenario_text
 
     @property
     def report(self) -> Path:
-        """The report, a page that needs no network."""
+        """Report, a page that needs no network."""
         return self.directory / "report.html"
 
     def _table(self, name: str) -> pl.DataFrame:
@@ -109,14 +109,14 @@ class Run:
 
 
 class RunFailed(RuntimeError):
-    """A run of which clients failed, or whose models all diverged. Its results are there all the same."""
+    """Error: clients of the run failed, or all models diverged. The results are kept."""
 
     directory: Path
-    """The folder of the results."""
+    """Folder of the results."""
 
     @property
     def run(self) -> Run:
-        """What the run has measured."""
+        """Results of the run."""
         return Run(self.directory)
 
 
@@ -136,19 +136,19 @@ def run(
 ) -> Run:
     """Run a scenario and return its results.
 
-    scenario: the name of a known one, a file, or its contents as nested dicts, in which `protocol.name` may
-    be a class. protocol: a method's name, or the class itself, in place of the scenario's. set: other values
-    of keys, such as {"network.loss": 0.1}; None takes a key away. Where a key names your code, `model.name`
-    say, its value may be the class or function, if that is written in a file. seed: instead of run.seed. out:
-    where the folder of the results goes. quiet: show no progress. on_evaluation: a function that is called
-    with each `Evaluation` while the run goes on; it changes nothing of the run. hooks: objects of `RunHook`,
-    which are called at more moments of the run.
+    scenario: the name of a known scenario, a file, or its contents as nested dicts, in which `protocol.name`
+    may be a class. protocol: a method's name or class that replaces the scenario's. set: other values of
+    keys, such as {"network.loss": 0.1}; None removes a key. Where a key names your code, for example
+    `model.name`, its value may be the class or function, if that is defined in a file. seed: replaces
+    run.seed. out: the parent of the results folder. quiet: show no progress. on_evaluation: a function that
+    is called with each `Evaluation` during the run; it does not change the run. hooks: `RunHook` objects,
+    which are called at more points of the run.
 
-    A class is run as it is, and the files that it is written in are kept with the results; of one that was
-    written in a notebook only its own source, so that the run cannot be repeated from its folder. Raises
-    UserError for what cannot be run, and RunFailed where the run failed, which has its results. What
-    `on_evaluation` raises ends the run, and is raised as it is, with a note of where the results until then
-    are.
+    A class is run as given, and the files that define it are kept with the results. Of a class that is
+    defined in a notebook only its own source is kept, so that the run cannot be repeated from its folder.
+    Raises UserError if the run cannot start, and RunFailed, with the results, if the run failed. An error
+    that `on_evaluation` raises ends the run and is raised unchanged, with a note that names the folder of the
+    results so far.
     """
     require_not_loading()
     require_current_folder()
@@ -163,7 +163,7 @@ def run(
         raise refusal("protocol", protocol, "must be a method's name, or its class")
     if isinstance(scenario, Scenario):
         if overrides or unset or seed is not None or method is not None:
-            raise UserError("a Scenario is run as it is; to change it, give its name, file or contents")
+            raise UserError("a Scenario cannot be changed; to change it, give its name, file or contents")
         loaded = scenario
     elif isinstance(scenario, Mapping):
         contents, named = contents_of(scenario)
@@ -174,13 +174,13 @@ def run(
     else:
         raise refusal("scenario", scenario, "must be a name, a path, or contents as a dict")
     if loaded.sweep is not None:
-        raise UserError(f"{scenario}: holds a sweep, which `coterie sweep` runs")
-    place, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
+        raise UserError(f"{scenario}: contains a sweep; run it with `coterie sweep`")
+    folder, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
     return _ran(
         loaded,
         quiet,
         on_evaluation,
-        out=place,
+        out=folder,
         overwrite=overwrite,
         device=device,
         data_dir=data,
@@ -189,9 +189,9 @@ def run(
 
 
 def load(directory: str | Path) -> Run:
-    """The results of an earlier run; `Sweep(directory).load()` has those of a sweep. Raises UserError."""
+    """Return the results of an earlier run; for a sweep use `Sweep(directory).load()`. Raises UserError."""
     if os.path.isfile(folder_of(directory, "directory") / INDEX):
-        raise UserError(f"{directory}: is a sweep; coterie.Sweep(directory).load() has its runs")
+        raise UserError(f"{directory}: is a sweep; read its runs with coterie.Sweep(directory).load()")
     return Run(directory)
 
 
@@ -205,11 +205,11 @@ def resume(
     quiet: bool = False,
     on_evaluation: Callable[[Evaluation], object] | None = None,
 ) -> Run:
-    """Go on with a run that was interrupted, or prolong one that has ended, as if it had not been.
+    """Resume an interrupted run, or extend a finished one, as if it had never stopped.
 
-    until: the virtual time at which it ends instead, in seconds or such as "20 min". protocol: the method's
-    class, if it was written in a notebook and is unchanged; else the copy of the method that the results have
-    is executed. Raises as `run` does.
+    until: the new end in virtual time, in seconds or as a string, for example "20 min". protocol: the
+    method's class, if it was defined in a notebook and is unchanged; otherwise the copy of the method in the
+    results is executed. Raises as `run` does.
     """
     require_not_loading()
     device, quiet = device_of(device), flag_of(quiet, "quiet")
@@ -239,9 +239,10 @@ def fork(
     quiet: bool = False,
     on_evaluation: Callable[[Evaluation], object] | None = None,
 ) -> Run:
-    """Give a run another future: the same until `at`, and then with other values of keys.
+    """Run a copy of a run that is identical until `at` and then has other values of keys.
 
-    at: virtual time, in seconds or such as "20 s". protocol: as for `resume`. Raises as `run` does.
+    at: virtual time, in seconds or as a string, for example "20 s". protocol: as for `resume`. Raises as
+    `run` does.
     """
     require_not_loading()
     device, quiet = device_of(device), flag_of(quiet, "quiet")
@@ -264,14 +265,14 @@ def _ran(
     earlier: ResumableRun | None = None,
     **options: Any,
 ) -> Run:
-    """Run, show how far it is, and read the results."""
-    told = None if on_evaluation is None else _outside(on_evaluation)
+    """Run the scenario, show the progress, and read the results."""
+    callback = None if on_evaluation is None else _outside(on_evaluation)
     line = nullcontext() if quiet else ProgressLine(Terminal(stderr=True))
     with _beside_a_running_loop(), line as progress:
-        for said in () if quiet else scenario.notices:
-            print(said, file=sys.stderr)
-        say: Callable[[str], None] | None = None if progress is None else progress.say
-        chosen = RunOptions(progress=progress, notice=say, on_evaluation=told, **options)
+        for notice in () if quiet else scenario.notices:
+            print(notice, file=sys.stderr)
+        notify: Callable[[str], None] | None = None if progress is None else progress.say
+        chosen = RunOptions(progress=progress, notice=notify, on_evaluation=callback, **options)
         result = run_scenario(scenario, chosen, earlier=earlier)
     _require_success(result)
     assert result.directory is not None
@@ -280,7 +281,7 @@ def _ran(
 
 @contextmanager
 def _beside_a_running_loop() -> Iterator[None]:
-    """Let a loop of virtual time run to its end while another one waits: a notebook's, for the cell."""
+    """Let a loop with virtual time run inside a running event loop, such as that of a notebook."""
     waiting = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:
@@ -290,22 +291,22 @@ def _beside_a_running_loop() -> Iterator[None]:
 
 
 def _outside(on_evaluation: Callable[[Evaluation], object]) -> Callable[[Evaluation], None]:
-    """A function of the user's that finds no loop of virtual time running, on which it could set up things.
+    """Return the user's function, called so that no event loop seems to run and it cannot schedule tasks.
 
-    UserError for what cannot be called, or only by await.
+    Raises UserError if it is not callable, or is a coroutine function.
     """
     if not callable(on_evaluation) or inspect.iscoroutinefunction(on_evaluation):
         raise refusal("on_evaluation", on_evaluation, "must be a function of an Evaluation, without async")
 
-    def told(evaluation: Evaluation) -> None:
+    def called(evaluation: Evaluation) -> None:
         with _beside_a_running_loop():
             on_evaluation(evaluation)
 
-    return told
+    return called
 
 
 def _require_success(result: RunResult) -> None:
-    """Say what went wrong; KeyboardInterrupt for a run that was interrupted."""
+    """Print warnings and raise an error for a failed run; KeyboardInterrupt for an interrupted one."""
     from sim.results.outcome import why_failed
 
     for warning in result.summary.get("warnings", ()):
@@ -316,7 +317,7 @@ def _require_success(result: RunResult) -> None:
         raise KeyboardInterrupt(f"interrupted; results are in {result.directory}")
     if (reason := why_failed(result.summary, length=None)) is not None:
         assert result.directory is not None
-        failed = RunFailed(f"the run failed: {reason}; what it has measured is in {result.directory}")
+        failed = RunFailed(f"the run failed: {reason}; results so far are in {result.directory}")
         failed.directory = result.directory
         if traceback := result.summary.get("failure_traceback"):
             failed.add_note(where_from(traceback))

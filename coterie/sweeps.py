@@ -1,4 +1,4 @@
-"""Many runs from Python: `sweep`, `compare`, and what they return."""
+"""Many runs from Python: `sweep`, `compare`, and their results."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ from sim.studies.worker import How
 
 
 class Sweep:
-    """The runs of a sweep, and what came of them."""
+    """Runs of a sweep, with their states and results."""
 
     def __init__(self, directory: Path | str) -> None:
-        """Raises UserError for a folder without the list of a sweep's runs, or with a damaged one."""
+        """Raise UserError for a folder without the list of a sweep's runs, or with a damaged one."""
         self.directory = folder_of(directory, "directory")
-        """The folder of the list."""
+        """Folder of the list."""
         self._index = SweepIndex.read(self.directory)
 
     @property
     def runs(self) -> pl.DataFrame:
-        """A row for each run: its value on each axis, `seed`, `state`, and `directory` if it has results.
+        """Table with a row for each run: its value on each axis, `seed`, `state`, and `directory` of results.
 
-        A class or function of yours is called by its name, as in `compare`, where no other has the same.
-        The state is done, failed or waiting. A run that failed by its method, or diverged, has results, too:
-        those of each are in `sweep.directory.parent / name`, the name being its `directory`.
+        A class or function of yours appears by its name, as in `compare`, if that is unique. The state is
+        done, failed or waiting. A run that failed by its method, or diverged, also has results: those of each
+        run are in `sweep.directory.parent / name`, the name being its `directory`.
         """
         names = self._index.names
         rows: list[dict[str, Any]] = [
@@ -67,11 +67,11 @@ class Sweep:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Why runs failed, by the run in words."""
+        """Reasons for failures, by the description of the run."""
         return {str(cell): cell.error or "" for cell in self._index.cells if cell.state == FAILED}
 
     def load(self) -> list[Run]:
-        """The runs that are done, in the order of `runs`."""
+        """Return the finished runs, in the order of `runs`."""
         done = [cell.directory for cell in self._index.cells if cell.state == DONE]
         return [Run(self.directory.parent / each) for each in done if each is not None]
 
@@ -84,19 +84,19 @@ class Sweep:
 
 
 class SweepFailed(RuntimeError):
-    """A sweep of which runs failed. The others are kept."""
+    """Error: some runs of a sweep failed. The others are kept."""
 
     directory: Path
-    """The folder of the list of runs."""
+    """Folder of the list of runs."""
 
     @property
     def sweep(self) -> Sweep:
-        """All runs, those that failed among them."""
+        """Sweep with all runs, including those that failed."""
         return Sweep(self.directory)
 
 
 class Compared:
-    """Runs beside each other, with intervals of 95 % over seeds, as polars data frames."""
+    """Comparison of runs, with 95 % intervals over seeds, as polars data frames."""
 
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
@@ -107,12 +107,12 @@ class Compared:
 
     @property
     def table(self) -> pl.DataFrame:
-        """A row for each group of runs and metric: mean, interval, difference to the baseline, p-values."""
+        """Table with a row for each group of runs and metric: mean, interval, difference, p-values."""
         return self._frames["table"]
 
     @property
     def target(self) -> pl.DataFrame:
-        """What each group spent until it reached the target; empty without one."""
+        """Costs of each group until it reached the target; empty without a target."""
         return self._frames["target"]
 
     @property
@@ -122,19 +122,19 @@ class Compared:
 
     @property
     def runs(self) -> pl.DataFrame:
-        """A row for each run: what it reached, what it spent, and the name of its folder, as `directory`.
+        """Table with a row for each run: its results, its costs, and the name of its folder, as `directory`.
 
-        That folder is beside the sweep's own, or is the one that was given.
+        That folder is next to the sweep's folder, or is the one that you gave.
         """
         return self._frames["runs"]
 
     @property
     def warnings(self) -> list[str]:
-        """What must be known before the numbers are read: missing runs, different seeds, unequal budgets."""
+        """Warnings for readers of the numbers: missing runs, different seeds, unequal budgets."""
         return list(self._comparison.warnings)
 
     def write(self, folder: str | Path) -> Path:
-        """Write page, pictures, CSV and LaTeX into a folder, as `coterie compare` does; returns the page."""
+        """Write page, pictures, CSV and LaTeX into a folder, as `coterie compare` does; return the page."""
         require_packages("compare", "compare", "matplotlib")
         return write_comparison(self._comparison, folder_of(folder, "folder"))
 
@@ -162,17 +162,15 @@ def sweep(
 ) -> Sweep:
     """Run the `[sweep]` of a scenario, or all combinations of values of keys, with several seeds.
 
-    set: a value, or a list of values to try, by key; None takes a key away. seeds: how many, or which. only:
-    ``"axis=value"``, the values to which axes are narrowed; a class is called by its name. Runs
-    go to processes of their own, which load a class or a function, of a method say, from its file. What has
-    been run before is not run again. Raises UserError for what cannot be run, and SweepFailed where runs
-    failed, which has the sweep with all others; the same call tries the failed ones again.
+    set: a value, or a list of values to try, by key; None removes a key. seeds: the number of seeds, or a
+    list of them. only: ``"axis=value"``, the values to which axes are narrowed; a class is given by its name.
+    Runs take place in separate processes, which load a class or a function, such as a method, from its file.
+    Finished runs are not repeated. Raises UserError if the sweep cannot start, and SweepFailed, with the
+    sweep, if runs failed; the same call tries the failed ones again.
     """
     require_not_loading()
     if not isinstance(scenario, str | Path):
-        raise UserError(
-            "a sweep runs in processes of its own: write the scenario to a file, and give its path"
-        )
+        raise UserError("a sweep runs in separate processes: write the scenario to a file, and give its path")
     overrides, unset = options(set, several=True)
     narrowed = texts_of(only, "only") or ()
     device, scenario = device_of(device), path_of(scenario, "scenario")
@@ -192,7 +190,7 @@ def sweep(
         look = f"coterie.Sweep({str(result.directory)!r})"
         error = SweepFailed(
             f"{len(result.errors):,} of {result.cells:,} runs failed:\n{failed}\n"
-            f"{look} has all of them, as has this error's `sweep`; coterie.compare({look}) takes those done"
+            f"{look} lists all runs, as does this error's `sweep`. For those done: coterie.compare({look})"
         )
         error.directory = result.directory
         raise error
@@ -207,11 +205,11 @@ def compare(
     target: float | None = None,
     clients: Sequence[int] | None = None,
 ) -> Compared:
-    """Hold the runs of a sweep, or single runs, against each other.
+    """Compare the runs of a sweep, or single runs.
 
-    by: the axis to draw along. baseline: "axis=value", what the others are held against. metrics: names, or
-    paths in the summary such as "graph.l1". target: what it takes to reach it. clients: only these count.
-    Raises UserError.
+    by: the axis to draw along. baseline: "axis=value", the group to compare the others with. metrics: names,
+    or paths in the summary such as "graph.l1". target: value for which the cost of reaching it is reported.
+    clients: the only clients to include. Raises UserError.
     """
     each = list(runs[0]) if len(runs) == 1 and isinstance(runs[0], list | tuple) else list(runs)
     if not each:

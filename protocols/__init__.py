@@ -1,14 +1,14 @@
-"""Methods of collaborative learning, and all that one is written with.
+"""Methods of collaborative learning, and the names for writing one.
 
-A method is a file, or a folder, that holds a subclass of `Client`. What an own one needs is imported from
-here. `framework` has the client and the types of its settings, `shared` what several methods have in common
-(rounds, servers, losses), `membership` the protocols by which clients know of each other.
+A method is a file or folder with a subclass of `Client`. Import the names that your method needs from here.
+`framework` contains the client and the types of its settings, `shared` the parts that several methods use
+(rounds, servers, losses), `membership` the protocols by which clients learn which peers are up.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the same names for editors and type checkers
+if TYPE_CHECKING:  # the same names, for editors and type checkers
     from actors.message import PeerUnavailable as PeerUnavailable
     from actors.message import RemoteError as RemoteError
     from actors.settings.base import SettingError as SettingError
@@ -96,13 +96,13 @@ MODULES = {
     "RoundSettings": "protocols.shared.server_rounds",
     "RoundTask": "protocols.shared.server_rounds",
 }
-"""Where each name of this face is written."""
+"""Module of each public name."""
 
 __all__ = sorted(MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: whoever wants one needs not all of them."""
+    """Import a name on first use, so that unused names cost no time."""
     if name in MODULES:
         return getattr(import_module(MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,1 +1,1 @@
-"""Messages that must arrive: questions and messages of rounds are told again, and handled once."""
+"""Reliable delivery: questions and messages of rounds are sent again, and handled once."""

@@ -1,17 +1,18 @@
-"""Questions: those that an actor has asked and waits for, and those that it was asked and may be asked again.
+"""Questions that an actor has asked, and questions that it was asked and may be asked again.
 
 A question that is sent again has the same number; the time until it is sent again doubles each time, up to a
-minute. The asked side handles it once: while it is busy a repetition does nothing, and afterwards the same
-answer is sent again. An answer names the attempt that it answers. So it tells how long the peer took even if
-the question had been sent again, or given up (so the time limit of a slow peer grows to what it needs).
+minute. The receiver handles it once: while it is busy it ignores a repetition, and afterwards it sends the
+same answer again. An answer names the attempt that it answers. This shows how long the peer took even if the
+question was sent again or given up, so the time limit of a slow peer grows to the time that it needs.
 
-A lasting question is asked until there is an answer, or no more time. An actor that is busy with it says so
-when it is asked again, and is then not asked for as long as the work usually takes. So silence means that
-something was lost, and the question is sent again after one round trip, which is measured by such answers. If
-these waits doubled where many messages are lost, one unlucky question would hold up all others. They double
-only from the ninth time on, when the peer may be gone. Before a round trip was measured, they double at once,
-until a repetition is answered as if it were new: the one before was lost. Then they are as long as the work
-takes. Each time that more is known, what waits already is timed anew.
+A lasting question (`LastingQuestion`) is repeated until it is answered or the time is up. An actor that is
+busy with it answers a repetition by `InProgress`, and then gets no repetition for as long as the work usually
+takes. Silence therefore means that a message was lost, and the question is sent again after one round trip,
+which these answers measure. If these waits doubled where many messages are lost, one unlucky question would
+hold up all others. They double only from the ninth time, when the peer may have left. Before a round trip was
+measured, they double at once, until the peer treats a repetition as new, which means that the earlier attempt
+was lost. From then on they are as long as the work takes. Each new measurement resets the timers of waiting
+questions.
 """
 
 import asyncio
@@ -24,15 +25,15 @@ from actors.message import Envelope, InProgress, LastingQuestion, Question
 
 Send = Callable[[Envelope], None]
 
-_GIVEN_UP_MAX = 256  # questions of which a late answer is still recognised
+_GIVEN_UP_MAX = 256  # questions with late answers that are still recognized
 
 
 class OpenQuestion:
-    """One `ask` in progress: its future is given the answer, or None when there is no more hope for one."""
+    """One `ask` in progress; its future receives the answer, or None if the question is given up."""
 
     __slots__ = (
         "arrival", "attempts", "deadline_s", "kind", "message", "number", "peer", "seen_busy", "sent_s",
-        "timer", "unheard",
+        "timer", "unacknowledged",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: str, message: object, attempts: int | None) -> None:
@@ -43,9 +44,9 @@ class OpenQuestion:
         self.kind = type(message)
         self.attempts = attempts
         self.arrival: asyncio.Future[Envelope | None] = loop.create_future()
-        self.sent_s: list[float] = []  # when, each time
-        self.unheard = 0  # attempts since the peer last said that it is busy with it, or since the first
-        self.seen_busy = 0  # how often it said so
+        self.sent_s: list[float] = []  # time of each attempt
+        self.unacknowledged = 0  # attempts since the peer last answered InProgress, or since the first
+        self.seen_busy = 0  # number of these answers
         self.deadline_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -55,7 +56,7 @@ class OpenQuestion:
 
 
 class OpenQuestions:
-    """All questions that an actor has asked and waits for."""
+    """All questions that an actor has asked and that are not yet answered."""
 
     def __init__(self, name: str, send: Send, round_trips: RoundTrips) -> None:
         self._name = name
@@ -67,10 +68,10 @@ class OpenQuestions:
     async def ask(
         self, number: int, peer: str, message: object, timeout_s: float, attempts: int | None
     ) -> Envelope | None:
-        """The answer; None if there is none within `timeout_s`, or before the last of `attempts` is overdue.
+        """Ask and return the answer; None after `timeout_s`, or if the last of `attempts` is overdue.
 
-        number: higher than those of all questions before. A single attempt is waited for until the timeout;
-        None: as many as there is time for.
+        number: higher than those of all earlier questions. attempts: with 1, the answer may come until the
+        timeout; with None, the question is sent as often as the timeout allows.
         """
         question = OpenQuestion(number, peer, message, attempts)
         loop = asyncio.get_running_loop()
@@ -88,21 +89,21 @@ class OpenQuestions:
                 self._remember(question)
 
     def answered(self, envelope: Envelope) -> bool:
-        """An answer arrived; False if nobody waits for it."""
+        """Accept an answer; return False if no question waits for it."""
         answer_to = envelope.answer_to
         repeatable = isinstance(answer_to, Question)
         number = answer_to.number if repeatable else answer_to  # type: ignore[union-attr]
         if type(envelope.message) is InProgress:
             if number in self._open:
-                self._is_at_it(self._open[number], answer_to.attempt)  # type: ignore[union-attr]
-            return True  # no answer is late by it
+                self._peer_is_busy(self._open[number], answer_to.attempt)  # type: ignore[union-attr]
+            return True  # not counted as a late answer
         question = self._open.pop(number, None) or self._given_up.pop(number, None)  # type: ignore[arg-type]
         if question is None:
             return False
         attempt = answer_to.attempt if repeatable else 0  # type: ignore[union-attr]
         lasting = answer_to if isinstance(answer_to, LastingQuestion) else None
         given_before = lasting is not None and lasting.repeat_s == 0
-        # A repetition that was new to the peer: the attempts before it were lost.
+        # The peer had not received the attempts before this repetition: they were lost.
         lost = lasting is not None and attempt > 0 and not given_before
         self._learn(question, InProgress if given_before else question.kind, attempt, lost)
         if question.arrival.done():
@@ -111,9 +112,9 @@ class OpenQuestions:
         return True
 
     def _learn(self, question: OpenQuestion, kind: type, attempt: int, lost: bool = False) -> None:
-        """Note how long the answer to an attempt took, and whether it shows that messages are lost.
+        """Record how long the answer to an attempt took, and whether it shows that messages are lost.
 
-        Then what waits with a limit for peers or ways of which nothing was known is timed anew.
+        Then reset the timers of questions that used a limit for unknown peers or unknown round trips.
         """
         trips = self._round_trips
         first = not trips.knows(kind)
@@ -124,17 +125,17 @@ class OpenQuestions:
             if len(other.sent_s) == 1:
                 stale = first and other.kind is kind
             else:
-                stale = prompt and other.attempts is None and other.unheard > 0
+                stale = prompt and other.attempts is None and other.unacknowledged > 0
             if stale:
                 self._set_timer(other)
 
-    def _is_at_it(self, question: OpenQuestion, attempt: int) -> None:
-        """The peer says that it is busy with a question: leave it in peace for as long as the work takes.
+    def _peer_is_busy(self, question: OpenQuestion, attempt: int) -> None:
+        """Wait as long as the work takes before the next repetition: the peer answered that it is busy.
 
-        Where messages are lost, that is as long as usual: the answer may be lost, too.
+        Where messages are lost, wait only the typical time, because the answer may also be lost.
         """
         self._learn(question, InProgress, attempt)
-        question.unheard = 0
+        question.unacknowledged = 0
         trips = self._round_trips
         work_s = (trips.typical_s if trips.lossy else trips.limit_s)(question.peer, question.kind)
         now = asyncio.get_running_loop().time()
@@ -148,7 +149,7 @@ class OpenQuestions:
                 question.give_up()
 
     def waits(self) -> list[str]:
-        """A line for each open question."""
+        """Return a line for each open question."""
         return [f"answer to {each.kind.__name__} from {each.peer}" for each in self._open.values()]
 
     def _attempt(self, question: OpenQuestion) -> None:
@@ -160,7 +161,7 @@ class OpenQuestions:
             kind = LastingQuestion if question.attempts is None else Question
             number = kind(question.number, len(question.sent_s), open_from, question.deadline_s - now)
         question.sent_s.append(now)
-        question.unheard += 1
+        question.unacknowledged += 1
         self._set_timer(question)
         self._send(Envelope(self._name, peer, question.message, number))
 
@@ -171,21 +172,21 @@ class OpenQuestions:
         trips, peer, doublings = self._round_trips, question.peer, len(question.sent_s) - 1
         knows_way = trips.knows(InProgress)
         if question.attempts is None and doublings and (knows_way or trips.lossy):
-            doublings = max(0, question.unheard - PROMPT)
+            doublings = max(0, question.unacknowledged - PROMPT)
             wait_s = trips.limit_s(peer, InProgress) if knows_way else trips.typical_s(peer, question.kind)
         else:
             wait_s = trips.limit_s(peer, question.kind)
         self._wake(question, question.sent_s[-1] + doubled_s(wait_s, doublings))
 
     def _wake(self, question: OpenQuestion, due_s: float) -> None:
-        """Ask again at `due_s`, or give up at the deadline if that is earlier."""
+        """Repeat the question at `due_s`, or give up at the deadline if that is earlier."""
         then = question.give_up if due_s >= question.deadline_s else lambda: self._overdue(question)
         if question.timer is not None:
             question.timer.cancel()
         question.timer = asyncio.get_running_loop().call_at(min(due_s, question.deadline_s), then)
 
     def _remember(self, question: OpenQuestion) -> None:
-        """Keep what is needed to measure a late answer, but not the message."""
+        """Keep the data that measure a late answer, but not the message."""
         question.message = None
         self._given_up[question.number] = question
         if len(self._given_up) > _GIVEN_UP_MAX:
@@ -201,19 +202,19 @@ class OpenQuestions:
 
 
 class GivenAnswers:
-    """The questions that an actor may be asked again, with the answers that it has given.
+    """Questions that an actor may be asked again, with the answers that it has given.
 
-    An answer is kept until the asker says that it only waits for later ones, or can no longer ask again.
+    An answer is kept until the asker waits only for later ones, or can no longer ask again.
     """
 
     def __init__(self) -> None:
         # By asker and number: the answer, or None while the question is being handled.
         self._given: dict[str, dict[int, Envelope | None]] = {}
-        self._until: list[tuple[float, str, int]] = []  # a heap of when each can go
-        self._open_from: dict[str, int] = {}  # by asker: below it, nobody waits for an answer
+        self._until: list[tuple[float, str, int]] = []  # a heap of expiry times
+        self._open_from: dict[str, int] = {}  # by asker: it waits for no answer to lower numbers
 
     def is_new(self, asker: str, question: Question, now: float) -> bool:
-        """Whether a question is asked for the first time; if so, note that it is being handled."""
+        """Return whether a question is asked for the first time; if so, record that it is being handled."""
         self._forget_until(now)
         given = self._given.setdefault(asker, {})
         open_from = max(question.open_from, self._open_from.get(asker, question.open_from))
@@ -227,30 +228,30 @@ class GivenAnswers:
         return True
 
     def again(self, asker: str, question: Question) -> Envelope | None:
-        """The answer to a question that is not new, addressed to this attempt; None if there is none.
+        """Return the answer to a repeated question, addressed to this attempt.
 
-        It may still be in the making, or may have been given up.
+        Returns None while the question is being handled, or if the answer is no longer kept.
         """
         answer = self._given[asker].get(question.number)
         if type(question) is LastingQuestion:
             question = replace(question, repeat_s=0.0)
         return None if answer is None else replace(answer, answer_to=question)
 
-    def is_at_it(self, asker: str, question: Question) -> bool:
-        """Whether a lasting question that is not new is being handled, which its asker is told."""
+    def is_being_handled(self, asker: str, question: Question) -> bool:
+        """Return whether a repeated lasting question is still being handled."""
         given = self._given[asker]
         return (
             type(question) is LastingQuestion and question.number in given and given[question.number] is None
         )
 
-    def note(self, asker: str, question: Question, answer: Envelope) -> None:
+    def keep(self, asker: str, question: Question, answer: Envelope) -> None:
         """Keep an answer for as long as it may be needed."""
         given = self._given.get(asker, {})
         if question.number in given:
             given[question.number] = answer
 
     def forget(self, asker: str, question: Question) -> None:
-        """A question could not be taken up after all."""
+        """Forget a question that the full mailbox rejected."""
         self._given[asker].pop(question.number, None)
 
     def _forget_until(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Requests for messages that are overdue, while an actor waits for several peers' messages of a round."""
+"""Requests for overdue messages, while an actor waits for several peers' messages of a round."""
 
 import asyncio
 import math
@@ -9,18 +9,19 @@ from actors.message import Envelope, RoundMark
 
 
 class Reminders:
-    """Asks late peers again and again for their messages, during one wait for messages of class `kind`.
+    """Repeated requests to late peers, during one wait for messages of class `kind`.
 
-    A peer is late when the wait for it exceeds its limit (`actors.delivery.round_trips`); as long as no
-    message is known to have been lost, such as on reliable links, that limit is a second at least. Then it is
-    asked whenever the answer to a request is overdue; the limit for this is the same for all kinds. Where
+    A peer is late when the wait for it exceeds its limit (`actors.delivery.round_trips`). As long as no
+    message is known to be lost, for example on reliable links, that limit is at least a second. Then the peer
+    gets a request whenever the answer to the previous one is overdue, with one limit for all kinds. Where
     many messages are lost, doubling the time after each request, as TCP does, would make a wait very long,
-    and a few bytes in each round trip burden nobody. So the time doubles only from the eighth request on, or
-    from the first if nothing is known of the peer; and anew after something was heard of it. Whoever is heard
-    where messages are lost is late after a second, even if a first message may take longer.
+    and a few bytes in each round trip are no burden. The time therefore doubles only from the eighth request,
+    or from the first if the peer has no measurements. The count restarts when anything comes from the peer.
+    Where messages are lost, a peer that sent anything is late after a second, even if a first message may
+    take longer.
 
-    A message that was told again does not measure how late the peer is, but the round trip of the request
-    that its mark names (Karn's rule). The time for which lost messages delayed its sender is subtracted.
+    A message that was sent again does not measure how late the peer is. It measures the round trip of the
+    request that its mark names (Karn's rule). The delay of its sender by lost messages is subtracted.
     """
 
     def __init__(
@@ -30,18 +31,18 @@ class Reminders:
         kind: type,
         timeout_s: float | None = None,
     ) -> None:
-        """request(peer, attempt): send a request; `attempt` counts those to this peer, from 1."""
+        """Start no timer yet. request(peer, attempt): sends a request; attempts to a peer count from 1."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._request = request
         self._round_trips = round_trips
         self._kind = kind
         self._initial_s = min(round_trips.initial_s, math.inf if timeout_s is None else timeout_s / 4)
-        self._began_s = loop.time()
+        self._started_s = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._requested_s: dict[str, list[float]] = {}  # when each was asked
+        self._requested_s: dict[str, list[float]] = {}  # times of the requests
 
-    def begin(self, missing: Iterable[str]) -> None:
+    def start(self, missing: Iterable[str]) -> None:
         for peer in missing:
             self._set_timer(peer)
 
@@ -56,15 +57,15 @@ class Reminders:
                 took_s = self._loop.time() - requested_s[mark.repeat - 1]
                 self._round_trips.of(peer, Reminders).measured(took_s)
             return
-        waited_s = self._loop.time() - self._began_s - mark.delayed_s
+        waited_s = self._loop.time() - self._started_s - mark.delayed_s
         first = not self._round_trips.knows(self._kind)
         self._round_trips.of(peer, self._kind).measured(max(0.0, waited_s))
-        for other in list(self._timers) if first else ():  # their limits were those for unknown peers
+        for other in list(self._timers) if first else ():  # these still had the limit for unknown peers
             if other not in self._requested_s:
                 self.excused(other)
                 self._set_timer(other)
 
-    def heard(self, peer: str) -> None:
+    def peer_active(self, peer: str) -> None:
         if peer in self._timers and (peer in self._requested_s or self._round_trips.lossy):
             self._round_trips.of(peer, Reminders).failures = 0
             self.excused(peer)
@@ -85,11 +86,11 @@ class Reminders:
             due_s = requested_s[-1] + self._round_trips.limit_s(peer, Reminders, INITIAL_S)
         else:
             limit_s = self._round_trips.limit_s(peer, self._kind, min(self._initial_s, initial_s))
-            due_s = self._began_s + (limit_s if self._round_trips.lossy else max(limit_s, INITIAL_S))
+            due_s = self._started_s + (limit_s if self._round_trips.lossy else max(limit_s, INITIAL_S))
         self._timers[peer] = self._loop.call_at(due_s, self._overdue, peer)
 
     def _doubles(self, peer: str, requests: int) -> bool:
-        """Whether a peer is given twice the time before the next one, after so many requests."""
+        """Return whether the time to the next request to a peer is doubled after `requests` requests."""
         return requests >= (PROMPT if self._round_trips.of(peer, Reminders).known else 1)
 
     def _overdue(self, peer: str) -> None:

@@ -1,15 +1,15 @@
-"""How long peers take to answer, as each actor sees it: RFC 6298, for each peer and class of message.
+"""Estimates of how long peers take to answer: RFC 6298, for each peer and class of message.
 
     first measurement R:    srtt <- R,  rttvar <- R/2
     each further one:       rttvar <- 3/4 rttvar + 1/4 |srtt - R|,  srtt <- 7/8 srtt + 1/8 R
     time limit:             srtt + max(G, 4 rttvar), twice as long after each failed reminder in a row, up
                             to a minute, as its rule 2.5 allows (`doubled_s`)
 
-A question's own limit doubles with each of its attempts; the next question begins anew, since late answers
-are measured, too. What is measured is all that passes between the question and its answer: network, queues
-and devices. Unlike TCP, G is a millisecond and there is no least limit of a second, since asking again costs
-a message, not a connection's speed. Before anything is known of a peer, its limit is three times the median
-of the others' smoothed round trips for the same class; before anything is known at all, `initial_s`.
+The limit of one question doubles with each of its attempts; the next question starts from the estimate again,
+since late answers are also measured. A measurement spans the time between question and answer: network,
+queues and devices. Unlike TCP, G is a millisecond and there is no minimum limit of a second, since a
+repetition costs a message, not a connection's speed. Before a peer has measurements, its limit is three times
+the median of the others' smoothed round trips for the same class; without any measurement, `initial_s`.
 """
 
 import math
@@ -18,23 +18,23 @@ from statistics import median
 
 INITIAL_S = 1.0
 PROMPT = 8
-"""How many requests, a round trip apart, are sent before the time between them doubles."""
+"""Number of requests, a round trip apart, that are sent before the time between them doubles."""
 _GRANULARITY_S = 0.001
 _UNKNOWN_PEER_FACTOR = 3.0
 _DOUBLED_MAX_S = 60.0
-_DOUBLINGS_MAX = 60  # more would change nothing, and hundreds are no float
+_DOUBLINGS_MAX = 60  # more would change nothing, and hundreds would overflow a float
 
 
 def doubled_s(wait_s: float, times: int) -> float:
-    """Twice `wait_s` for each of so many times, up to a minute.
+    """Return `wait_s`, doubled `times` times, but at most a minute.
 
-    So whoever was cut off is found soon after. A wait that is longer by itself stays as it is.
+    The limit finds peers that were cut off soon after they return. A wait above a minute is not shortened.
     """
     return max(wait_s, min(wait_s * 2.0 ** min(times, _DOUBLINGS_MAX), _DOUBLED_MAX_S))
 
 
 class RoundTrip:
-    """The estimate for one peer and one class of message, in seconds."""
+    """Estimate for one peer and one class of message, in seconds."""
 
     __slots__ = ("deviation_s", "failures", "smoothed_s")
 
@@ -45,11 +45,11 @@ class RoundTrip:
 
     @property
     def known(self) -> bool:
-        """Whether anything was measured."""
+        """True if there is a measurement."""
         return self.smoothed_s == self.smoothed_s
 
     def measured(self, seconds: float) -> None:
-        """An answer took so long."""
+        """Add a measurement: an answer took `seconds`."""
         self.failures = 0
         if self.known:
             self.deviation_s += (abs(self.smoothed_s - seconds) - self.deviation_s) / 4
@@ -58,21 +58,21 @@ class RoundTrip:
             self.smoothed_s, self.deviation_s = seconds, seconds / 2
 
     def failed(self) -> None:
-        """No answer came within the limit."""
+        """Count a failure: no answer came within the limit."""
         self.failures += 1
 
     @property
     def limit_s(self) -> float:
-        """When an answer is overdue, had there been no failures."""
+        """Time after which an answer is overdue, before doublings for failures."""
         return self.smoothed_s + max(_GRANULARITY_S, 4 * self.deviation_s)
 
 
 class RoundTrips:
-    """One actor's estimates, by peer and class of message.
+    """Estimates of one actor, by peer and class of message.
 
-    `initial_s`: the time limit before anything is known of a class. A second, as RFC 6298 has it; more where
-    a first answer may take long to come, and repeating what is large would only make it later. `lossy`:
-    whether a message is known to have been lost.
+    `initial_s`: time limit for a class without measurements. A second, as in RFC 6298; more if a first answer
+    may take long and repeating a large message would only delay it further. `lossy`: whether a message is
+    known to have been lost.
     """
 
     def __init__(self) -> None:
@@ -81,14 +81,14 @@ class RoundTrips:
         self._of: dict[type, dict[str, RoundTrip]] = {}
 
     def wait_at_first(self, patience_s: float) -> None:
-        """Take nothing for overdue within a quarter of `patience_s`, before anything is known of peers.
+        """Treat no message as overdue within a quarter of `patience_s`, before there are measurements.
 
-        A first model may be on its way for long, and to repeat it would only make it later.
+        A first model may take long to arrive, and repeating it would only delay it further.
         """
         self.initial_s = patience_s / 4
 
     def of(self, peer: str, kind: type) -> RoundTrip:
-        """The estimate for `peer` and messages of class `kind`."""
+        """Return the estimate for `peer` and messages of class `kind`."""
         peers = self._of.setdefault(kind, {})
         trip = peers.get(peer)
         if trip is None:
@@ -96,22 +96,22 @@ class RoundTrips:
         return trip
 
     def knows(self, kind: type) -> bool:
-        """Whether anything was measured of messages of class `kind`."""
+        """Return whether messages of class `kind` have been measured."""
         return any([trip.known for trip in self._of.get(kind, {}).values()])
 
     def usual_s(self, peers: Iterable[str], kind: type) -> float:
-        """How many seconds the slowest of `peers` takes for a `kind`, smoothed; 0 if nothing is known."""
+        """Return the smoothed seconds of the slowest of `peers` for a `kind`; 0 without measurements."""
         trips = [self.of(peer, kind) for peer in peers]
         return max([trip.smoothed_s for trip in trips if trip.known], default=0.0)
 
     def typical_s(self, peer: str, kind: type) -> float:
-        """How many seconds `peer` usually takes for a `kind`; a stranger as many as the median of others."""
+        """Return the smoothed seconds of `peer` for a `kind`; for an unknown peer the others' median."""
         if not self.knows(kind):
             return self.initial_s
         return max(self._smoothed_s(self.of(peer, kind), kind), _GRANULARITY_S)
 
     def limit_s(self, peer: str, kind: type, initial_s: float | None = None) -> float:
-        """After how many seconds an answer of `peer` to a `kind` is overdue."""
+        """Return the seconds after which an answer of `peer` to a `kind` is overdue."""
         trip = self.of(peer, kind)
         if trip.known:
             limit_s = trip.limit_s

@@ -1,4 +1,4 @@
-"""The base class of all settings, and the error that names the key at fault."""
+"""Base class of all settings, and the error that names an invalid key."""
 
 import ast
 import inspect
@@ -14,12 +14,12 @@ _OURS = ("actors", "protocols", "sim")
 
 
 def default(text: str) -> Any:
-    """A quantity's default as it would stand in a file; typed Any, since it becomes a number."""
+    """Return a quantity's default as text, as in a file; typed Any, because it becomes a number."""
     return text
 
 
 class SettingError(ValueError):
-    """A value that does not fit the others; raise it from a validator to name the key that is at fault.
+    """Error about a value that conflicts with others; raise it from a validator to name the invalid key.
 
     `key` is relative to the settings class that raises (``"betas"``, ``"partition.clusters"``).
     """
@@ -30,11 +30,11 @@ class SettingError(ValueError):
 
 
 class Settings(BaseModel):
-    """Base of every settings class: frozen, unknown keys refused, no silent conversions (``"3"`` is not 3).
+    """Base of every settings class: frozen, no unknown keys, no silent conversions (``"3"`` is not 3).
 
-    A quantity's default is written as in a scenario file, ``patience: Duration = "2 s"``; where mypy checks,
-    ``default("2 s")``. Lists of a file arrive as tuples, as settings never change: a class that declares a
-    ``list[int]``, and not a ``tuple[int, ...]``, is a TypeError. A string under a field documents it in the
+    A quantity's default is written as in a scenario file, ``patience: Duration = "2 s"``; with mypy,
+    ``default("2 s")``. Lists of a file become tuples, because settings never change: a class that declares a
+    ``list[int]`` instead of a ``tuple[int, ...]`` is a TypeError. A string under a field documents it in the
     schema and the reference.
     """
 
@@ -44,14 +44,14 @@ class Settings(BaseModel):
         strict=True,
         validate_default=True,
         allow_inf_nan=False,
-        defer_build=True,  # until one is stated: of all that there are a scenario states few
+        defer_build=True,  # until first use: a scenario uses few of all classes
     )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
         if cls.__module__.partition(".")[0] not in _OURS:
-            cls.model_rebuild(raise_errors=False)  # at once: what is wrong is said at the user's line
+            cls.model_rebuild(raise_errors=False)  # at once, so that errors point to the user's line
         for name, field in cls.model_fields.items():
             if (found := _list_in(field.annotation)) is not None:
                 items = ", ".join([getattr(each, "__name__", str(each)) for each in get_args(found)]) or "Any"
@@ -66,10 +66,10 @@ class Settings(BaseModel):
         known = {
             field.alias or name: texts[name] for name, field in cls.model_fields.items() if name in texts
         }
-        for option in (schema, *schema.get("anyOf", ())):  # beside a table there may be what stands for it
-            for key, shown in handler.resolve_ref_schema(option).get("properties", {}).items():
+        for option in (schema, *schema.get("anyOf", ())):  # a table may have a short form
+            for key, found in handler.resolve_ref_schema(option).get("properties", {}).items():
                 if key in known:
-                    shown.setdefault("description", known[key])
+                    found.setdefault("description", known[key])
         return schema
 
     @model_validator(mode="before")
@@ -81,7 +81,7 @@ class Settings(BaseModel):
 
 @cache
 def _texts_of(cls: type) -> dict[str, str]:
-    """The strings under the fields that a class writes, by field; empty where its source is not known."""
+    """Return the strings under the fields of a class, by field; empty if its source is unknown."""
     if not issubclass(cls, Settings):
         return {}
     try:
@@ -98,7 +98,7 @@ def _texts_of(cls: type) -> dict[str, str]:
 
 
 def _list_in(annotation: Any) -> Any:
-    """A list in a type, such as list[int] in ``list[int] | None``; None without one."""
+    """Return a list in a type, such as list[int] in ``list[int] | None``; None without one."""
     if annotation is list or get_origin(annotation) is list:
         return annotation
     return next(filter(None, map(_list_in, get_args(annotation))), None)
@@ -109,7 +109,7 @@ def _tuples(value: Any) -> Any:
 
 
 def exactly_one(section: Settings, *keys: str) -> None:
-    """Raise unless exactly one of these optional keys is stated."""
+    """Raise SettingError unless exactly one of these optional keys is given."""
     stated = [key for key in keys if getattr(section, key) is not None]
     if len(stated) != 1:
         names = " or ".join(repr(key) for key in keys)
@@ -117,26 +117,26 @@ def exactly_one(section: Settings, *keys: str) -> None:
 
 
 def at_least_one(section: Settings, *keys: str) -> None:
-    """Raise if all of these keys are as they are by default: then the section says nothing."""
+    """Raise SettingError if all of these keys have their defaults: then the section has no effect."""
     if not any(_is_stated(section, key) for key in keys):
         *first, last = map(repr, keys)
-        raise SettingError(keys[0], None, f"state {', '.join(first)} or {last}: else this does nothing")
+        raise SettingError(keys[0], None, f"state {', '.join(first)} or {last}; otherwise this does nothing")
 
 
 def idle(section: Settings, reason: str, *keys: str) -> None:
-    """Refuse any of these keys that is not as by default, which is no text: it would do nothing."""
+    """Raise SettingError if one of these keys differs from its default, because it would have no effect."""
     for key in keys:
         if _is_stated(section, key):
             raise SettingError(key, getattr(section, key), f"does nothing: {reason}")
 
 
 def _is_stated(section: Settings, key: str) -> bool:
-    # Not model_fields_set: a resolved scenario states each key, also with its default.
+    # Not model_fields_set: a resolved scenario lists every key, including those with defaults.
     return getattr(section, key) != type(section).model_fields[key].default
 
 
 def at_most_one(section: Settings, *keys: str) -> None:
-    """Raise if more than one of these optional keys is stated."""
+    """Raise SettingError if more than one of these optional keys is given."""
     stated = [key for key in keys if getattr(section, key) is not None]
     if len(stated) > 1:
         names = " or ".join(repr(key) for key in keys)

@@ -1,7 +1,7 @@
-"""Types of fields for what users write in scenario files: quantities with units, counts, shares, spans.
+"""Types of fields for values in scenario files: quantities with units, counts, shares, spans.
 
-A quantity is written with its unit (``"20 ms"``) and is a plain number in SI units afterwards: seconds, bits
-per second, bytes, floating-point operations per second. Dumped as JSON it is text with its unit again.
+A quantity is written with its unit (``"20 ms"``). After validation it is a plain number in SI units: seconds,
+bits per second, bytes, floating-point operations per second. As JSON it is written as text with its unit.
 """
 
 import re
@@ -24,12 +24,12 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity, shown
+from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity, quoted
 
 
 @dataclass(frozen=True)
 class Within:
-    """Annotation of a number: the smallest and the largest that make sense, and why no larger one does."""
+    """Annotation of a number with its minimum and maximum, and the reason for the maximum."""
 
     least: float
     most: float
@@ -52,30 +52,30 @@ class Within:
 
 
 Count = Annotated[PositiveInt, Within(1, 1_000_000)]
-"""A number of things, one at least."""
+"""Number of things, at least one."""
 
 CountOrZero = Annotated[NonNegativeInt, Within(0, 1_000_000)]
-"""A number of things, or none."""
+"""Number of things, at least zero."""
 
 Weight = Annotated[NonNegativeFloat, Within(0, 1_000_000)]
-"""A factor, 0 or more."""
+"""Factor, 0 or more."""
 
 PositiveWeight = Annotated[PositiveFloat, Within(1e-30, 1_000_000)]
-"""A factor, more than 0 also when it is rounded to float32."""
+"""Factor, more than 0 even when it is rounded to float32."""
 
 
 def _each_once(clients: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(clients)) < len(clients):
         twice = next(each for each in clients if clients.count(each) > 1)
-        raise ValueError(f"has the client {twice} twice; must have each once")
+        raise ValueError(f"contains client {twice} twice; list each client once")
     return clients
 
 
 ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_each_once)]
-"""Numbers of clients, one at least, each once."""
+"""Client numbers, at least one, without duplicates."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
-"""A number from 0 to 1."""
+"""Number from 0 to 1."""
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
 Probability = ShareAboveZero
@@ -83,34 +83,34 @@ Probability = ShareAboveZero
 FACTOR_MIN, FACTOR_MAX = 1e-6, 1_000_000
 Factor = Annotated[float, Field(gt=0), Within(FACTOR_MIN, FACTOR_MAX)]
 
-# With more, exp of it would leave the range of numbers within the 8.3 sigma that a stream can draw.
+# With a larger sigma, exp would overflow within the 8.3 sigma that a stream can draw.
 SigmaOfLog = Annotated[float, Field(ge=0, le=20)]
 
 Weighing = Literal["samples", "equal"]
-"""How much a client counts in an average: as it has samples, or as much as any other."""
+"""Weight of a client in an average: by its number of samples, or the same for all clients."""
 
 
 @dataclass(frozen=True, eq=False)  # annotations must be hashable, and a table of units is not
 class Written:
     """Annotation of a number that is written as a quantity, from `least` to `most`.
 
-    Beyond these bounds nobody can mean it: clocks would stand still and sums overflow.
+    Values beyond these bounds are surely unintended: clocks would stop and sums overflow.
     """
 
     quantity: Quantity
     least: str
     most: str
     zero: bool = False
-    """Whether it may be 0, too."""
+    """True if 0 is also allowed."""
     unlimited: bool = False
-    """Whether "unlimited" stands for None."""
+    """True if "unlimited" is allowed; it becomes None."""
 
     @cached_property
     def _bounds(self) -> tuple[float, float]:
         return self.quantity.parse(self.least), self.quantity.parse(self.most)
 
     def parse(self, value: Any) -> Any:
-        """The number. ValueError says what is wrong with the value and what is allowed."""
+        """Return the number. ValueError names the invalid value and the allowed ones."""
         if self.unlimited and value == "unlimited":
             return None
         or_unlimited = ', or "unlimited"' if self.unlimited else ""
@@ -120,13 +120,13 @@ class Written:
             raise ValueError(f"{error}{or_unlimited}") from None
         smallest, largest = self._bounds
         if number == 0 and not self.zero:
-            raise ValueError(f"{shown(value)} must be more than 0; write {self.quantity.allowed}")
+            raise ValueError(f"{quoted(value)} must be more than 0; write {self.quantity.allowed}")
         if number and not smallest <= number <= largest:
-            raise ValueError(f"{shown(value)} must be from {self.least} to {self.most}{or_unlimited}")
+            raise ValueError(f"{quoted(value)} must be from {self.least} to {self.most}{or_unlimited}")
         return int(number) if self.quantity.whole else number
 
     def format(self, value: Any) -> str:
-        """The number as it is written."""
+        """Return the number as text with its unit."""
         return "unlimited" if value is None else self.quantity.format(value)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -139,7 +139,7 @@ class Written:
         )
 
     def __get_pydantic_json_schema__(self, number: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """As written in a file; ``x-allowed`` says it in an error message's words."""
+        """Return the schema of the text in a file; ``x-allowed`` describes it as error messages do."""
         allowed, other = self.quantity.allowed, ""
         if self.unlimited:
             allowed, other = f'{allowed}, or "unlimited"', "|unlimited"
@@ -149,7 +149,7 @@ class Written:
         return {"x-allowed": allowed, **({"anyOf": [text, {"const": 0}]} if is_number else text)}
 
 
-# A clock that has gone for a century still tells half a microsecond.
+# After a century, the clock still resolves half a microsecond.
 _DURATION = Written(DURATION, "0.001 us", "36500 day", zero=True)
 
 Duration = Annotated[float, _DURATION]
@@ -175,7 +175,7 @@ Compute = Annotated[float, Written(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")]
 
 @dataclass(frozen=True)
 class Span:
-    """Either `seconds` of virtual time, and the unit "second", or a `count` of `unit`; the other is None."""
+    """Either `seconds` of virtual time, with the unit "second", or a `count` of `unit`; the other is None."""
 
     unit: str
     seconds: float | None = None
@@ -183,7 +183,7 @@ class Span:
 
     @property
     def length(self) -> float:
-        """The number of seconds, or the count."""
+        """Number of seconds, or the count."""
         length = self.count if self.seconds is None else self.seconds
         assert length is not None
         return length
@@ -193,13 +193,13 @@ class Span:
 
 
 def parse_span(value: Any, *units: str) -> Span:
-    """Parses ``"15 s"`` or, for the unit "iteration", ``"100 iterations"``. ValueError else, and for 0."""
+    """Parse ``"15 s"`` or, for the unit "iteration", ``"100 iterations"``. ValueError for others and 0."""
     if isinstance(value, Span):
         return value
     example = _counted(units)
     counts = rf"\s*([0-9]+)\s*({'|'.join(units)})s?\s*"
     if isinstance(value, str) and (match := re.fullmatch(counts, value)):
-        if len(match[1]) > 9:  # thousands of digits would be more than int() takes
+        if len(match[1]) > 9:  # int() rejects thousands of digits
             raise ValueError(f"must be at most 999,999,999 {match[2]}s")
         count = int(match[1])
         if count == 0:
@@ -219,7 +219,7 @@ def _counted(units: tuple[str, ...]) -> str:
 
 
 def span(*units: str) -> Any:
-    """The type of a key that holds a `Span`: a duration, or a count of one of these units."""
+    """Return the type of a key that holds a `Span`: a duration, or a count of one of these units."""
     return Annotated[
         Span,
         PlainValidator(lambda value: parse_span(value, *units)),

@@ -12,7 +12,7 @@ from actors.settings.base import Settings
 
 @dataclass(frozen=True, eq=False)  # annotations must be hashable, and a schema is not
 class Shorthand:
-    """Annotation of a table that may also be written as a plain value; `expand` makes the table of it."""
+    """Annotation of a table that may also be written as a plain value; `expand` returns the table for it."""
 
     expand: Callable[[Any], Any]
     schema: dict[str, Any]
@@ -27,14 +27,14 @@ class Shorthand:
 
 
 def kind_alone(*kinds: str) -> Shorthand:
-    """``topology = "ring"`` stands for ``{ kind = "ring" }``; for kinds without required settings."""
+    """Allow ``topology = "ring"`` for ``{ kind = "ring" }``; for kinds without required settings."""
     return Shorthand(
         lambda value: {"kind": value} if isinstance(value, str) else value, {"enum": list(kinds)}
     )
 
 
 def constant(quantity: Any) -> Shorthand:
-    """A plain quantity stands for the constant distribution of that value."""
+    """Allow a plain quantity for the constant distribution of that value."""
 
     def expand(value: Any) -> Any:
         return value if isinstance(value, dict | Settings) else {"kind": "constant", "value": value}
@@ -43,7 +43,7 @@ def constant(quantity: Any) -> Shorthand:
 
 
 def tagged(union: Any) -> dict[str, Any]:
-    """The classes of a table that comes in several kinds, by the kind (or name) that a file states."""
+    """Return the classes of a table that comes in several kinds, by the kind (or name) in the file."""
     if isinstance(union, type) and issubclass(union, Settings):
         fields = union.model_fields
         return dict.fromkeys(get_args(fields["kind" if "kind" in fields else "name"].annotation), union)

@@ -1,8 +1,8 @@
-"""Quantities with units: text such as ``"20 ms"`` to plain SI numbers, and back.
+"""Quantities with units: conversion of text such as ``"20 ms"`` to plain SI numbers, and back.
 
-A bare number is refused, because ``latency = 20`` does not say whether seconds or milliseconds are meant.
+A bare number is rejected, because ``latency = 20`` does not state whether it means seconds or milliseconds.
 Parsing is exact: the decimal number and the unit are multiplied as fractions and rounded once, so ``"35 ms"``
-is the float ``0.035``. Formatting picks the shortest text that parses back to the same number.
+is the float ``0.035``. Formatting returns the shortest text that parses to the same number.
 """
 
 import math
@@ -14,15 +14,15 @@ from typing import Any
 
 from actors.nearest import nearest
 
-# [0-9], as \d is any script's digit. At most two of an exponent: so many make no number beyond floats' range.
+# [0-9], because \d matches digits of any script. At most two digits of an exponent, for the range of floats.
 _NUMBER = r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>\S*)\s*")
 
-_LENGTH_MAX = 100  # of a quantity's text: to read thousands of digits takes long, and Python refuses it
+_LENGTH_MAX = 100  # of a quantity's text: parsing thousands of digits is slow, and Python refuses it
 
 
-def shown(value: Any) -> str:
-    """A value for a message, in the words of a scenario file."""
+def quoted(value: Any) -> str:
+    """Return a value for a message, as a scenario file would write it."""
     if isinstance(value, bool):
         return str(value).lower()
     text = _STRUCTURES.get(type(value).__name__) or repr(value)
@@ -35,7 +35,7 @@ _STRUCTURES |= dict.fromkeys(("date", "time", "datetime"), "a date or time")
 
 @dataclass(frozen=True)
 class Quantity:
-    """One kind of quantity: its units in terms of the base unit, an example, and what is refused."""
+    """One kind of quantity: its units in terms of the base unit, an example, and whether it is whole."""
 
     name: str
     units: Mapping[str, Fraction]
@@ -44,25 +44,25 @@ class Quantity:
 
     @property
     def allowed(self) -> str:
-        """What a value may look like, in words, for error messages and the scenario reference."""
+        """Allowed values in words, for error messages and the scenario reference."""
         return f'a number and one of {", ".join(self.units)}, such as "{self.example}"'
 
     def parse(self, value: str | float) -> float:
-        """The value in the base unit; `ValueError` says what is wrong with `value` and what is allowed."""
+        """Return the value in the base unit. ValueError names the invalid value and the allowed ones."""
         text = str(value)
         is_one = isinstance(value, str | int | float) and not isinstance(value, bool)
         match = _QUANTITY.fullmatch(text) if is_one and len(text) <= _LENGTH_MAX else None
         if match is None:
-            raise ValueError(f"{shown(value)} is not a {self.name}; write {self.allowed}")
+            raise ValueError(f"{quoted(value)} is not a {self.name}; write {self.allowed}")
         number, unit = Fraction(match["number"]), match["unit"]
         if number == 0 and unit == "":
             return 0.0
         if unit not in self.units:
-            raise ValueError(f"{shown(value)} has {self._unknown(unit)}; write {self.allowed}")
+            raise ValueError(f"{quoted(value)} has {self._unknown(unit)}; write {self.allowed}")
         exact = number * self.units[unit]
         if self.whole and exact.denominator != 1:
             raise ValueError(
-                f"{shown(value)} is not a whole number of {next(iter(self.units))}; write {self.allowed}"
+                f"{quoted(value)} is not a whole number of {next(iter(self.units))}; write {self.allowed}"
             )
         return float(exact)
 
@@ -77,7 +77,7 @@ class Quantity:
         return f"the unknown unit {unit!r}{hint}"
 
     def format(self, value: float) -> str:
-        """The shortest text that `parse` turns into `value`; of equally short ones, the largest unit."""
+        """Return the shortest text that `parse` turns into `value`; among equals, the largest unit."""
         if not math.isfinite(value):
             raise ValueError(f"{value!r} is not a finite {self.name}")
         if value == 0:
@@ -92,7 +92,7 @@ class Quantity:
 
 
 def _shortest(value: float) -> str:
-    """`repr` without the ``.0`` of whole numbers."""
+    """Return `repr` without the ``.0`` of whole numbers."""
     return repr(value).removesuffix(".0")
 
 

@@ -1,1 +1,1 @@
-"""Actors in several processes: a transport over TCP that takes nothing from strangers."""
+"""Actors in several processes: a transport over TCP that accepts only authenticated connections."""

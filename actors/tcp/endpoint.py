@@ -1,4 +1,4 @@
-"""An endpoint: one process of a run over TCP, connected to all others, which it sends frames of bytes."""
+"""Endpoint: one process of a run over TCP, connected to all others, to which it sends frames of bytes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from actors.tcp.outgoing import Address, Outgoing
 
 _LINGER_S = 1.0
 DROPS = ("backlog", "down", "too large")
-"""Why a frame is dropped by its sender, and not lost on its way."""
+"""Reasons for which the sender itself drops a frame, as opposed to losses on the network."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Encryption in which both ends show a certificate that names their endpoint (a DNS name in it).
+    """Encryption in which both ends present a certificate that names their endpoint (as a DNS name).
 
     server, client: the contexts for connections to this endpoint and from it.
     """
@@ -36,7 +36,7 @@ class Tls:
 
     @classmethod
     def of(cls, authority: str, certificate: str, key: str) -> Tls:
-        """From PEM files: the authority that all trust, and this endpoint's certificate and key. OSError."""
+        """Read PEM files: the common authority, and this endpoint's certificate and key. Raises OSError."""
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         for context in (server, client):
@@ -49,13 +49,13 @@ class Tls:
 
 @dataclass
 class TcpCounts:
-    """Frames of one endpoint so far. Always sent == delivered + lost + dropped + in_flight.
+    """Counts of frames of one endpoint so far. Always sent == delivered + lost + dropped + in_flight.
 
     delivered: read at the other endpoint, or given to an actor of this one. lost: on a connection that broke,
-    or while there was none. dropped: as too much waited, or the actor of this endpoint is not attached.
-    received: that came from others, of which `refused` were no messages, or lies, and `unattached` were for
-    actors that are not attached. bytes: encoded, of all sent. reasons: why frames were lost, dropped or
-    refused, and connections of others were.
+    or while there was none. dropped: because too much waited, or the receiving actor of this endpoint is not
+    attached. received: from other endpoints; of these, `refused` were no messages or had false senders or
+    receivers, and `unattached` were for actors that are not attached. bytes: encoded size of all sent frames.
+    reasons: counts of the reasons for lost, dropped or refused frames, and refused connections.
     """
 
     sent: int = 0
@@ -69,18 +69,18 @@ class TcpCounts:
     unattached: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
 
-    def note(self, reason: str, count: int = 1) -> None:
-        """Count a reason."""
+    def count_reason(self, reason: str, count: int = 1) -> None:
+        """Increase the count of a reason."""
         if count:
             self.reasons[reason] = self.reasons.get(reason, 0) + count
 
 
 class TcpEndpoint(ABC):
-    """Connected to all other endpoints of a run; subclasses say what frames are.
+    """Endpoint that is connected to all others of a run; subclasses define the content of frames.
 
-    endpoint: this one's name. addresses: of all endpoints. secret: of the run, at least 16 bytes. tls: needed
-    unless all addresses are of this machine. listener: a socket that listens at this one's address already.
-    Use it as `async with endpoint:`, which listens, and connects to all others whenever they listen.
+    endpoint: name of this endpoint. addresses: of all endpoints. secret: of the run, at least 16 bytes. tls:
+    needed unless all addresses are of this machine. listener: a socket that already listens at its address.
+    Use it as `async with endpoint:`, which listens, and connects to all others as soon as they listen.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class TcpEndpoint(ABC):
         listener: socket.socket | None = None,
     ) -> None:
         if len(secret) < 16:
-            raise ValueError("the secret of a run must have 16 bytes at least")
-        if tls is None and (open_to := [each.host for each in addresses.values() if not is_here(each.host)]):
-            raise ValueError(f"{open_to[0]} is not this machine: connections there must be encrypted (tls)")
+            raise ValueError(f"the secret of a run must have at least 16 bytes, not {len(secret)}")
+        if tls is None and (open_to := [each.host for each in addresses.values() if not is_local(each.host)]):
+            raise ValueError(f"{open_to[0]} is not this machine: encrypt connections to it (give `tls`)")
         self.endpoint = endpoint
         self.counts = TcpCounts()
         self.limits = limits
@@ -105,26 +105,26 @@ class TcpEndpoint(ABC):
         self._tls = tls
         self._listener = listener
         self._outgoing: dict[str, Outgoing] = {}
-        self._accepted: dict[AcceptedLink, None] = {}  # in the order in which they came
-        self._strangers: dict[AcceptedLink, None] = {}  # those of them that have not proved who they are
+        self._accepted: dict[AcceptedLink, None] = {}  # in order of arrival
+        self._strangers: dict[AcceptedLink, None] = {}  # those that are not yet authenticated
         self._read: dict[str, tuple[int, int]] = {}  # by endpoint: its last link to this one, and frames read
         self._server: asyncio.Server | None = None
         self._beating: asyncio.Task[None] | None = None
 
     @abstractmethod
     def _received(self, link: AcceptedLink, frame: Buffer) -> None:
-        """A frame has come from the endpoint `link.peer`. It neither waits nor raises."""
+        """Handle a frame from the endpoint `link.peer`, without waiting or raising."""
 
-    # --- life -----------------------------------------------------------------------------------------------
+    # --- start and end --------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        here = self._addresses[self.endpoint]
+        own = self._addresses[self.endpoint]
         tls = None if self._tls is None else self._tls.server
         patience_s = None if tls is None else self.limits.handshake_s
         if self._listener is None:
             self._server = await loop.create_server(
-                self._accept, here.host, here.port, ssl=tls, ssl_handshake_timeout=patience_s
+                self._accept, own.host, own.port, ssl=tls, ssl_handshake_timeout=patience_s
             )
         else:
             self._server = await loop.create_server(
@@ -151,31 +151,31 @@ class TcpEndpoint(ABC):
             link.cut("closed")
 
     async def connected(self, timeout_s: float, to: Iterable[str] | None = None) -> None:
-        """Wait until others are connected to, by default all. TimeoutError, which names who is missing."""
+        """Wait until other endpoints (default: all) are connected. TimeoutError names the missing ones."""
         wanted = list(self._outgoing if to is None else to)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
         while missing := [name for name in wanted if not self.is_connected(name)]:
             if loop.time() >= until_s:
                 ends = {name: self._outgoing[name].ends or ["no answer yet"] for name in missing}
-                said = ", ".join(f"{name} ({why[-1]})" for name, why in ends.items())
-                raise TimeoutError(f"not connected to {said}")
+                reasons = ", ".join(f"{name} ({why[-1]})" for name, why in ends.items())
+                raise TimeoutError(f"not connected to {reasons}")
             await asyncio.sleep(0.01)
 
     def is_connected(self, endpoint: str) -> bool:
-        """Whether frames for another endpoint are on their way at once."""
+        """Return whether frames for another endpoint can be sent at once."""
         return self._outgoing[endpoint].link is not None
 
     @property
     def port(self) -> int:
-        """The port that this endpoint listens on, also if its address left it open (0)."""
+        """Port on which this endpoint listens, also if its address left it open (0)."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     # --- frames for others ----------------------------------------------------------------------------------
 
     def send_frame(self, endpoint: str, pieces: list[Buffer], length: int) -> str:
-        """Send a frame of `length` bytes to another endpoint; "", or why it is lost or dropped at once."""
+        """Send a frame of `length` bytes to another endpoint; return "", or why it is lost or dropped."""
         too_large = length > self.limits.frame_bytes
         why = "too large" if too_large else self._outgoing[endpoint].send(pieces)
         self._count(length)
@@ -184,17 +184,17 @@ class TcpEndpoint(ABC):
         return why
 
     def _count(self, length: int) -> None:
-        """Something of so many bytes is on its way."""
+        """Count a sent frame or message of `length` bytes."""
         self.counts.sent += 1
         self.counts.bytes += length
         self.counts.in_flight += 1
 
     def _settled(self, endpoint: str, count: int, fate: str) -> None:
-        """The `count` oldest frames on their way to an endpoint were read there, or `fate` says why not."""
+        """Record the fate of the `count` oldest frames sent to an endpoint; "" means read."""
         self._count_fate(count, fate)
 
-    def _linked(self, endpoint: str, up: bool) -> None:  # noqa: B027 - few want to know
-        """There is a connection to another endpoint, or no more."""
+    def _linked(self, endpoint: str, up: bool) -> None:  # noqa: B027 - few subclasses need it
+        """React to a new connection to another endpoint, or to its end."""
 
     def _count_fate(self, count: int, fate: str) -> None:
         counts = self.counts
@@ -206,27 +206,27 @@ class TcpEndpoint(ABC):
             counts.dropped += count
         else:
             counts.lost += count
-        counts.note(fate, count)
+        counts.count_reason(fate, count)
 
     # --- connections of others ------------------------------------------------------------------------------
 
     def _accept(self) -> AcceptedLink:
         return AcceptedLink(
-            self.limits, self._begun, self._ended, self.endpoint, self._secret, self._admitted, self._received
+            self.limits, self._added, self._ended, self.endpoint, self._secret, self._admitted, self._received
         )
 
-    def _begun(self, link: AcceptedLink) -> None:
+    def _added(self, link: AcceptedLink) -> None:
         self._accepted[link] = self._strangers[link] = None
         if len(self._strangers) > self.limits.strangers:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
-            oldest.cut("too many connections of strangers")
+            oldest.cut("too many unauthenticated connections")
 
     def _admitted(self, link: AcceptedLink, caller: str) -> tuple[int, int]:
         if caller not in self._addresses or caller == self.endpoint:
-            raise Stranger(f"{caller!r:.60} is no endpoint of this run")
+            raise Stranger(f"{caller!r:.60} is not an endpoint of this run")
         for other in [each for each in self._accepted if each.peer == caller]:
-            other.cut("replaced by a later connection")  # its end has not been noticed here yet
+            other.cut("replaced by a later connection")  # its end has not been noticed yet
             self._read[caller] = (other.number, other.received)
         self._strangers.pop(link, None)
         return self._read.get(caller, (0, 0))
@@ -236,14 +236,14 @@ class TcpEndpoint(ABC):
         self._accepted.pop(link, None)
         self._strangers.pop(link, None)
         if not link.peer:
-            self.counts.note(f"a stranger {why}")
+            self.counts.count_reason(f"a stranger {why}")
         elif link.number >= self._read.get(link.peer, (0, 0))[0]:
             self._read[link.peer] = (link.number, link.received)
 
-    # --- looking after connections --------------------------------------------------------------------------
+    # --- supervision of connections -------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Look at all connections from time to time, and say on each that this end is there."""
+        """Check all connections periodically, and send a heartbeat on each."""
         loop, every_s = asyncio.get_running_loop(), self.limits.beat_s
         while True:
             before_s = loop.time()
@@ -261,8 +261,8 @@ class TcpEndpoint(ABC):
                     link.beat()
 
 
-def is_here(host: str) -> bool:
-    """Whether a host is this machine, by its loopback address."""
+def is_local(host: str) -> bool:
+    """Return whether a host is this machine, by its loopback address."""
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"

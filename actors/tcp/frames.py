@@ -1,34 +1,34 @@
-"""Frames: what travels on a connection, each behind its length in four bytes, most significant first."""
+"""Frames on a connection, each preceded by its length in four bytes, most significant first."""
 
 from actors.scan import Buffer
 
 HEADER_BYTES = 4
-_VIEW_BYTES = 2**15  # longer frames are not copied out of what has come
+_VIEW_BYTES = 2**15  # longer frames are views of the received bytes, not copies
 
 
 class FrameError(ValueError):
-    """Bytes that are no frames, or frames that are too long."""
+    """Error: bytes that are not frames, or frames that are too long."""
 
 
 def frame_of(pieces: list[Buffer]) -> list[Buffer]:
-    """A frame that holds these pieces."""
+    """Return a frame with these pieces."""
     return [sum(map(len, pieces)).to_bytes(HEADER_BYTES, "big"), *pieces]
 
 
 class FrameReader:
-    """Cuts what comes on a connection into frames of at most `largest` bytes.
+    """Splitter of the bytes of a connection into frames of at most `largest` bytes.
 
-    A longer one is refused when its length has come. Nothing is allocated for what was merely announced.
+    A longer frame is rejected as soon as its length is known. Memory is allocated only for received bytes.
     """
 
     def __init__(self, largest: int) -> None:
         self.largest = largest
-        self._held: list[bytes] = []  # of the frame that is not whole yet, with its header
+        self._held: list[bytes] = []  # bytes of the incomplete frame, with its header
         self.held_bytes = 0
         self._needed_bytes = HEADER_BYTES
 
     def feed(self, data: bytes) -> list[Buffer]:
-        """The frames that are whole now. Raises FrameError."""
+        """Return the frames that are now complete. Raises FrameError."""
         if self.held_bytes:
             self._held.append(data)
             self.held_bytes += len(data)

@@ -1,21 +1,21 @@
-"""What a transport over TCP allows its peers, and strangers."""
+"""Limits that a transport over TCP sets for its peers and for unauthenticated connections."""
 
 from dataclasses import dataclass
 
 MAILBOX_BYTES = 2**27
-"""What may wait in the mailbox of one actor, where messages come from other processes."""
+"""Limit of the bytes in an actor's mailbox, where messages come from other processes."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a `TcpTransport`; bytes and seconds.
+    """Limits of a `TcpTransport`, in bytes and seconds.
 
-    frame_bytes: the longest frame. backlog_bytes: what may wait for one endpoint that reads too slowly; more
-    is dropped, and counted. handshake_bytes, handshake_s: for a connection that has not proved yet whose it
-    is. strangers: how many such connections there may be; a further one ends the oldest. beat_s: how often
-    connections are looked at, and say that they are there. silence_s: a connection on which nothing comes for
-    so long is cut. least_rate: bytes per second, after `silence_s`, of a frame that is under way. retry_s,
-    retry_max_s: pauses before an endpoint that was not to be reached is tried again, which double.
+    frame_bytes: the longest frame. backlog_bytes: limit of frames that wait for one endpoint that reads too
+    slowly; further frames are dropped and counted. handshake_bytes, handshake_s: for a connection that is not
+    yet authenticated. strangers: the number of these connections; a further one ends the oldest. beat_s: the
+    interval of checks and heartbeats. silence_s: a connection without any bytes for this time is cut.
+    least_rate: minimum bytes per second, after `silence_s`, of an unfinished frame. retry_s, retry_max_s:
+    pauses before an unreachable endpoint is tried again; they double.
     """
 
     frame_bytes: int = 2**28

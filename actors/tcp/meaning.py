@@ -1,4 +1,4 @@
-"""What a decoded message must be before an actor sees it: well-formed bytes may hold anything."""
+"""Checks of decoded messages before an actor sees them: well-formed bytes may hold any values."""
 
 import math
 
@@ -6,25 +6,25 @@ from actors.message import Envelope, Question, RepeatRequest, RoundMark
 
 
 class Meaningless(ValueError):
-    """A well-formed message that no actor would have sent."""
+    """Error: a well-formed message that no actor would have sent."""
 
 
 def require_meaning(message: object) -> Envelope:
-    """What came as an envelope, with parts that are what they are declared to be. Raises Meaningless."""
+    """Return the message if it is an envelope with parts of the declared types. Raises Meaningless."""
     if type(message) is not Envelope:
-        raise Meaningless(f"{type(message).__name__} is no envelope")
+        raise Meaningless(f"{type(message).__name__} is not an envelope")
     for part in (message.sender, message.receiver):
         if type(part) is not str:
             raise Meaningless("sender and receiver must be names")
     if not (message.error is None or type(message.error) is str):
-        raise Meaningless("an error must be a text")
+        raise Meaningless("an error must be text")
     request, answer_to = message.request, message.answer_to
     if not (request is None or _is_number(request) or _is_question(request) or _is_mark(request)):
         raise Meaningless("a request must be a number, a question or the mark of a round")
     if not (answer_to is None or _is_number(answer_to) or _is_question(answer_to)):
-        raise Meaningless("an answer must be to a number or a question")
+        raise Meaningless("an answer must refer to a number or a question")
     if type(request) is not RoundMark and isinstance(message.message, RepeatRequest):
-        raise Meaningless("a request for a message of a round must be marked")
+        raise Meaningless("a request for a message of a round must have a mark")
     if isinstance(message.message, RepeatRequest) and not _is_repeat_request(message.message):
         raise Meaningless("a request for a message of a round must name class, round and attempt")
     return message

@@ -1,4 +1,4 @@
-"""What goes to one other endpoint: a connection, made again whenever it is lost, and what waits for it."""
+"""Output to one other endpoint: a connection, made again whenever it is lost, and the frames that wait."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from actors.tcp.handshake import Welcome
 from actors.tcp.limits import Limits
 from actors.tcp.link import CallingLink, TcpLink
 
-_PAUSES = random.Random()  # its own: methods may have seeded the one that all share
+_PAUSES = random.Random()  # a separate generator: methods may have seeded the global one
 _ENDS_KEPT = 10
 _SMALL_BYTES = 2**14  # shorter pieces are joined before they are written
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where an endpoint listens."""
+    """Address at which an endpoint listens."""
 
     host: str
     port: int
@@ -32,9 +32,9 @@ class Address:
 class Outgoing:
     """Frames for one endpoint, in order, each read there at most once.
 
-    What is given while there is no connection is lost at once, so that nobody is sent what is long out of
-    date. on_fate(count, fate): called with how many of the oldest frames that have no fate yet were read
-    there, or lost: fate is "", or why. on_link(up): called when there is a connection, and when it has ended.
+    A frame that is given while there is no connection is lost at once, so that no endpoint gets outdated
+    frames. on_fate(count, fate): called for the `count` oldest frames without a fate; fate is "" if they
+    were read, or the reason for the loss. on_link(up): called when there is a connection, and when it ends.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class Outgoing:
         on_link: Callable[[bool], None],
     ) -> None:
         self.link: CallingLink | None = None
-        """The connection while it is open."""
+        """Connection while it is open."""
         self.latest: CallingLink | None = None
-        """The last that was begun, open or not."""
+        """Connection made last, open or not."""
         self.ends: deque[str] = deque(maxlen=_ENDS_KEPT)
-        """Why the last connections have ended, or could not be made."""
+        """Reasons why the last connections ended, or could not be made."""
         self._limits = limits
         self._endpoint, self._called, self._address = endpoint, called, address
         self._secret, self._tls = secret, tls
         self._on_fate = on_fate
         self._on_link = on_link
         self._number = 0  # of the latest link
-        self._open_number = 0  # of the latest that was open
+        self._open_number = 0  # of the latest link that was open
         self._written = self._read = 0  # frames of that link
         self._waiting: deque[list[Buffer]] = deque()
         self._waiting_bytes = 0
@@ -71,7 +71,7 @@ class Outgoing:
     # --- writing --------------------------------------------------------------------------------------------
 
     def send(self, pieces: list[Buffer]) -> str:
-        """Take a frame; "" if it is on its way, or why it is lost or dropped instead."""
+        """Accept a frame; return "" if it will be sent, or the reason why it is lost or dropped."""
         if self.link is None:
             return "not connected"
         frame = frame_of(pieces)
@@ -85,7 +85,7 @@ class Outgoing:
         return ""
 
     def _flush(self) -> None:
-        """Write what waits, as far as the other end reads it: small pieces joined, large ones as they are."""
+        """Write waiting frames while the other end reads them; small pieces are joined."""
         self._flushing = None
         link, waiting = self.link, self._waiting
         while waiting and link is not None and not link.is_full:
@@ -105,10 +105,10 @@ class Outgoing:
         if self._flushing is None:
             self._flush()
 
-    # --- the fate of what was written -----------------------------------------------------------------------
+    # --- fate of written frames -----------------------------------------------------------------------------
 
     def _was_read(self, count: int) -> None:
-        """So many frames of the link were read at the other end."""
+        """Record that `count` frames of the link were read at the other end."""
         if not self._read <= count <= self._written:
             assert self.link is not None
             self.link.cut(f"has read {count} frames of {self._written}")
@@ -117,7 +117,7 @@ class Outgoing:
         self._read = count
 
     def _opened(self, link: CallingLink, welcome: Welcome) -> None:
-        """A new link is open; its welcome says what was read of the one before."""
+        """Use a new open link; its welcome reports how many frames of the previous one were read."""
         known = welcome.received if welcome.link == self._open_number else self._read
         self._settle(max(self._read, min(known, self._written)))
         self._open_number, self._written, self._read = link.number, 0, 0
@@ -125,7 +125,7 @@ class Outgoing:
         self._on_link(True)
 
     def _settle(self, count: int) -> None:
-        """Of the last link so many frames were read, and the others never will."""
+        """Record that `count` frames of the last link were read, and that the others are lost."""
         self._on_fate(count - self._read, "")
         self._on_fate(self._written - count, "cut off")
         self._read = self._written
@@ -134,7 +134,7 @@ class Outgoing:
         self.ends.append(why)
         if self.link is link:
             self.link = None
-            lost = len(self._waiting)  # nobody knows yet what was read of all before
+            lost = len(self._waiting)  # how many of the written frames were read is not known yet
             self._waiting.clear()
             self._waiting_bytes = 0
             self._written += lost
@@ -144,7 +144,7 @@ class Outgoing:
     # --- connecting -----------------------------------------------------------------------------------------
 
     async def _stay_connected(self) -> None:
-        """Connect, again and again; pauses double while the other end is not to be reached."""
+        """Connect repeatedly; pauses double while the other end is unreachable."""
         pause_s = self._limits.retry_s
         while True:
             self._ended.clear()
@@ -152,7 +152,7 @@ class Outgoing:
                 await self._ended.wait()
             if self._open_number == self._number:
                 pause_s = self._limits.retry_s
-            await asyncio.sleep(pause_s * _PAUSES.uniform(0.5, 1.0))  # not all at the same time
+            await asyncio.sleep(pause_s * _PAUSES.uniform(0.5, 1.0))  # random, to spread the attempts
             pause_s = min(2 * pause_s, self._limits.retry_max_s)
 
     async def _connect(self) -> bool:
@@ -176,7 +176,7 @@ class Outgoing:
         return link
 
     async def close(self, linger_s: float) -> None:
-        """End for good, when all was read or after `linger_s`. What is not known to be read is lost."""
+        """End the connection when all frames were read, or after `linger_s`; unconfirmed frames are lost."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

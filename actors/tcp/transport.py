@@ -1,4 +1,4 @@
-"""A transport over TCP: endpoints, which are processes on one or several machines, with actors in each."""
+"""Transport over TCP: endpoints, which are processes on one or several machines, with actors in each."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from actors.values import sealed
 
 
 class TcpTransport(TcpEndpoint, Transport):
-    """Carries envelopes between the actors of this endpoint and those of others.
+    """Transport of envelopes between the actors of this endpoint and those of others.
 
-    endpoint_of: the endpoint of each actor's name; None for a name that is nobody's. The rest is as of
-    `TcpEndpoint`.
+    endpoint_of: returns the endpoint of an actor's name; None for an unknown name. The other arguments are
+    those of `TcpEndpoint`.
     """
 
     mailbox_bytes = MAILBOX_BYTES
@@ -47,7 +47,7 @@ class TcpTransport(TcpEndpoint, Transport):
             raise ValueError(f"{name} is already attached")
         if self._endpoint_of(name) != self.endpoint:
             raise ValueError(
-                f"{name} is of the endpoint {self._endpoint_of(name)}, and this is {self.endpoint}"
+                f"{name} belongs to endpoint {self._endpoint_of(name)}, but this is {self.endpoint}"
             )
         self._attached[name] = deliver
 
@@ -68,12 +68,12 @@ class TcpTransport(TcpEndpoint, Transport):
             envelope = sealed(envelope)
         if endpoint == self.endpoint:
             self._count(length)
-            asyncio.get_running_loop().call_soon(self._deliver_here, envelope)
+            asyncio.get_running_loop().call_soon(self._deliver_locally, envelope)
         else:
             assert endpoint is not None
             self.send_frame(endpoint, self._codec.pieces(envelope), length)
 
-    def _deliver_here(self, envelope: Envelope) -> None:
+    def _deliver_locally(self, envelope: Envelope) -> None:
         deliver = self._attached.get(envelope.receiver)
         self._count_fate(1, "" if deliver is not None else "down")
         if deliver is not None:
@@ -85,12 +85,12 @@ class TcpTransport(TcpEndpoint, Transport):
         try:
             envelope = require_meaning(self._codec.decode(frame))
             if self._endpoint_of(envelope.sender) != link.peer:
-                raise Meaningless("the sender is of another endpoint")
+                raise Meaningless("the sender belongs to another endpoint")
             if self._endpoint_of(envelope.receiver) != self.endpoint:
-                raise Meaningless("the receiver is of another endpoint")
+                raise Meaningless("the receiver belongs to another endpoint")
         except (DecodeError, Meaningless) as error:
             counts.refused += 1
-            counts.note(f"refused: {type(error).__name__}")
+            counts.count_reason(f"refused: {type(error).__name__}")
             return
         deliver = self._attached.get(envelope.receiver)
         if deliver is None:

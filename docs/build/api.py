@@ -54,8 +54,8 @@ def groups() -> list[tuple[str, str, type, str]]:
             "The method: `Client`",
             "Override the methods that you need; only `step` is required.",
             client,
-            "step on_message on_start on_stop on_failure run heard peer_changed weights weights_are_shares "
-            "edge_threshold coalition evaluated begin asynchronous",
+            "step on_message on_start on_stop on_failure run intercept peer_changed weights "
+            "weights_are_shares edge_threshold coalition evaluated setup asynchronous",
         ),
         (
             "Requirements on the scenario",

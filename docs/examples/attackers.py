@@ -32,7 +32,7 @@ class Attacked(Client):
 
     collected = (RoundModel,)
 
-    def begin(self):
+    def setup(self):
         self.attacks = self.context.number < self.settings.attackers
         self.rounds = Rounds(self, self.settings.patience, announced=self.announced)
 

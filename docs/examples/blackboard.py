@@ -16,7 +16,7 @@ class Mean:
 
 
 class Blackboard(Server):
-    def begin(self):
+    def setup(self):
         self.models = {}
 
     async def on_message(self, message, sender):  # a repeated request gets the same answer and counts once

@@ -57,7 +57,7 @@ class Choco(Client):
     collected = (Change,)  # these wait for gather()
     change = None  # before the first step
 
-    def begin(self):
+    def setup(self):
         start = Public(self.compute.initial(), 0)  # the same for all clients
         self.public = start
         self.copies = PerPeer(self, lambda: start)

@@ -51,7 +51,7 @@ class Distillation(Client):
 
     heterogeneous = True  # it never mixes models
 
-    def begin(self):
+    def setup(self):
         samples = public_samples(self.context.shared_seed, self.settings.public)  # the same for all clients
         self.public = self.vector(samples.ravel())
         self.batch_size = self.batch().samples

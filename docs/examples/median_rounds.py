@@ -16,7 +16,7 @@ class MedianRounds(Client):
 
     collected = (RoundModel,)  # these wait for gather()
 
-    def begin(self):
+    def setup(self):
         self.rounds = Rounds(self, self.settings.patience)
 
     async def step(self):

@@ -19,8 +19,8 @@ class PrivateGossip(Gossip):
         """Standard deviation of the noise relative to `clip`; 0 means no noise."""
         delta: Annotated[float, Within(1e-12, 0.1)] = 1e-5
 
-    def begin(self):
-        super().begin()
+    def setup(self):
+        super().setup()
         self.private = GaussianMechanism(self, self.settings.clip, self.settings.noise_multiplier)
 
     async def train_on(self):

@@ -1,4 +1,4 @@
-"""CoBo's clients without rounds: nobody waits. A missed update of a pair's weight is owed and made later."""
+"""Clients of CoBo without rounds: no client waits; missed updates of a pair's weight are made later."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -16,22 +16,23 @@ from protocols.shared.pair_ledger import Account, Ledger
 from protocols.shared.silence import Silence
 
 OWED_MAX = 30
-"""The most sampled updates of a pair that a client keeps to make later; further ones are dropped."""
+"""Maximum number of sampled updates of a pair that a client keeps for later; further ones are dropped."""
 ATTEMPTS = 2
-"""How often a request is sent. If no answer comes to the last one in time, the update stays owed."""
+"""Number of times a request is sent. If no answer comes to the last one in time, the update stays owed."""
 MEETINGS = 2
-"""How often a pair must have exchanged gradients before its weight counts fully: one is too noisy."""
+"""Exchanges of gradients before a pair's weight counts fully: a single one is too noisy."""
 
 
 @dataclass
 class PairState:
-    """What a client knows of one peer.
+    """Knowledge of a client about one peer.
 
     `ledger`: the updates of the pair's weight. `latest`: the peer's last model. `pulled`: how often that has
-    been in the proximal term. `sampled`: on the simplex, the sum of the probabilities of its updates, from a
-    random number on; each whole number is one. `owed`: updates that were sampled and that this client has yet
-    to make. `offered`: how many of these the peer was last told of, so that it makes them with its own.
-    `meetings`: how often both have computed gradients for an update. `asking`: an update is in progress.
+    been in the proximal term. `sampled`: on the simplex, the sum of the probabilities of its updates,
+    starting from a random number; each time it passes a whole number, an update is due. `owed`: sampled
+    updates that this client has yet to make. `offered`: how many of these were in its last answer to the
+    peer, which makes them with its own. `meetings`: how often both have computed gradients for an update.
+    `asking`: an update is in progress.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -45,24 +46,24 @@ class PairState:
 
 
 def is_far_behind(iterations: int, others: int) -> bool:
-    """Whether so many iterations are less than half of others'."""
+    """Return whether `iterations` is less than half of `others`."""
     return 2 * iterations < others
 
 
 def without_model(peer: str, pair: PairState | None) -> PairState | None:
-    """The state kept of a peer that leaves: all but its model, which would be too old if it came back."""
+    """Return the state to keep of a peer that leaves: all except its model, which would be outdated."""
     if pair is not None:
         pair.latest = None
     return pair
 
 
 class CoBoAsynchronous(Client):
-    """CoBo without rounds."""
+    """Client of CoBo without rounds."""
 
     Settings = CoBoSettings
     settings: CoBoSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.weights_are_shares = self.settings.domain == "simplex"
         self.pairs = PairWeights(self, self.settings.domain == "simplex", lazy=True)
         self.known = PerPeer(self, PairState, on_departure=without_model)
@@ -71,13 +72,13 @@ class CoBoAsynchronous(Client):
         self.earlier: list[tuple[Vector, float, int]] = []
 
     async def step(self) -> None:
-        """Train near the models last received, send the own one, and start updates of some pairs.
+        """Train near the last models received, send the client's model, and start updates of some pairs.
 
-        On the simplex these come first, as in rounds: what gradients tell of two clients they tell mostly
-        before these have trained.
+        On the simplex the updates come first, as in rounds: gradients show most about two clients before
+        these have trained.
         """
         if self.pairs.simplex:
-            if self.iterations.bit_count() <= 1:  # few: 0, 1, 2, 4, ...
+            if self.iterations.bit_count() <= 1:  # only 0, 1, 2, 4, ...
                 self.earlier.append((self.params, self.now, self.iterations))
             self.sample_pairs()
         update = await self.train(self.settings.local_steps, proximal=self.proximal())
@@ -92,7 +93,7 @@ class CoBoAsynchronous(Client):
             self.sample_pairs()
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
-        """Towards the latest model of each peer that is believed to be up."""
+        """Return proximal terms towards the latest model of each peer that is believed to be up."""
         self.forget_strangers()
         proximal = []
         for peer in self.peers:
@@ -105,9 +106,9 @@ class CoBoAsynchronous(Client):
         return proximal
 
     def evidence(self, peer: str) -> float:
-        """How much a pair's weight counts, from 0 to 1: updates made, divided by those expected by now.
+        """Return the factor of a pair's weight, from 0 to 1: updates made over those expected by now.
 
-        By the iterations of the slower end, since a newcomer or a slow client cannot have made more.
+        The expectation uses the slower end's iterations, as a newcomer or slow client cannot have made more.
         """
         pair = self.known[peer]
         if not self.settings.evidence or pair.latest is None:
@@ -117,7 +118,7 @@ class CoBoAsynchronous(Client):
         return min(1.0, pair.ledger.steps_in_all / wanted, pair.meetings / MEETINGS) if wanted > 1 else 1.0
 
     def forget_strangers(self) -> None:
-        """Drop the models of those that have left a sampled view, which does not report them."""
+        """Drop the models of peers that have left a sampled view, which does not report them."""
         peers = set(self.peers)
         for peer, pair in self.known.items():
             if peer not in peers:
@@ -131,9 +132,9 @@ class CoBoAsynchronous(Client):
         peers, simplex = self.peers, self.pairs.simplex
         whole = pair_probability(self.settings, self.iterations + 1, len(peers) + 1)
         chances = [] if simplex else self.rng.random(len(peers)).tolist()
-        for place, peer in enumerate(peers):
+        for index, peer in enumerate(peers):
             pair, probability = self.known[peer], whole * self.share_of_updates(peer)
-            sampled = self.sample(pair, probability) if simplex else int(chances[place] < probability)
+            sampled = self.sample(pair, probability) if simplex else int(chances[index] < probability)
             pair.owed = min(pair.owed + sampled, OWED_MAX)
         for peer in self.pairs_to_update():
             pair = self.known[peer]
@@ -143,20 +144,20 @@ class CoBoAsynchronous(Client):
                 self.spawn(self.update_pair(peer, pair))
 
     def sample(self, pair: PairState, probability: float) -> int:
-        """How many updates of a pair to begin on the simplex, of this probability each iteration.
+        """Return the number of a pair's updates to start on the simplex, with this probability per iteration.
 
-        As the steps of a row compete there, they are spread evenly (systematic sampling), from a random one
-        on: by chance alone one peer would have a seventh more of them than another.
+        As the steps of a row compete there, they are spread evenly (systematic sampling) from a random start:
+        by independent draws one peer would have a seventh more of them than another.
         """
         before = pair.sampled = pair.sampled or self.rng.random()
         pair.sampled += probability
         return int(pair.sampled) - int(before)
 
     def share_of_updates(self, peer: str) -> float:
-        """Which part of the updates of the pair with `peer` this client begins: half of them.
+        """Return the share of the pair's updates that this client starts: one half.
 
-        On the simplex, where the weights of a row compete, the slower end of a pair begins all updates if the
-        other has come more than twice as far: as in rounds there are as many as its iterations call for.
+        On the simplex, where the weights of a row compete, the slower end of a pair starts all updates if the
+        other has done more than twice as many iterations: as in rounds, its iterations set their number.
         """
         if not self.pairs.simplex or self.settings.exchange == "sampled":
             return 0.5
@@ -165,19 +166,19 @@ class CoBoAsynchronous(Client):
         return 1.0 if is_far_behind(self.iterations, self.iterations_of(peer)) else 0.5
 
     def iterations_of(self, peer: str) -> int:
-        """How many a peer had done when it was heard of last; 0 before."""
+        """Return the iterations in a peer's last message; 0 before the first."""
         latest = self.known[peer].latest
         return 0 if latest is None else latest.iterations
 
     def is_late(self, peer: str) -> bool:
-        """Whether a peer is far behind this client."""
+        """Return whether a peer is far behind this client."""
         return is_far_behind(self.iterations_of(peer), self.iterations)
 
     def pairs_to_update(self) -> list[str]:
-        """The peers to start updates with, as far as there is time: first those to whom most is owed.
+        """Return the peers to start updates with, as time allows: first those with the most owed updates.
 
-        If this client is behind, first those with the fewest meetings, whose weights are known least. (Peers
-        of weight 0 could come last; but to read weights would make a run depend on their rounding.)
+        If this client is behind, first those with the fewest meetings, since their weights are least known.
+        (Peers of weight 0 could come last; but reading weights would make a run depend on their rounding.)
         """
         if self.peer_time.is_behind:
             due = [peer for peer in self.peers if self.known[peer].owed or not self.pairs.simplex]
@@ -186,9 +187,9 @@ class CoBoAsynchronous(Client):
         return sorted(owed, key=lambda peer: -self.known[peer].owed)
 
     def takes_requests(self, peer: str) -> bool:
-        """Whether a peer answers requests. One that has sent no model yet is slow, or not there.
+        """Return whether a peer answers requests. One that has sent no model yet is slow, or absent.
 
-        On the simplex it is asked all the same: without the first updates with it a row would be lopsided.
+        On the simplex it is asked anyway: without the first updates with it a row would be unbalanced.
         """
         latest = self.known[peer].latest
         if latest is None:
@@ -196,34 +197,34 @@ class CoBoAsynchronous(Client):
         return latest.takes_requests
 
     def earn_time(self) -> None:
-        """An iteration's training is over."""
+        """Earn time for peers at the end of an iteration's training."""
         count = len(self.peers)
         called_for = pair_probability(self.settings, self.iterations + 1, count + 1) * count
         self.peer_time.earn(self.settings.local_steps, self.settings.share_for_peers, called_for)
 
     async def update_pair(self, peer: str, pair: PairState) -> None:
-        """Ask one peer for its gradient at our midpoint, and move our weight by all updates that are owed."""
-        asked_s, patience = self.now, self.settings.patience
+        """Ask a peer for its gradient at the midpoint, and change the weight by all updates that are owed."""
+        start_s, patience = self.now, self.settings.patience
         try:
             sent = self.params
             request = PairRequest(
                 sent, self.now, self.iterations, not self.peer_time.is_behind, self.account(peer)
             )
             answer: PairAnswer | None = await self.ask(peer, request, timeout=patience, attempts=ATTEMPTS)
-            if answer is None:  # it has no time
+            if answer is None:  # the peer has no time
                 self.peer_time.refund()
                 return
             gradient = await self.gradient((sent + answer.params) / 2)
             step = self.pairs.increment(gradient, answer.gradient)
             for _ in range(max(1, pair.owed + answer.owed)):
                 self.pairs.ascend({peer: step})
-                pair.ledger.note(step)
+                pair.ledger.record(step)
             pair.owed = 0
             pair.meetings += 1
             self.tell(peer, PairResult(self.account(peer)))
         except PeerUnavailable:
             self.peer_time.refund()
-            if self.now - asked_s >= patience:  # so that it does not ask for ever
+            if self.now - start_s >= patience:  # otherwise the request could be repeated without end
                 pair.owed = max(0, pair.owed - 1)
             self.silence.suspect_if_silent(peer)
         except RemoteError:
@@ -233,7 +234,7 @@ class CoBoAsynchronous(Client):
             pair.asking = False
 
     def account(self, peer: str) -> Account:
-        """This end's account of a pair's weight, see `pair_ledger`."""
+        """Return this end's account of a pair's weight, see `pair_ledger`."""
         return self.known[peer].ledger.account(self.pairs.weight(peer))
 
     async def on_message(self, message: object, sender: str) -> object:
@@ -245,7 +246,7 @@ class CoBoAsynchronous(Client):
         return None
 
     async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer:
-        """Gradient at the midpoint with the asker, and how many updates this end owes."""
+        """Answer with the gradient at the midpoint with the asker, and the number of updates owed."""
         self.peer_time.spend()
         pair = self.known[sender]
         sent, time, iterations = self.as_far_as(request.iterations)
@@ -262,24 +263,24 @@ class CoBoAsynchronous(Client):
         )
 
     def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
-        """The model to compare with one of so many iterations, when it was made, and after how many.
+        """Return the model to compare with one after `iterations`, its time, and its number of iterations.
 
-        On the simplex, for a peer that is far behind, one's own after as many, interpolated between the two
-        nearest that are kept. In rounds both ends have come equally far; with a later model all gradients are
-        longer, and agree.
+        On the simplex, for a peer that is far behind, this is the client's model after the same number,
+        interpolated between the two nearest kept models. In rounds both ends have made equal progress; with a
+        later model all gradients would be longer, and agree.
         """
         newest = (self.params, self.now, self.iterations)
         if not self.earlier or not is_far_behind(iterations, self.iterations):
             return newest
         kept, iterations = [*self.earlier, newest], max(0, iterations)
-        place = bisect_right(kept, iterations, key=lambda each: each[2])
-        (before, began_s, first), (after, ended_s, last) = kept[place - 1 : place + 1]
+        index = bisect_right(kept, iterations, key=lambda each: each[2])
+        (before, start_s, first), (after, ended_s, last) = kept[index - 1 : index + 1]
         share = (iterations - first) / (last - first)
-        return (1 - share) * before + share * after, (1 - share) * began_s + share * ended_s, iterations
+        return (1 - share) * before + share * after, (1 - share) * start_s + share * ended_s, iterations
 
-    def heard(self, message: object, sender: str) -> bool:
-        """Take models and accounts at once when they arrive, even while this client trains."""
-        done = super().heard(message, sender)
+    def intercept(self, message: object, sender: str) -> bool:
+        """Use models and accounts at once when they arrive, even while this client trains."""
+        done = super().intercept(message, sender)
         if not self.is_peer(sender):
             return done
         pair = self.known[sender]

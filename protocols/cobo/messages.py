@@ -1,4 +1,4 @@
-"""Messages between CoBo's clients."""
+"""Messages between clients of CoBo."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from protocols.shared.pair_ledger import Account
 
 @dataclass(frozen=True)
 class LatestModel:
-    """Asynchronous form: the sender's parameters at `time` (seconds), after so many iterations."""
+    """Parameters of the sender at `time` (seconds), after `iterations`; asynchronous form."""
 
     params: Vector
     time: float
@@ -16,7 +16,7 @@ class LatestModel:
     takes_requests: bool
 
     def alone(self) -> "LatestModel":
-        """The model without a request's account or an answer's gradient, which it would keep alive."""
+        """Return the model without a request's account or an answer's gradient, to free their memory."""
         if type(self) is LatestModel:
             return self
         return LatestModel(self.params, self.time, self.iterations, self.takes_requests)
@@ -24,14 +24,14 @@ class LatestModel:
 
 @dataclass(frozen=True)
 class PairRequest(LatestModel):
-    """Asks for the receiver's gradient at the midpoint. `account`: the sender's, of their weight."""
+    """Request for the receiver's gradient at the midpoint. `account`: the sender's, of their weight."""
 
     account: Account
 
 
 @dataclass(frozen=True)
 class PairAnswer(LatestModel):
-    """The sender's model when it took up the request, and its gradient at the midpoint."""
+    """Model of the sender when it received the request, and its gradient at the midpoint."""
 
     gradient: Vector
     account: Account
@@ -40,16 +40,16 @@ class PairAnswer(LatestModel):
 
 @dataclass(frozen=True)
 class PairResult:
-    """The asker has moved the weight."""
+    """Notice that the asker has changed the weight."""
 
     account: Account
 
 
 @dataclass(frozen=True)
 class RoundGradient:
-    """Synchronous form: the sender's gradient at its midpoint with the receiver.
+    """Gradient of the sender at its midpoint with the receiver; synchronous form.
 
-    `weight`: what the sender held before this update, after so many `updates`.
+    `weight`: the sender's value before this update, after `updates`.
     """
 
     gradient: Vector

@@ -1,4 +1,4 @@
-"""CoBo's clients, in rounds: algorithm 1."""
+"""Clients of CoBo in rounds: algorithm 1."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from protocols.framework.vectors import Scalar
 
 
 class CoBo(Client):
-    """CoBo in rounds; `CoBoAsynchronous` is its form without."""
+    """Client of CoBo in rounds; `CoBoAsynchronous` is the form without rounds."""
 
     Settings = CoBoSettings
     settings: CoBoSettings
@@ -21,7 +21,7 @@ class CoBo(Client):
     two_way = True
     asynchronous = CoBoAsynchronous
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.weights_are_shares = self.settings.domain == "simplex"
         self.rounds = Rounds(self, self.settings.patience)
         self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
@@ -37,7 +37,7 @@ class CoBo(Client):
             self.rounds.tell(peer, ours[peer])
         steps: dict[str, Scalar] = {}
         for peer, theirs in (await self.rounds.replies(RoundGradient, ours)).items():
-            # After a round whose reply was lost here, the peer has made an update that this client has not.
+            # After a round with a reply lost here, the peer has made an update that this client has not.
             self.pairs.catch_up(peer, theirs.weight, theirs.updates)
             steps[peer] = self.pairs.increment(ours[peer].gradient, theirs.gradient)
         self.pairs.ascend(steps)  # eq. 4
@@ -48,11 +48,11 @@ class CoBo(Client):
         self.params = self.params + update
 
     def sampled(self, models: Mapping[str, RoundModel]) -> list[str]:
-        """The peers with whom this client updates its weight in this round.
+        """Return the peers with which this client updates its weight in this round.
 
-        Both ends must reach the same decision. So the probability goes by the number of the round, not by the
-        client's own iterations, and by the larger of the two neighbourhoods. A peer that does not wait for
-        this client in the round, such as one that has finished, makes no decision.
+        Both ends must reach the same decision. The probability therefore depends on the number of the round,
+        not on the client's own iterations, and on the larger of the two neighborhoods. A peer that does not
+        wait for this client in the round, for example because it has finished, makes no decision.
         """
         found = []
         for peer, model in models.items():

@@ -1,4 +1,4 @@
-"""The weights that CoBo's clients hold, each in common with a peer."""
+"""Weights of CoBo's clients, each shared with a peer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class PairWeight:
-    """The weight of a pair, and how many gradient steps it has made.
+    """Weight of a pair, and its number of gradient steps.
 
-    level: on the simplex, what the next step adds to: the weight, or what lies below it.
+    level: on the simplex, the value to which the next step is added: the weight, or a value below it.
     """
 
     weight: float | Scalar
@@ -29,14 +29,14 @@ class PairWeight:
 
 
 class PairWeights(Component):
-    """The weights w_ik of client i, by peer k: each in [0, 1], or all together on the simplex (remark 1).
+    """Weights w_ik of client i, by peer k: each in [0, 1], or all together on the simplex (remark 1).
 
-    They begin at 1, on the simplex at 1/(n - 1). That of a newcomer begins at 1, on the simplex at 0. The
-    weight of a peer that leaves stays as it is for its return; on the simplex the others get it.
+    They start at 1, on the simplex at 1/(n - 1); the weight of a newcomer at 1, on the simplex at 0. The
+    weight of a peer that leaves is kept for its return; on the simplex the others get it.
 
-    lazy: on the simplex, steps add to what was before the projection (lazy projection; Zinkevich, 2003), so
-    that their order does not matter. Where peers' steps come one by one, what all have in common would else
-    draw the row to whoever's come last: the others' part of it has been clipped away by then.
+    lazy: on the simplex, steps are added to the values before the projection (lazy projection; Zinkevich,
+    2003), so that their order does not matter. If peers' steps come one by one, their common part would
+    otherwise favor the peer with the last step, because the others' part of it is already clipped away.
     """
 
     def __init__(self, client: Client, simplex: bool, lazy: bool = False) -> None:
@@ -51,27 +51,27 @@ class PairWeights(Component):
             pair.weight = pair.level = 1.0 / max(1, len(client.peers)) if simplex else 1.0
 
     def weight(self, peer: str) -> float | Scalar:
-        """w_ik."""
+        """Return w_ik."""
         return self._pairs[peer].weight
 
     def updates(self, peer: str) -> int:
-        """How many gradient steps the weight of `peer` has made."""
+        """Return the number of gradient steps of the weight of `peer`."""
         return self._pairs[peer].updates
 
     def known(self) -> dict[str, float | Scalar]:
-        """All weights by peer; on the simplex only those of present peers."""
+        """Return all weights by peer; on the simplex only those of present peers."""
         names = self.client.peers if self.simplex else self._pairs
         return {peer: self._pairs[peer].weight for peer in names if peer in self._pairs}
 
     def increment(self, ours: Vector, theirs: Vector) -> Scalar:
-        """gamma <g_i(z), g_k(z)>: how far a weight moves by the two gradients at the midpoint z (eq. 4)."""
+        """Return gamma <g_i(z), g_k(z)>, the step of a weight by the gradients at midpoint z (eq. 4)."""
         return cast(CoBoSettings, self.client.settings).gamma * self.client.dot(ours, theirs)
 
     def ascend(self, steps: Mapping[str, Scalar]) -> None:
-        """One projected gradient step on the weights of these peers (eq. 4).
+        """Take one projected gradient step on the weights of these peers (eq. 4).
 
-        On the simplex the whole row is projected, once (eq. 1): after each peer it would depend on their
-        order. Strangers have no share there.
+        On the simplex the whole row is projected once (eq. 1): a projection after each peer would depend on
+        their order. Clients that are no peers have no share there.
         """
         self.take_back_shares()
         row: dict[str, Scalar] = {}
@@ -86,7 +86,7 @@ class PairWeights(Component):
             self._project(self._row() | row)
 
     def catch_up(self, peer: str, weight: float | Scalar, updates: int | None = None) -> None:
-        """Take over a peer's value of the pair's weight if it has more updates; not on the simplex."""
+        """Adopt a peer's value of the pair's weight if it has more updates; not on the simplex."""
         pair = self._pairs[peer]
         if not self.simplex and (updates is None or updates > pair.updates):
             pair.weight = weight
@@ -97,13 +97,13 @@ class PairWeights(Component):
         return pair
 
     def take_back_shares(self) -> None:
-        """On the simplex: give the shares of those that are no peers any more to the others.
+        """On the simplex, give the shares of clients that are no longer peers to the others.
 
-        A peer that leaves a sampled view is not always reported as gone, so this is checked at each update.
+        A departure from a sampled view is not always reported, so this is checked at each update.
         """
         if self.simplex:
             strangers = [pair for name, pair in self._pairs.items() if not self.client.is_peer(name)]
-            # What is a number is 0, and what is none is not looked at: that would have all computed.
+            # A float is 0 here, and a pending weight is not read, which would compute it.
             if any(not isinstance(pair.weight, float) or pair.weight != 0 for pair in strangers):
                 for pair in strangers:
                     pair.weight = pair.level = 0.0
@@ -113,7 +113,7 @@ class PairWeights(Component):
         return {name: self._pairs[name].level for name in self.client.peers}
 
     def _project(self, row: Mapping[str, float | Scalar]) -> None:
-        """Give the peers the shares of 1 that are nearest to the numbers in `row`, still deferred."""
+        """Set the peers' shares to the point of the simplex nearest to the values in `row`; deferred."""
         if row:
             for name, level in zip(row, self.client.apply(levelled, *row.values()), strict=True):
                 pair = self._pairs[name]
@@ -122,11 +122,11 @@ class PairWeights(Component):
 
 
 def levelled(*row: Tensor) -> tuple[Tensor, ...]:
-    """Numbers less what makes those above 0 their projection on the simplex; for `apply`.
+    """Subtract the threshold for which the positive parts are the projection on the simplex; for `apply`.
 
-    Clipped to [0, 1] they are as `mathematics.project_on_simplex` has it.
+    Clipped to [0, 1], the values equal those of `mathematics.project_on_simplex`.
     """
-    import torch  # which whoever computes has imported
+    import torch  # already imported by any code that computes
 
     values = torch.stack(row)
     values = values - values.max()

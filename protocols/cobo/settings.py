@@ -1,4 +1,4 @@
-"""The settings of CoBo, and how often a pair of clients updates its weight."""
+"""Settings of CoBo, and the frequency of updates of a pair's weight."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CoBoSettings(ProtocolSettings):
     changing = ("local_steps", "rho", "gamma")
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
-    """In rounds with all neighbours, or with nobody waiting for anybody."""
+    """Rounds with all neighbors, or the form without rounds, in which no client waits for another."""
     rho: Weight = 0.05
     """Strength of the proximal terms."""
     gamma: PositiveWeight = 0.01
@@ -26,39 +26,40 @@ class CoBoSettings(ProtocolSettings):
     domain: Literal["box", "simplex"] = "box"
     """Each weight in [0, 1], or each client's weights on the simplex (remark 1)."""
     sampling: Literal["constant", "time-dependent", "mixed", "none"] = "constant"
-    """With which probability a pair updates its weight in an iteration. "constant": `sampling_scale`/n.
+    """Probability that a pair updates its weight in an iteration. "constant": `sampling_scale`/n.
     "time-dependent": `decay`. "mixed": the former for `constant_iterations`, then the latter. "none": 1."""
     sampling_scale: PositiveWeight = 1.0
     """Expected number of pair updates of a client in an iteration, while their probability is constant."""
     constant_iterations: Count = 80
-    """Iterations before the decay begins, for "mixed"."""
+    """Iterations before the decay starts, for "mixed"."""
     decay: Literal["1/t", "1/sqrt(t)"] = "1/t"
-    """Probability of a pair's update in iteration t, once it decays."""
+    """Probability of a pair's update in iteration t of the decay."""
     exchange: Literal["all", "sampled"] = "all"
-    """Asynchronous: models go to all peers after each iteration (as in the paper), or only to the peer of a
-    pair that is updated (traffic per client that stays bounded, however many there are)."""
+    """Receivers of models in the asynchronous form: all peers after each iteration (as in the paper), or only
+    the peer of an updated pair (which bounds the traffic of a client for any number of clients)."""
     local_steps: Count = 1
     """Training steps in an iteration."""
     fading: bool = True
-    """Asynchronous: the k-th proximal term in a row with one and the same model of a peer weighs 1/k."""
+    """Fade old models in the asynchronous form: the k-th proximal term in a row with the same model of a peer
+    has weight 1/k."""
     evidence: Weight = 2.0
-    """Asynchronous: a pair's weight counts min(1, `evidence` times the updates made, over those expected by
-    the iterations of its slower client); 0: wholly from the start, as in rounds."""
+    """Weight of a pair in the asynchronous form: min(1, `evidence` times the updates made, over those
+    expected from the iterations of its slower client); 0: full weight from the start, as in rounds."""
     share_for_peers: Share = 1 / 3
-    """Asynchronous: the share of its device's time that a client spends on gradients for its pairs at most,
-    if it is less than half as fast as its peers (median)."""
+    """Maximum share of its device's time that a client spends on gradients for its pairs in the asynchronous
+    form, if it is less than half as fast as its peers (median)."""
     patience: PositiveDuration = default("1 min")
-    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
+    """Silence after which a peer is suspected; lost messages are repeated long before."""
 
     @model_validator(mode="after")
     def _exchange_fits_mode(self) -> CoBoSettings:
         if self.mode == "synchronous" and self.exchange == "sampled":
-            raise SettingError("exchange", self.exchange, 'in rounds models go to all: must be "all"')
+            raise SettingError("exchange", self.exchange, 'rounds send models to all peers: must be "all"')
         return self
 
 
 def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> float:
-    """Probability that a pair updates its weight in `iteration` (from 1 on), of `clients` clients in all."""
+    """Return the probability that a pair updates its weight in `iteration` (from 1), of `clients` clients."""
     decaying = settings.sampling == "time-dependent" or (
         settings.sampling == "mixed" and iteration > settings.constant_iterations
     )
@@ -70,11 +71,11 @@ def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> fl
 
 
 def expected_updates(settings: CoBoSettings, iterations: int, clients: int) -> float:
-    """How often a pair updates its weight in so many iterations, by integrals of `pair_probability`."""
+    """Return the expected updates of a pair in `iterations`, by integrals of `pair_probability`."""
 
     def decayed(after: int) -> float:
-        begin, end = after + 0.5, max(iterations, after) + 0.5
-        return math.log(end / begin) if settings.decay == "1/t" else 2 * (math.sqrt(end) - math.sqrt(begin))
+        start, end = after + 0.5, max(iterations, after) + 0.5
+        return math.log(end / start) if settings.decay == "1/t" else 2 * (math.sqrt(end) - math.sqrt(start))
 
     share = min(1.0, settings.sampling_scale / clients)
     match settings.sampling:

@@ -1,25 +1,25 @@
-"""CGA: no step goes against the gradients that the neighbours find at one's own model.
+"""CGA: steps that go against no neighbor's gradient at the client's own model.
 
 Esfandiari, Tan, Jiang, Balu, Herron, Hegde and Sarkar, "Cross-gradient aggregation for decentralized learning
-from non-IID data" (ICML 2021), algorithm 1. In rounds with a barrier among neighbours, for client i:
+from non-IID data" (ICML 2021), algorithm 1. In rounds with a barrier among neighbors, for client i:
 
-    g_ij: gradient of the neighbour j's loss at x_i, on j's data; x_i goes to j, and g_ij comes back
-    z_i  = the point nearest to g_ii with <z, g_ij> >= 0 for all neighbours j
+    g_ij: gradient of the neighbor j's loss at x_i, on j's data; x_i goes to j, and g_ij comes back
+    z_i  = the point nearest to g_ii with <z, g_ij> >= 0 for all neighbors j
     v_i <- beta v_i - eta z_i
     x_i <- sum_j W_ij x_j + v_i                    W: Metropolis-Hastings weights of the topology
 
-z_i solves a quadratic program with as many variables as neighbours, the dual one (as in gradient episodic
-memory, Lopez-Paz and Ranzato 2017): z_i = g_ii + sum_j u_j g_ij with the u >= `margin` that minimise |z_i|.
+z_i solves a quadratic program with as many variables as neighbors, the dual one (as in gradient episodic
+memory, Lopez-Paz and Ranzato 2017): z_i = g_ii + sum_j u_j g_ij with the u >= `margin` that minimize |z_i|.
 eta is the scenario's learning rate, beta is `momentum`.
 
-Asynchronous: AD-PSGD's exchange with one random neighbour at a time, which answers with its gradient at the
-model that it was sent, too; z_i heeds the last such gradient of each neighbour, however old.
+Asynchronous: AD-PSGD's exchange with one random neighbor at a time, which also answers with its gradient at
+the model it was sent; z_i uses the last of these gradients of each neighbor, however old.
 
-Differences to the paper, whose text was not at hand: this follows its abstract, general knowledge, and the
-facts of its authors' public code where it must. That code solves the program for each layer, with gradients
-multiplied by W_ij and a margin of 0.5, so that neighbours' gradients always count; and it looks ahead by the
-momentum (Nesterov). Here the program is that of whole models. `local_steps` above 1 take the sum of several
-updates for -eta g_ii; SCooL's authors report that this diverges with five epochs. CompCGA is left out.
+Differences from the paper (its text was not available): this follows its abstract, general knowledge, and
+facts of its authors' public code where needed. That code solves the program for each layer, with gradients
+multiplied by W_ij and a margin of 0.5, so that neighbors' gradients always count; and it looks ahead by the
+momentum (Nesterov). Here the program is that of whole models. `local_steps` above 1 replace -eta g_ii by the
+sum of several updates; SCooL's authors report that this diverges with five epochs. CompCGA is omitted.
 """
 
 import asyncio
@@ -45,32 +45,32 @@ _STEPS = 150
 
 @dataclass(frozen=True)
 class CrossGradient:
-    """The sender's gradient at the receiver's model of the round."""
+    """Gradient of the sender at the receiver's model of the round."""
 
     gradient: Vector
 
 
 @dataclass(frozen=True)
 class CrossExchange(Exchange):
-    """An exchange's answer, with the sender's gradient at the model that it was sent."""
+    """Answer to an exchange, with the sender's gradient at the model that it was sent."""
 
     gradient: Vector
 
 
 def agreeing(own: Tensor, *others: Tensor, margin: float) -> Tensor:
-    """The point z [P] nearest to `own` with <z, g> >= 0 for all other g [P]; with a margin, z = own + sum u g
-    for the u >= margin that minimise |z|^2.
+    """Return the point z [P] nearest to `own` with <z, g> >= 0 for all other g [P].
 
-    By accelerated projected gradient descent on the dual problem (Beck and Teboulle 2009), with the other g
-    scaled to length 1; a fixed number of steps, in float64.
+    With a margin, return z = own + sum u g for the u >= margin that minimize |z|^2. Computed by accelerated
+    projected gradient descent on the dual problem (Beck and Teboulle 2009), with the other g scaled to length
+    1; a fixed number of steps, in float64.
     """
     rows = torch.stack(others).double()
     squares = (rows * rows).sum(dim=1)
-    # Gradients of 0 forbid nothing: their u stays at the margin.
+    # Gradients of 0 are no constraint: their u stays at the margin.
     scale = torch.where(squares > 0, squares, torch.ones_like(squares)).rsqrt()
     unit = rows * scale[:, None]
     gram, slope, least = unit @ unit.T, unit @ own.double(), margin / scale
-    step = 1 / gram.abs().sum(dim=1).max().clamp(min=1.0)  # at most that of the largest eigenvalue
+    step = 1 / gram.abs().sum(dim=1).max().clamp(min=1.0)  # at most 1 over the largest eigenvalue
     u = ahead = least
     for k in range(_STEPS):
         before, u = u, torch.maximum(ahead - step * (slope + gram @ ahead), least)
@@ -79,12 +79,12 @@ def agreeing(own: Tensor, *others: Tensor, margin: float) -> Tensor:
 
 
 class CGASettings(DPSGDSettings):
-    """Train along gradients that no neighbour's gradient contradicts, and average with the neighbours."""
+    """Train along gradients that no neighbor's gradient contradicts, and average with the neighbors."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """beta: how much of the last change goes on in the next."""
+    """Momentum beta: share of the last change that is added to the next."""
     margin: Weight = 0.0
-    """The least factor of a neighbour's gradient: 0 is the projection; the authors' code has 0.5."""
+    """Least factor of a neighbor's gradient: 0 is the projection; the authors' code has 0.5."""
 
 
 class CrossGradients(Client):
@@ -101,16 +101,16 @@ class CrossGradients(Client):
             *plain_sgd("takes single gradients for steps, and has its own momentum"),
         )
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
-        self.crossed = PerPeer[Vector](self)  # neighbours' gradients at this client's model
+        self.crossed = PerPeer[Vector](self)  # neighbors' gradients at this client's model
         self.velocity: Vector | None = None
 
     async def local_update(self) -> Vector:
-        """v_i, by the cross-gradients that there are."""
+        """Train, and return v_i for the present cross-gradients."""
         change = await self.train(self.settings.local_steps)
         if self.crossed:
-            # Descent along -eta g_ij, so that the margin counts in gradients.
+            # Descent along -eta g_ij, so that the margin is in units of gradients.
             others = [-self.compute.learning_rate * gradient for gradient in self.crossed.values()]
             change = self.apply(agreeing, change, *others, margin=self.settings.margin)
         if self.velocity is not None and self.settings.momentum:
@@ -120,14 +120,14 @@ class CrossGradients(Client):
 
 
 class CGAInPairs(CrossGradients):
-    """AD-PSGD's exchange, in which the peer answers with its gradient at the asker's model, too."""
+    """CGA with AD-PSGD's exchange, in which the peer also answers with its gradient at the asker's model."""
 
-    def begin(self) -> None:
-        super().begin()
+    def setup(self) -> None:
+        super().setup()
         self.pairs = PairAveraging(self, self.settings.patience, self.answered, self.met)
 
     async def step(self) -> None:
-        self.pairs.begin()
+        self.pairs.start()
         update = await self.local_update()
         self.params = self.params + update
 
@@ -136,12 +136,12 @@ class CGAInPairs(CrossGradients):
         if isinstance(answer, CrossExchange) and self.is_peer(peer):
             self.crossed[peer] = answer.gradient
 
-    def answered(self, answer: Exchange, asked: Exchange) -> asyncio.Task[CrossExchange]:
-        """An answer with the gradient at the asker's model, which holds up no other message."""
-        return self.spawn(self.with_gradient(answer, asked.params))
+    def answered(self, answer: Exchange, request: Exchange) -> asyncio.Task[CrossExchange]:
+        """Return a task for the answer with the gradient, so that no other message has to wait."""
+        return self.spawn(self.with_gradient(answer, request.params))
 
     async def with_gradient(self, answer: Exchange, at: Vector) -> CrossExchange:
-        """The answer, once the gradient is there."""
+        """Compute the gradient at the asker's model and return the answer with it."""
         return CrossExchange(answer.params, answer.time, await self.gradient(at))
 
     async def on_message(self, message: object, sender: str) -> object:
@@ -149,12 +149,12 @@ class CGAInPairs(CrossGradients):
 
 
 class CGA(CrossGradients):
-    """Cross-gradient aggregation in rounds: algorithm 1."""
+    """CGA in rounds: algorithm 1."""
 
     asynchronous = CGAInPairs
 
-    def begin(self) -> None:
-        super().begin()
+    def setup(self) -> None:
+        super().setup()
         self.rounds = Rounds(self, self.settings.patience)
 
     async def step(self) -> None:

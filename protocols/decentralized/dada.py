@@ -1,4 +1,4 @@
-"""Dada: personal models and the graph of who collaborates are learned jointly, by peers alone.
+"""Dada: joint learning of personal models and of the collaboration graph, without a server.
 
 Zantedeschi, Bellet and Tommasi, "Fully decentralized joint learning of personalized models and collaboration
 graphs" (AISTATS 2020). With models x_k, symmetric weights w_kl >= 0, degrees d_k = sum_l w_kl and confidences
@@ -7,23 +7,23 @@ c_k = n_k / max_l n_l,
     J(x, w) = sum_k d_k c_k L_k(x_k) + mu_1/2 sum_{k<l} w_kl ||x_k - x_l||^2 + mu_2 g(w)
     g(w)    = ridge ||w||^2 - sum_k log(d_k + delta)                            (||w||^2 = sum_{k<l} w_kl^2)
 
-is minimised by turns, each client at its own pace:
+is minimized alternately, each client at its own pace:
 
     model:  steps on L_k(x) + sum_l mu_1 w_kl / (2 d_k c_k) ||x - x_l||^2, with the x_l last received; that is
             J's gradient over d_k c_k. x_k goes to all l with w_kl > 0.
-    graph:  for kappa random peers K at once, which say x_l, L_l and d_l:
+    graph:  for kappa random peers K at once, which report x_l, L_l and d_l:
             h_l  = c_k L_k + c_l L_l + mu_1/2 ||x_k - x_l||^2
                    + mu_2 (2 ridge w_kl - 1/(d_k + delta) - 1/(d_l + delta))
             w_kl <- max(0, w_kl - h_l / (mu_2 ((kappa + 1)/delta^2 + 2 ridge)))    for l in K
 
-The graph's step is the inverse of the Lipschitz constant of h over K. There are no weights at first, so that
+The graph's step is the inverse of the Lipschitz constant of h over K. There are no weights at the start, so
 the first graph is one of models that were learned alone.
 
-Differences to the paper: its models are combinations of base predictors, learned by Frank-Wolfe steps; here
-they are any network, trained by the scenario's optimizer. What a
-peer says of its loss is of its own last graph step. c_k is by the largest n_l heard of so far. Both ends of a
-pair hold its weight; each change has a number, and the later one holds (of two at once, that of the later
-name), so that a lost message is made up for by the next one.
+Differences from the paper: its models are combinations of base predictors, learned by Frank-Wolfe steps; here
+they are any network, trained by the scenario's optimizer. The loss that a peer reports is that of its own
+last graph step. c_k uses the largest n_l known so far. Both ends of a pair hold its weight; each change has a
+number, and the later one is valid (of two at once, that of the later name), so that the next message repairs
+the loss of one.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _ATTEMPTS = 2  # a question is given up after three estimated round trips
 
 @dataclass(frozen=True)
 class Edge:
-    """The weight of a pair after `version` changes, the last of them by client `by`."""
+    """Weight of a pair after `version` changes, the last of them by client `by`."""
 
     version: int = 0
     by: str = ""
     weight: float = 0.0
 
     def later(self, other: Edge) -> Edge:
-        """Which of the two ends' views holds."""
+        """Return the valid one of the two ends' views."""
         return max(self, other, key=lambda edge: (edge.version, edge.by))
 
 
 @dataclass(frozen=True)
 class NeighbourModel:
-    """The sender's model at `time` (seconds), and its view of the pair's weight."""
+    """Model of the sender at `time` (seconds), and its view of the pair's weight."""
 
     params: Vector
     time: float
@@ -73,14 +73,14 @@ class NeighbourModel:
 
 @dataclass(frozen=True)
 class EdgeNews:
-    """The sender's view of the pair's weight."""
+    """View of the sender of the pair's weight."""
 
     edge: Edge
 
 
 @dataclass(frozen=True)
 class GraphQuestion:
-    """Asks for the receiver's view of the pair's weight, and what else the graph's step needs."""
+    """Request for the receiver's view of the pair's weight, and the other data of a graph step."""
 
     edge: Edge
     samples: int
@@ -88,7 +88,7 @@ class GraphQuestion:
 
 @dataclass(frozen=True)
 class GraphAnswer:
-    """The sender's model, loss, degree and number of samples, and its view of the pair's weight."""
+    """Model, loss, degree and number of samples of the sender, and its view of the pair's weight."""
 
     params: Vector
     loss: Scalar
@@ -108,7 +108,7 @@ def graph_step(
     ridge: float,
     delta: float,
 ) -> NDArray[np.float64]:
-    """A client's weights [kappa] of some peers after a projected gradient step on J for all of them at once.
+    """Return a client's weights [kappa] of some peers after a projected gradient step on J for all of them.
 
     degree: d_k; degrees [kappa]: d_l; costs [kappa]: c_k L_k + c_l L_l; distances [kappa]: ||x_k - x_l||^2.
     """
@@ -120,7 +120,7 @@ def graph_step(
 
 
 class DadaSettings(PatienceSettings):
-    """Train towards the models of collaborators, and learn who they are."""
+    """Train towards the models of collaborators, and learn which peers they are."""
 
     changing = ("local_steps", "mu_1", "mu_2")
 
@@ -129,43 +129,43 @@ class DadaSettings(PatienceSettings):
     graph_every: Count = 10
     """Iterations between two steps of the graph; the first ones are without a graph."""
     graph_peers: Count = 5
-    """kappa: random peers whose weights a step of the graph moves (fewer if fewer are known)."""
+    """Random peers (kappa) in a step of the graph, which changes their weights (fewer if fewer are known)."""
     mu_1: PositiveWeight = 1.0
-    """How much alike the models of collaborators are to be."""
+    """Strength of the similarity of collaborators' models."""
     mu_2: PositiveWeight = 1.0
-    """How much the graph's own terms count: the larger, the more collaborators."""
+    """Weight of the graph's own terms: the larger, the more collaborators."""
     ridge: Weight = 1.0
     """Strength of the term that keeps weights small and even (lambda in the paper)."""
     delta: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """Keeps the logarithm of a degree of 0 finite; steps of the graph grow with its square."""
+    """Offset that keeps the logarithm of a degree of 0 finite; graph steps grow with its square."""
     patience: PositiveDuration = default("10 s")
-    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
+    """Silence after which a peer is suspected; lost messages are repeated long before."""
 
 
 class Dada(Client):
-    """Personal models and a learned graph, without rounds."""
+    """Client of Dada: a personal model and a learned graph, without rounds."""
 
     Settings = DadaSettings
     settings: DadaSettings
     weights_are_shares = True
     asking = False
-    """Whether a step of the graph is under way."""
+    """True if a step of the graph is in progress."""
     own_loss: Scalar | None = None
-    """The model's loss on all training samples at the last step of the graph."""
+    """Loss of the model on all training samples at the last step of the graph."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared"),)
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.silence = Silence(self, self.settings.patience)
         self.edges = PerPeer(self, Edge)
-        """The pairs' weights, as this end has them."""
+        """Weights of the pairs, as this end knows them."""
         self.models = PerPeer[NeighbourModel](self)
         self.most_samples = self.samples
 
-    # --- the iteration --------------------------------------------------------------------------------------
+    # --- iteration ------------------------------------------------------------------------------------------
 
     async def step(self) -> None:
         due = self.iterations and self.iterations % self.settings.graph_every == 0
@@ -177,7 +177,7 @@ class Dada(Client):
             self.tell(peer, NeighbourModel(self.params, self.now, self.edges[peer]))
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
-        """Towards the collaborators' models, over d_k c_k."""
+        """Return proximal terms towards the collaborators' models, divided by d_k c_k."""
         whole = self.degree * self._confidence(self.samples)
         return [
             (self.settings.mu_1 * self.edges[peer].weight / whole, self.models[peer].params)
@@ -186,7 +186,7 @@ class Dada(Client):
         ]
 
     async def _update_graph(self) -> None:
-        """Ask some random peers, and move their weights by one step."""
+        """Ask some random peers, and change their weights by one step."""
         self.asking = True
         try:
             self.own_loss = await self.loss(self.params, on="train")
@@ -202,7 +202,7 @@ class Dada(Client):
             self.asking = False
 
     async def question(self, peer: str) -> GraphAnswer | None:
-        """One peer's answer; None if it does not come in time."""
+        """Return one peer's answer; None if it does not come in time."""
         question = GraphQuestion(self.edges[peer], self.samples)
         try:
             answer: GraphAnswer = await self.ask(
@@ -219,7 +219,7 @@ class Dada(Client):
         return answer
 
     def _move(self, received: Mapping[str, GraphAnswer]) -> None:
-        """One step for the weights of those that have answered; they are told."""
+        """Take one step for the weights of the peers that answered, and notify them."""
         assert self.own_loss is not None
         own = self._confidence(self.samples) * float(self.own_loss)
         apart = [self.trainable(self.params - answer.params) for answer in received.values()]
@@ -242,23 +242,23 @@ class Dada(Client):
             self.models[peer] = NeighbourModel(answer.params, self.now, edge)
             self.tell(peer, NeighbourModel(self.params, self.now, edge) if weight else EdgeNews(edge))
 
-    # --- what is known of others ----------------------------------------------------------------------------
+    # --- knowledge about others -----------------------------------------------------------------------------
 
     def collaborators(self) -> list[str]:
-        """The peers with a weight above 0."""
+        """Return the peers with a weight above 0."""
         return [peer for peer in self.peers if self.edges[peer].weight > 0]
 
     @property
     def degree(self) -> float:
-        """d_k, the sum of this client's weights."""
+        """Degree d_k, the sum of this client's weights."""
         return sum([self.edges[peer].weight for peer in self.peers])
 
     def _confidence(self, samples: int) -> float:
-        """c of a client with so many samples."""
+        """Return the confidence c of a client with `samples` samples."""
         return samples / self.most_samples
 
     def adopt(self, peer: str, edge: Edge) -> None:
-        """Take over the other end's view of the weight, if it is later."""
+        """Adopt the other end's view of the weight, if it is later."""
         self.edges[peer] = self.edges[peer].later(edge)
 
     async def on_message(self, message: object, sender: str) -> object:
@@ -278,7 +278,7 @@ class Dada(Client):
         return None
 
     def correct(self, peer: str, edge: Edge) -> None:
-        """Adopt the other end's view, or tell it ours, if that is later."""
+        """Adopt the other end's view, or send it this client's, if that is later."""
         self.adopt(peer, edge)
         if self.edges[peer] != edge:
             self.tell(peer, EdgeNews(self.edges[peer]))

@@ -4,14 +4,14 @@ Sun, Li and Wang, "Decentralized federated averaging" (2022), algorithm 1, with 
 
     y_i <- x_i,  v_i <- 0
     K times:     v_i <- theta v_i - eta g_i(y_i),  y_i <- y_i + v_i
-    x_i <- sum_j W_ij y_j          W: the topology's weights, or else Metropolis-Hastings'
+    x_i <- sum_j W_ij y_j          W: the topology's weights, or else those of Metropolis-Hastings
 
-The momentum is forgotten at the start of each round. theta and eta are the scenario's (`training.momentum`,
+The momentum is reset at the start of each round. theta and eta are the scenario's (`training.momentum`,
 `training.learning_rate`), which must be those of SGD with momentum; without it this is DFedAvg.
 
-It differs from D-PSGD in what is averaged: the models after the local steps, not those before. The
-asynchronous form is AD-PSGD's exchange beside such local steps. As in D-PSGD a neighbour that stays silent
-for `patience` is left out and its weight given to the client itself. Quantised messages are left out.
+Unlike D-PSGD it averages the models after the local steps, not those before. The asynchronous form combines
+these local steps with AD-PSGD's exchange. As in D-PSGD, a neighbor that stays silent for `patience` is left
+out and its weight given to the client itself. Quantized messages are omitted.
 """
 
 from collections.abc import Sequence
@@ -26,27 +26,27 @@ from protocols.shared.averaging import PairAveraging, neighbour_mean, neighbour_
 
 
 class DFedAvgMSettings(DPSGDSettings):
-    """Train for epochs, and average with the neighbours in the topology."""
+    """Train for epochs, and average with the neighbors in the topology."""
 
     local_epochs: Count = 1
-    """Passes over the own samples in an iteration; each drops the last incomplete batch."""
-    # A method that is told nothing trains for epochs here, for one step there.
+    """Passes over the client's samples in an iteration; each drops the last incomplete batch."""
+    # Without settings, this method trains for epochs, and D-PSGD for one step.
     local_steps: Count | None = None  # type: ignore[assignment]
     """Training steps in an iteration (K), instead of `local_epochs`."""
 
 
 class DFedAvgMInPairs(Client):
-    """The asynchronous form: local steps, and beside them averages with one random neighbour at a time."""
+    """Asynchronous form: local steps, and concurrent averages with one random neighbor at a time."""
 
     Settings = DFedAvgMSettings
     settings: DFedAvgMSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.pairs = PairAveraging(self, self.settings.patience)
 
     async def step(self) -> None:
-        self.pairs.begin()
+        self.pairs.start()
         update = await local_update(self, self.settings)
         self.params = self.params + update
 
@@ -55,13 +55,13 @@ class DFedAvgMInPairs(Client):
 
 
 async def local_update(client: Client, settings: DFedAvgMSettings) -> Vector:
-    """The update of K local steps, with a momentum that begins at 0."""
+    """Return the update of K local steps, with a momentum that starts at 0."""
     steps = settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch
     return await client.train(steps, fresh_optimizer=True)
 
 
 class DFedAvgM(Client):
-    """DFedAvgM, in rounds."""
+    """DFedAvgM in rounds."""
 
     Settings = DFedAvgMSettings
     settings: DFedAvgMSettings
@@ -78,7 +78,7 @@ class DFedAvgM(Client):
             Requirement("training.momentum", lambda value: value > 0, f"{made_for}; must be more than 0"),
         )
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience)
 

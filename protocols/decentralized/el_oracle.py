@@ -1,19 +1,19 @@
-"""EL-Oracle: epidemic learning on a random regular graph that is drawn anew in each round.
+"""EL-Oracle: epidemic learning on a new random regular graph in each round.
 
 De Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, "Epidemic Learning: Boosting Decentralized
 Learning with Randomized Communication" (NeurIPS 2023), algorithm 1 with the sampling of EL-Oracle:
 
     y_i <- x_i - eta g_i(x_i)      `local_steps` times
-    x_i <- (y_i + sum of y_j)/(s+1)    over the s neighbours j of i in this round's graph
+    x_i <- (y_i + sum of y_j)/(s+1)    over the s neighbors j of i in this round's graph
 
-The oracle is a seed that all clients know: each draws the same graph by itself, without a message. Nobody
-waits for others than the neighbours of a round, so that clients may be several rounds apart.
+The oracle is a seed that all clients know: each draws the same graph by itself, without a message. A client
+waits only for the neighbors of a round, so that clients may be several rounds apart.
 
-Differences to the paper: clients come and go. The graph is one of those whom a client believes to be up, and
-clients that believe otherwise draw other graphs until they have heard the same; who is told a model by one
-that is no neighbour of its own answers with its own. With an odd product of s and their number there is no
-such graph, and s is one more. A neighbour that stays silent for `patience` is left out, and its weight given
-to the client itself.
+Differences from the paper: clients come and go. The graph contains the clients that a client believes to be
+up, and clients with different beliefs draw different graphs until they have the same news; a client that
+gets a model from a peer that is not its neighbor answers with its own model. With an odd product of s and the
+number of clients no regular graph exists, and s is one more. A neighbor that stays silent for `patience` is
+left out, and its weight given to the client itself.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,26 +36,26 @@ from protocols.shared.averaging import neighbour_mean
 
 
 class ELOracleSettings(ProtocolSettings):
-    """Train, and average with some clients, drawn anew in each round."""
+    """Train, and average with some clients, drawn again in each round."""
 
     changing = ("local_steps",)
 
     degree: Count = 4
-    """Neighbours of each client in a round (s), or all others if they are fewer."""
+    """Neighbors of each client in a round (s), or all others if there are fewer."""
     local_steps: Count = 1
     """Training steps in a round."""
     patience: PositiveDuration = default("1 min")
-    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
+    """Maximum wait for a silent neighbor, which gets repeated requests meanwhile."""
 
 
-@lru_cache(maxsize=64)  # all clients of a round ask for the same
+@lru_cache(maxsize=64)  # all clients of a round need the same graph
 def regular_graph(names: tuple[str, ...], degree: int, seed: int, number: int) -> Mapping[str, Sequence[str]]:
-    """The neighbours of each of `names` in round `number`, the same whoever asks."""
+    """Return the neighbors of each of `names` in round `number`; all clients get the same result."""
     count = len(names)
     degree = min(degree, count - 1)
-    degree += degree * count % 2  # one less may be none
+    degree += degree * count % 2  # one fewer could be none
     drawn_by = int(shared_uniform(seed, "regular graph", number) * 2**53)
-    # Its algorithm pairs free ends at random, which hardly ever succeeds if most pairs are linked.
+    # networkx pairs free ends at random, which hardly ever succeeds if most pairs are linked.
     if 2 * degree > count:
         graph = nx.complement(nx.random_regular_graph(count - 1 - degree, count, drawn_by))
     else:
@@ -64,24 +64,24 @@ def regular_graph(names: tuple[str, ...], degree: int, seed: int, number: int) -
 
 
 class _Persistent(Reminders):
-    """Asks on while a peer is rounds behind, as what it tells in the end may be lost; a stranger, too.
+    """Reminders that continue while a peer is rounds behind, because its late message may be lost.
 
-    Whoever is waited for may wait itself, and so on. Were the time between requests ever longer, each of such
-    a chain would add as much as all before it have waited. So it doubles up to a second only.
+    A peer may itself wait for others, and so on. If the time between requests grew without limit, each link
+    of this chain would add as much as all earlier ones have waited. It therefore doubles only up to a second.
     """
 
     def _doubles(self, peer: str, requests: int) -> bool:
         trips = self._round_trips
         if trips.knows(Reminders):
             return requests >= 4 * PROMPT and trips.limit_s(peer, Reminders) < INITIAL_S
-        # How long an answer takes is unknown. Where models come within a second, it does so, too.
+        # The time of an answer is unknown. If models arrive within a second, requests do too.
         return trips.limit_s(peer, self._kind, self._initial_s) > INITIAL_S
 
 
 class ChangingRounds(Rounds):
-    """Rounds with other partners in each, so that these may be several rounds ahead or behind.
+    """Rounds with other partners in each, which may be several rounds ahead or behind.
 
-    Who is behind has yet to be waited for by many, and what it lost may be of a round long past for others.
+    Many peers may still wait for a client that is behind, and its lost messages may be of long past rounds.
     """
 
     client: "ELOracle"
@@ -89,29 +89,29 @@ class ChangingRounds(Rounds):
     reminders = _Persistent
 
     def arrived(self, envelope: Envelope) -> None:
-        # Of all rounds, here: by what the sender was delayed more than this client, it may be late.
+        # Summed over all rounds here: a sender with more delay than this client may be late by that much.
         mark = mark_of(envelope)
         more_s = max(0.0, mark.delayed_s - self.delayed_s)
         super().arrived(replace(envelope, request=replace(mark, delayed_s=more_s)))
 
-    def _note_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:
-        self._delayed_in = self.number  # so that it adds to that of earlier rounds
-        super()._note_delay(kind, names, found, waited_s)
+    def _record_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:
+        self._delayed_in = self.number  # so that the delay adds to that of earlier rounds
+        super()._record_delay(kind, names, found, waited_s)
 
     def _is_wanted(self, mark: RoundMark) -> bool:
-        """Also a partner's next message tells nothing of the present round, however far it is ahead."""
+        """Return whether a message counts; a partner's next regular message does not."""
         in_its_turn = mark.awaits and mark.repeat is None
         return mark.number == self.number or (mark.number > self.number and not in_its_turn)
 
-    def heard_of_round(self, peer: str, kind: type, mark: RoundMark) -> None:
+    def round_message_received(self, peer: str, kind: type, mark: RoundMark) -> None:
         is_to_come = mark.number >= self.number and not self.client.finished
         if is_to_come and peer in self.client.neighbours(mark.number):
-            return  # it is told when that round is announced here
-        super().heard_of_round(peer, kind, mark)
+            return  # it gets a message when this client announces that round
+        super().round_message_received(peer, kind, mark)
 
 
 class ELOracle(Client):
-    """A client that averages with the neighbours of each round."""
+    """Client that averages with the neighbors of each round."""
 
     Settings = ELOracleSettings
     settings: ELOracleSettings
@@ -120,23 +120,23 @@ class ELOracle(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        everybody = "draws graphs of all clients, each of which has to know all others; must"
+        all_known = "draws graphs of all clients, each of which must know all others; must"
         return (
             common_start("shared"),
             Requirement(
-                "clients.topology.kind", lambda kind: kind == "complete", f'{everybody} be "complete"'
+                "clients.topology.kind", lambda kind: kind == "complete", f'{all_known} be "complete"'
             ),
             Requirement(
-                "network.membership.kind", lambda kind: kind != "bootstrap", f'{everybody} not be "bootstrap"'
+                "network.membership.kind", lambda kind: kind != "bootstrap", f'{all_known} not be "bootstrap"'
             ),
         )
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = ChangingRounds(self, self.settings.patience, neighbours=self.neighbours)
 
     def neighbours(self, number: int | None = None) -> Collection[str]:
-        """This client's neighbours in round `number`, or else in the present one."""
+        """Return this client's neighbors in round `number`, by default the present one."""
         number = self.rounds.number if number is None else number
         names = tuple(sorted([*self.peers, self.name]))
         graph = regular_graph(names, self.settings.degree, self.context.shared_seed, number)

@@ -1,4 +1,4 @@
-"""Federated clustering: each client descends along the mean of those gradients that are like its own.
+"""Federated clustering: each client descends along the mean of the gradients that are similar to its own.
 
 Werner, He, Karimireddy, Jordan and Jaggi, "Provably personalized and robust federated learning" (2023),
 "FC" in CoBo's tables, which give it the true number K of clusters. In each round client i sends its model x_i
@@ -7,11 +7,12 @@ to all others, each of which returns its own gradient at x_i, and
     v <- g_i(x_i);  repeat: v <- (1/n) sum_j (g_j(x_i) if ||g_j(x_i) - v|| <= tau else v)
     x_i <- x_i - eta v
 
-tau is the distance of the (n/K)-th nearest gradient, itself included: as many as a cluster has on average. It
-costs n^2 gradients in a round. The learned graph has a weight of 1 for each gradient within tau at last.
+tau is the distance of the (n/K)-th nearest gradient, itself included: the mean size of a cluster. A round
+costs n^2 gradients. The learned graph has a weight of 1 for each gradient within tau in the last sweep.
 
-The paper's text was not at hand: this follows general knowledge of it, and tau, which it leaves to tuning,
-is ours. Differences to it: a gradient is what `local_steps` of training change, and they count as steps.
+The paper's text was not available: this follows general knowledge of it, and tau, which it leaves to tuning,
+is coterie's choice. Differences from the paper: a gradient is the change by `local_steps` of training, which
+count as steps.
 """
 
 from collections.abc import Mapping
@@ -30,17 +31,16 @@ from protocols.framework.vectors import Scalar, Vector
 
 @dataclass(frozen=True)
 class ReturnedGradient:
-    """The update of the receiver's model of this round by the sender's data."""
+    """Update of the receiver's model of this round on the sender's data."""
 
     update: Vector
 
 
 def threshold_clustering(mask: Tensor, *points: Tensor, within: int, sweeps: int) -> tuple[Tensor, ...]:
-    """The centre [P] of the `within` of n `points` [P] nearest to it, and for each whether it is one.
+    """Return the center [P] of the `within` of n `points` [P] nearest to it, and a membership for each point.
 
-    mask [P]: 1 for what distances are made of, 0 for what does not count.
-    The search begins at the first point. Each sweep moves the centre as if all others were where it is, so by
-    within/n of the way.
+    mask [P]: 1 for values that distances include, 0 for others. The search starts at the first point. Each
+    sweep treats all other points as equal to the center, and thus moves it by within/n of the way.
     """
     rows = torch.stack(points)
     centre = points[0]
@@ -53,7 +53,7 @@ def threshold_clustering(mask: Tensor, *points: Tensor, within: int, sweeps: int
 
 
 class FederatedClusteringSettings(ProtocolSettings):
-    """Everybody returns its gradient at everybody's model; those like the own one are followed."""
+    """Compute gradients at each other's models, and follow those similar to the client's own."""
 
     changing = ("local_steps", "sweeps")
 
@@ -64,18 +64,18 @@ class FederatedClusteringSettings(ProtocolSettings):
     local_steps: Count = 1
     """Training steps of each model in a round."""
     patience: PositiveDuration = default("1 min")
-    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
+    """Maximum wait for a silent neighbor, which gets repeated requests meanwhile."""
 
 
 class FederatedClustering(Client):
-    """A client that collects its gradients from everybody, and keeps those like its own."""
+    """Client that collects its gradients from all others, and keeps those similar to its own."""
 
     Settings = FederatedClusteringSettings
     settings: FederatedClusteringSettings
     collected = (RoundModel, ReturnedGradient)
     two_way = True
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience)
         self.followed: dict[str, Scalar] = {}

@@ -1,19 +1,19 @@
-"""Gossip learning: push the model to a random peer; whoever receives one merges it with its own and trains.
+"""Gossip learning: a client pushes its model to a random peer, which merges it with its own and trains.
 
 Hegedus, Danner and Jelasity, "Gossip learning as a decentralized alternative to federated learning" (2019),
 after Ormandi, Hegedus and Jelasity, "Gossip learning with linear models on fully distributed data" (2013).
-Each client has its own timer and nobody waits for anybody:
+Each client has its own timer, and no client waits for another:
 
     every `period`: send (x_i, age_i) to one random peer
     on (x_j, age_j): x_i <- merge(x_i, x_j); age_i <- max(age_i, age_j); x_i <- x_i - eta g_i(x_i) ...
 
-Differences to the papers: models are sent whole (no subsampling or token account); a model is merged with the
-client's current one (2019), not with the one received before it (2013). A client trains only when a model
-arrives, so one without peers stays at its initial model; and one that is slower than its arrivals works off a
-growing queue of ever older models, until its mailbox is full (`mailbox_overflows` in the summary).
+Differences from the papers: models are sent whole (no subsampling or token account); a model is merged with
+the client's current one (2019), not with the one received before it (2013). A client trains only when a model
+arrives, so one without peers stays at its initial model; and one that is slower than its arrivals has a
+growing queue of older and older models, until its mailbox is full (`mailbox_overflows` in the summary).
 
-One whose budget is spent goes on pushing and merging, as the others train only on what they are sent. Alone
-it trains once in each period.
+A client with a used budget continues to push and merge, because the others train only on models that they
+are sent. A client that is alone trains once in each period.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from protocols.framework.vectors import Vector, mix
 
 @dataclass(frozen=True)
 class AgedModel:
-    """A model and the number of training steps in its longest line of ancestors."""
+    """Model with the number of training steps in its longest line of ancestors."""
 
     params: Vector
     age: int
@@ -36,36 +36,36 @@ class AgedModel:
 
 
 class Gossip(Client):
-    """Push, merge, train (asynchronous by nature)."""
+    """Client that pushes, merges and trains (always asynchronous)."""
 
     class Settings(ProtocolSettings):
-        """Push the model to random peers; who receives one merges it with its own and trains."""
+        """Push the model to random peers; the receiver merges it with its own and trains."""
 
         changing = ("period", "fanout", "local_steps", "merge")
 
         period: PositiveDuration = default("1 s")
         """Time between two pushes of a client; the first one comes after a random part of it."""
         fanout: Count = 1
-        """Peers that get each push."""
+        """Number of peers that get each push."""
         local_steps: Count = 1
         """Training steps after each merge."""
         merge: Literal["average", "age"] = "average"
-        """Weights of the own and the received model: 1/2 each, or in proportion to their ages."""
+        """Weights of the client's own and the received model: 1/2 each, or in proportion to their ages."""
 
     settings: Settings
     age = 0
 
     async def run(self) -> None:
-        # A random phase: without it all clients would push at the same instants for ever.
+        # A random phase: without it all clients would always push at the same instants.
         await self.sleep(float(self.rng.uniform(0.0, self.settings.period)))
         await super().run()
         while not self.context.alone:
             await self.step()
 
     async def step(self) -> None:
-        told = self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
+        receivers = self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
         await self.sleep(self.settings.period)
-        if not told and self.context.alone:
+        if not receivers and self.context.alone:
             await self.train_on()
 
     async def on_message(self, message: object, sender: str) -> None:
@@ -84,7 +84,7 @@ class Gossip(Client):
         self.age += steps if steps <= left else int(left)
 
     def merged(self, other: AgedModel) -> Vector:
-        """Own and received model combined."""
+        """Return the combination of the client's own and the received model."""
         total = self.age + other.age
         share = other.age / total if self.settings.merge == "age" and total else 0.5
         return mix([(1 - share, self.params), (share, other.params)])

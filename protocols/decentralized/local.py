@@ -1,4 +1,4 @@
-"""Local training: every client alone, no message at all. The reference for "better than alone"."""
+"""Local training: each client alone, without messages. The reference for the gain by collaboration."""
 
 from actors.settings.quantities import Count
 from protocols.framework.client import Client
@@ -6,17 +6,17 @@ from protocols.framework.requirements import ProtocolSettings
 
 
 class Local(Client):
-    """x_i <- x_i - eta g_i(x_i)."""
+    """Client that trains alone: x_i <- x_i - eta g_i(x_i)."""
 
     class Settings(ProtocolSettings):
-        """Everybody trains alone."""
+        """Train alone."""
 
         changing = ("local_steps", "local_epochs")
 
         local_steps: Count = 1
         """Training steps in an iteration."""
         local_epochs: Count | None = None
-        """Passes over the own samples in an iteration, instead of `local_steps`."""
+        """Passes over the client's samples in an iteration, instead of `local_steps`."""
 
     settings: Settings
     heterogeneous = True

@@ -1,9 +1,9 @@
-"""MAPL+: as MAPL, for clients with the same backbone, which they share and mix, too.
+"""MAPL+: MAPL for clients with the same backbone, which they also share and mix.
 
 Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024), appendix B.
 
-Where devices differ, state `half_life`: the backbone of a client that is 20 times slower is mixed in for as
-long as its iteration takes, and in bad weather that costs more than collaboration brings (docs/weather.md).
+If devices differ, set `half_life`: the backbone of a client that is 20 times slower is mixed in for as long
+as its iteration takes, and in bad weather that costs more than collaboration gains (docs/weather.md).
 """
 
 from collections.abc import Sequence

@@ -1,26 +1,27 @@
-"""meta-L2C: a small network tells from the updates of two clients how much one is worth to the other.
+"""meta-L2C: a small network computes the weights of other clients from their updates.
 
 Li, Zhou, Tian and Tao, "Learning to collaborate in decentralized learning of personalized models" (CVPR
-2022). With client i's encoder E(.; phi_i), its update u_i of some local epochs and its neighbours' u_j, in
-rounds with a barrier among neighbours:
+2022). With client i's encoder E(.; phi_i), its update u_i of some local epochs and its neighbors' u_j, in
+rounds with a barrier among neighbors:
 
     w_i     <- softmax over j, i included, of <E(u_i; phi_i), E(u_j; phi_i)> / temperature
     theta_i <- theta_i + sum_j w_ij u_j
     phi_i   <- phi_i - r s/||s||,     s: gradient by phi_i of the validation loss of the new theta_i
-    phi_i   <- mean of phi_i and its neighbours'
+    phi_i   <- mean of phi_i and its neighbors'
 
 s needs one gradient g on the held-back samples, at the new theta_i: it is that of sum_j w_ij(phi) <g, u_j>.
-The encoder, which all share by averaging, has weights for clients never seen before. After `sparse_after`
-rounds only the neighbours whose weights were the largest on average are mixed with (`kept`), and those that
-come later. Where one of them leaves, the best of the others takes its place.
+The encoder, which all clients average, also gives weights to clients never seen before. After `sparse_after`
+rounds a client mixes only with the neighbors with the largest mean weights (`kept`), and with those that join
+later. If one of them leaves, the best of the others replaces it.
 
 Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
 have arrived meanwhile, the last of each peer, each once.
 
-Differences to the paper, whose text was not at hand: this follows its abstract, and what SCooL says of the
-method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalised, multiplied by
-signs that all know, and added up in `sketch` groups, which keeps inner products on average, so that phi is
-small however large the model is. Its steps have the length r. Whoever is not mixed with is still sent to.
+Differences from the paper (its text was not available): this follows its abstract, and SCooL's description
+of the method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalized,
+multiplied by signs that all clients know, and added up in `sketch` groups, which keeps inner products on
+average, so that phi is small however large the model is. Its steps have the length r. Clients that are no
+longer mixed with still get updates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,65 +43,65 @@ from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.silence import PatienceSettings
 
 _EPSILON = 1e-12
-_SMALLEST = 1e-38  # about the smallest share that float32 holds: with a low temperature one may be 0
+_SMALLEST = 1e-38  # about the smallest share in float32: with a low temperature a share may be 0
 
 
 @dataclass(frozen=True)
 class LatestUpdate:
-    """Asynchronous: the sender's last update and its encoder, one behind the other, of `time` (seconds)."""
+    """Last update of the sender and its encoder, concatenated, at `time` (seconds); asynchronous form."""
 
     params: Vector
     time: float
 
 
 class MetaL2CSettings(PatienceSettings):
-    """Mix the neighbours' updates by weights that a network makes of them."""
+    """Mix the neighbors' updates with weights that a network computes from them."""
 
     changing = ("local_steps", "local_epochs")
 
     mode: Literal["synchronous", "asynchronous"] = "synchronous"
-    """In rounds with all neighbours, or with whatever updates have arrived."""
+    """Rounds with all neighbors, or without rounds, with the updates that have arrived."""
     local_epochs: Count = 1
-    """Passes over the own samples in an iteration; each drops the last incomplete batch."""
+    """Passes over the client's samples in an iteration; each drops the last incomplete batch."""
     local_steps: Count | None = None
     """Training steps in an iteration, instead of `local_epochs`."""
     temperature: PositiveWeight = 1.0
-    """Divides the products of codes: the smaller it is, the fewer neighbours count."""
+    """Divisor of the products of codes: the smaller it is, the fewer neighbors count."""
     encoder_rate: Weight = 0.3
-    """r: the length of a step of the encoder's parameters."""
+    """Length r of a step of the encoder's parameters."""
     sketch: Count = 64
-    """Numbers that an update is summed up in, the encoder's input."""
+    """Length of the sketch of an update, the encoder's input."""
     hidden: Count = 10
     """Hidden units of the encoder."""
     codes: Count = 5
     """Length of the encoder's output."""
     kept: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the neighbours that are mixed with after `sparse_after`; at least one is."""
+    """Share of the neighbors that are mixed with after `sparse_after`; at least one is."""
     sparse_after: Count = 10
-    """Iterations with all neighbours, by whose weights those that are kept are chosen."""
+    """Iterations with all neighbors; their weights determine which neighbors are kept."""
 
 
 def sketched(update: Tensor, signs: Tensor, size: int) -> Tensor:
-    """An update [P] of length 1 in `size` numbers: those of every size-th place, with signs [P], added up."""
+    """Return the sketch [size] of an update [P], scaled to length 1: sums of every size-th signed value."""
     unit = update * signs / (torch.linalg.vector_norm(update) + _EPSILON)
     return torch.nn.functional.pad(unit, (0, -unit.shape[0] % size)).reshape(-1, size).sum(dim=0)
 
 
 def encoded(phi: Tensor, sketch: Tensor, hidden: int, codes: int) -> Tensor:
-    """The code [codes] of a sketch; in phi the hidden layer's matrix, its biases, and the last matrix."""
+    """Return the code [codes] of a sketch; phi: the hidden layer's matrix and biases, and the last matrix."""
     inner = hidden * sketch.shape[0]
     units = torch.tanh(phi[:inner].reshape(hidden, -1) @ sketch + phi[inner : inner + hidden])
     return phi[inner + hidden :].reshape(codes, hidden) @ units
 
 
 def shares(phi: Tensor, sketches: Tensor, hidden: int, codes: int, temperature: float) -> Tensor:
-    """Weights [n] of n clients' updates, given sketches [n, size], for the first of these clients."""
+    """Return weights [n] of n clients' updates, given sketches [n, size], for the first of these clients."""
     found = torch.stack([encoded(phi, row, hidden, codes) for row in sketches])
     return torch.softmax(found @ found[0] / temperature, dim=0)
 
 
 def attention(phi: Tensor, signs: Tensor, *updates: Tensor, size: int, **encoder: Any) -> tuple[Tensor, ...]:
-    """The weight of each update [P] for the client whose update comes first."""
+    """Return the weight of each update [P] for the client of the first update."""
     sketches = torch.stack([sketched(update, signs, size) for update in updates])
     return tuple(shares(phi, sketches, **encoder))
 
@@ -108,7 +109,7 @@ def attention(phi: Tensor, signs: Tensor, *updates: Tensor, size: int, **encoder
 def encoder_slope(
     phi: Tensor, signs: Tensor, gradient: Tensor, *updates: Tensor, size: int, **encoder: Any
 ) -> Tensor:
-    """The gradient by phi of a loss at the mixed model, whose gradient by the model is `gradient` [P]."""
+    """Return the normalized gradient for phi of a loss at the mixed model with gradient `gradient` [P]."""
     sketches = torch.stack([sketched(update, signs, size) for update in updates])
     worth = torch.stack(updates) @ gradient
 
@@ -120,12 +121,12 @@ def encoder_slope(
 
 
 def joined(update: Tensor, phi: Tensor) -> Tensor:
-    """One behind the other."""
+    """Return both vectors, concatenated."""
     return torch.cat([update, phi])
 
 
 class WeighedUpdates(Client):
-    """The common base of both forms of meta-L2C, in rounds and without."""
+    """Common base of both forms of meta-L2C."""
 
     Settings = MetaL2CSettings
     settings: MetaL2CSettings
@@ -140,29 +141,29 @@ class WeighedUpdates(Client):
             Requirement("data.validation_share", lambda share: share > 0, needed),
         )
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         chosen = self.settings
         rng = shared_rng(self.context.shared_seed, "meta-l2c")
         [width] = self.params.shape
         self.signs = self.trainable(self.vector(rng.choice([-1.0, 1.0], size=width)))
-        inner = rng.standard_normal(chosen.hidden * chosen.sketch)  # of a sketch of length 1
+        inner = rng.standard_normal(chosen.hidden * chosen.sketch)  # for a sketch of length 1
         outer = rng.standard_normal(chosen.codes * chosen.hidden) / np.sqrt(chosen.hidden)
         self.phi: Vector = self.vector(np.concatenate([inner, np.zeros(chosen.hidden), outer]))
         self.update: Vector = 0.0 * self.params
-        self.shares = PerPeer[tuple[Scalar, Scalar]](self)  # a peer's, and beside it this client's own
+        self.shares = PerPeer[tuple[Scalar, Scalar]](self)  # of a peer, and of this client at the same time
         self.worth = PerPeer[list[Scalar]](self, list)  # weights until `sparse_after`
-        # Who is not mixed with any more, with its mean weight; one that comes back has another chance.
-        self.dropped = PerPeer[float](self, on_departure=self.fill_places)
+        # Peers no longer mixed with, and their mean weights; a peer that returns gets another chance.
+        self.dropped = PerPeer[float](self, on_departure=self.replace_departed)
         self.round_trips.wait_at_first(self.settings.patience)
 
-    def told(self) -> Vector:
-        """The last update, or none from one that trains no more, and the encoder."""
+    def shared_vector(self) -> Vector:
+        """Return the last update and the encoder; an update of zeros if the client no longer trains."""
         update = 0.0 * self.update if self.finished else self.update
         found: Vector = self.apply(joined, update, self.phi)
         return found
 
     async def local_update(self) -> Vector:
-        """The update of local training, with a fresh optimizer."""
+        """Return the update of local training, with a fresh optimizer."""
         settings = self.settings
         steps = settings.local_steps or settings.local_epochs * self.compute.steps_per_epoch
         return await self.train(steps, fresh_optimizer=True)
@@ -188,7 +189,7 @@ class WeighedUpdates(Client):
 
     @property
     def encoder(self) -> dict[str, Any]:
-        """The arguments of the encoder, which are the same for all clients."""
+        """Arguments of the encoder, which are the same for all clients."""
         settings = self.settings
         return {
             "size": settings.sketch,
@@ -198,7 +199,7 @@ class WeighedUpdates(Client):
         }
 
     def choose(self, latest: Mapping[str, Scalar]) -> None:
-        """Once: drop all neighbours but those with the largest mean weights so far."""
+        """Drop, once, all neighbors except those with the largest mean weights so far."""
         if self.settings.kept == 1 or self.iterations >= self.settings.sparse_after:
             return
         for peer, share in latest.items():
@@ -210,11 +211,11 @@ class WeighedUpdates(Client):
             self.worth.clear()
 
     def _kept_of(self, count: int) -> int:
-        """With how many of so many neighbours this client mixes."""
+        """Return the number of neighbors to mix with, of `count`."""
         return max(1, round(self.settings.kept * count))
 
-    def fill_places(self, gone: str, mean: float | None) -> None:
-        """Somebody has left: let the best of those that were dropped take the places that are free."""
+    def replace_departed(self, gone: str, mean: float | None) -> None:
+        """Replace a peer that has left by the best of the dropped ones."""
         mixed = [other for other in self.peers if other not in self.dropped]
         ranked = sorted(
             [other for other in self.dropped if other != gone], key=lambda other: -self.dropped[other]
@@ -230,17 +231,17 @@ class WeighedUpdates(Client):
 class MetaL2CAsynchronous(WeighedUpdates):
     """meta-L2C without rounds: updates are mixed as they arrive."""
 
-    def begin(self) -> None:
-        super().begin()
+    def setup(self) -> None:
+        super().setup()
         self.arrived = PerPeer[LatestUpdate](self)
 
     async def run(self) -> None:
-        self.arrived.clear()  # in a life before: it would be mixed in as if it were new
+        self.arrived.clear()  # updates of an earlier session would be mixed in as if they were new
         await super().run()
 
     async def step(self) -> None:
         self.update = await self.local_update()
-        latest = LatestUpdate(self.told(), self.now)
+        latest = LatestUpdate(self.shared_vector(), self.now)
         for peer in self.peers:
             self.tell(peer, latest)
         arrived = dict(self.arrived)
@@ -254,7 +255,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
                 self.arrived[sender] = message
 
     def weights(self) -> Mapping[str, float]:
-        """The softmax over all peers: their shares are of iterations in which different peers took part."""
+        """Return the softmax over all peers; their shares may come from iterations with different peers."""
         beside_own = {
             peer: float(share) / max(float(own), _SMALLEST) for peer, (share, own) in self.shares.items()
         }
@@ -264,22 +265,22 @@ class MetaL2CAsynchronous(WeighedUpdates):
 
 @final
 class MetaL2C(WeighedUpdates):
-    """meta-L2C in rounds."""
+    """Client of meta-L2C in rounds."""
 
     collected = (RoundModel,)
     asynchronous = MetaL2CAsynchronous
 
-    def begin(self) -> None:
-        super().begin()
+    def setup(self) -> None:
+        super().setup()
         self.rounds = Rounds(self, self.settings.patience, announced=self._announced)
 
     def _announced(self) -> RoundModel:
-        """The message that the neighbours get in a round."""
-        return RoundModel(self.told(), len(self.peers), self.now)
+        """Return the message to the neighbors in a round."""
+        return RoundModel(self.shared_vector(), len(self.peers), self.now)
 
     async def step(self) -> None:
         self.update = await self.local_update()
         self.rounds.announce()
         models = await self.rounds.gather()
-        self.shares.clear()  # those of the round before; without rounds each holds until the next update
+        self.shares.clear()  # those of the previous round; without rounds each is valid until the next update
         await self.aggregate({peer: model.params for peer, model in models.items()})

@@ -1,9 +1,9 @@
-"""SPDB: neighbours agree on a backbone by a primal-dual method, and each has a head of its own for it.
+"""SPDB: neighbors agree on a backbone by a primal-dual method, and each has its own head for it.
 
 Lu, Cui, Squillante, Kingsbury and Horesh, "Decentralized bilevel optimization for personalized client
-learning" (ICASSP 2022): min over x_1 = ... = x_n of sum_i f_i(x_i, y_i*(x_i)), where y_i*(x) minimises
+learning" (ICASSP 2022): min over x_1 = ... = x_n of sum_i f_i(x_i, y_i*(x_i)), where y_i*(x) minimizes
 g_i(x, y) over y. Here, as in SCooL's tables, x is the backbone and y_i client i's head, and f_i = g_i is its
-loss. In rounds with a barrier among neighbours:
+loss. In rounds with a barrier among neighbors:
 
     y_i  <- y_i - eta grad_y f_i(x_i, y_i)                       `head_steps` times, alone
     x_i  <- sum_j W_ij x_j - eta grad_x f_i(x_i, y_i) - sum_j l_ij
@@ -11,13 +11,13 @@ loss. In rounds with a barrier among neighbours:
 
 l_ij are the multipliers of x_i = x_j, times eta, and the mixing is the gradient of the penalty on x_i - x_j:
 without multipliers (`dual_rate` 0) it is D-PSGD on backbones, whose heterogeneous clients do not agree at a
-constant eta; with theta = 1/2 it is EXTRA (Shi, Ling, Wu and Yin 2015), which they do. As f_i = g_i, the
-gradient of f_i by y is 0 at y_i*(x), and with it what the upper level's gradient has beside grad_x f_i.
+constant eta; with theta = 1/2 it is EXTRA (Shi, Ling, Wu and Yin 2015), in which they do. As f_i = g_i, the
+gradient of f_i for y is 0 at y_i*(x), and so are the terms of the upper level's gradient besides grad_x f_i.
 
-Differences to the paper, whose text was not at hand: which primal-dual update it has was not to be checked,
-and with other losses for x than for y the implicit part of the gradient would be needed. l_ij = -l_ji as long
-as both ends see the same models; a pair that has missed a round begins again at 0. There is no asynchronous
-form: one-sided updates of multipliers would push the mean of all backbones away.
+Differences from the paper (its text was not available): its primal-dual update could not be checked, and
+with other losses for x than for y the implicit part of the gradient would be needed. l_ij = -l_ji as long as
+both ends see the same models; a pair that has missed a round restarts at 0. There is no asynchronous form:
+one-sided updates of multipliers would shift the mean of all backbones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,27 +38,27 @@ from protocols.shared.silence import PatienceSettings
 
 @dataclass(frozen=True)
 class Multiplier:
-    """l_ij times eta, and the last round in which it moved."""
+    """Multiplier l_ij times eta, and the last round in which it changed."""
 
     round: int
     value: Vector
 
 
 class SPDBSettings(PatienceSettings):
-    """Agree on a backbone with the neighbours, and keep a head."""
+    """Agree on a backbone with the neighbors, and keep a head."""
 
     changing = ("local_steps",)
 
     local_steps: Count = 1
-    """Turns of head and backbone in a round."""
+    """Alternations of head and backbone in a round."""
     head_steps: CountOrZero = 1
-    """Steps of the head before each step of the backbone; with 0 both move in the same step."""
+    """Steps of the head before each step of the backbone; with 0 both change in the same step."""
     dual_rate: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """theta: the step of the multipliers; 0 is D-PSGD on backbones."""
+    """Step theta of the multipliers; 0 is D-PSGD on backbones."""
 
 
 class SPDB(Client):
-    """A client that shares its backbone with its neighbours."""
+    """Client that shares its backbone with its neighbors."""
 
     Settings = SPDBSettings
     settings: SPDBSettings
@@ -69,22 +69,22 @@ class SPDB(Client):
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared", "shared-backbone"), *plain_sgd("is a method of stochastic gradients"))
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience, announced=self.announced)
         self.multipliers: dict[str, Multiplier] = {}
 
     @property
     def backbone(self) -> Vector:
-        """x_i."""
+        """Backbone x_i."""
         return self.part(self.params, "backbone")
 
     def announced(self) -> RoundModel:
-        """The message to the neighbours: the backbone."""
+        """Return the message to the neighbors: the backbone."""
         return RoundModel(self.backbone, len(self.peers), self.now)
 
     async def step(self) -> None:
-        """One round: send, train, and step once every neighbour's backbone of this round is there."""
+        """Run one round: send, train, and step once the backbones of all neighbors have come."""
         self.rounds.announce()
         before = self.backbone
         change = await self.turns()
@@ -95,7 +95,7 @@ class SPDB(Client):
         self.params = self.with_part(self.params, "backbone", mix([(1.0, after), *pushes]))
 
     async def turns(self) -> Vector:
-        """Train head and backbone by turns; keeps the heads, and returns the backbone's change."""
+        """Train head and backbone alternately; keep the heads, and return the backbone's change."""
         params = self.params
         for _ in range(self.settings.local_steps):
             for _ in range(self.settings.head_steps):
@@ -111,16 +111,16 @@ class SPDB(Client):
         return change
 
     def shares(self, models: Mapping[str, RoundModel]) -> dict[str, float]:
-        """W_ij of the partners."""
+        """Return the weights W_ij of the partners."""
         return metropolis_weights(self.rounds.degree, {peer: model.degree for peer, model in models.items()})
 
     def moved(self, own: Vector, models: Mapping[str, RoundModel]) -> dict[str, Multiplier]:
-        """The multipliers after a step; those of pairs that were not both in this round and the last go."""
+        """Return the multipliers after a step, without pairs that did not share this round and the last."""
         found, rate = {}, self.settings.dual_rate
         shares = self.shares(models)
         for peer, model in models.items() if rate else ():
             if not self.rounds.is_mutual(peer):
-                continue  # it takes no account of this client
+                continue  # it ignores this client
             step = rate * shares[peer] * (own - model.params)
             known = self.multipliers.get(peer)
             going_on = known is not None and known.round == self.rounds.number - 1

@@ -1,4 +1,4 @@
-"""Trust by validation performance: clients average all models, the better these are on their own samples.
+"""Trust by validation performance: a client averages all models, weighted by their losses on its samples.
 
 Wagner, Fan and Jaggi, "Personalized collaborative fine-tuning for on-device large language models" (2024),
 the second best of its three strategies, "validation based" in CoBo's table 2. In each round
@@ -7,15 +7,15 @@ the second best of its three strategies, "validation based" in CoBo's table 2. I
     w_ij <- softmax over j of -p_ij,   p_ij: perplexity of x_j on client i's held-back samples, j = i included
     x_i  <- sum_j w_ij x_j
 
-Any model of any task will do, as perplexity is exp of the mean loss; of adapters, only they travel. The
-learned graph is w. A model that has diverged has no weight.
+It supports any model of any task, as perplexity is exp of the mean loss; of adapters, only these are sent.
+The learned graph is w. A model that has diverged has no weight.
 
-The paper's text was not at hand. Of its authors' public code (personalized-collaborative-llms) are: minus
-perplexity in the softmax, without a temperature; averages of models, where the abstract says gradients; a
-round after each training step; `warm_up` (100 of 500 iterations in its README). Differences to it: models are
-judged by all samples that are held back, there by 12 batches at most; a client may know but some others, and
-miss rounds. What CoBo's authors set is not said. `judged_by = "loss"` is ours: losses differ by less, so that
-weights stay closer to equal ones.
+The paper's text was not available. Its authors' public code (personalized-collaborative-llms) is the source
+of: minus perplexity in the softmax, without a temperature; averages of models, where the abstract says
+gradients; a round after each training step; `warm_up` (100 of 500 iterations in its README). Differences from
+it: models are evaluated on all held-back samples, there on 12 batches at most; a client may know only some
+others, and miss rounds. The settings of CoBo's authors are not published. `judged_by = "loss"` is an addition
+of coterie: losses differ by less, so that weights stay closer to equal ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,25 +40,25 @@ from protocols.shared.judging import losses_of
 
 
 class ValidationTrustSettings(ProtocolSettings):
-    """Everybody averages everybody's models, by how well each does on the own held-back samples."""
+    """Average all models, weighted by their losses on the client's held-back samples."""
 
     changing = ("local_steps",)
 
     local_steps: Count = 1
     """Training steps in a round."""
     warm_up: CountOrZero = 0
-    """Iterations alone before the first round; whoever comes later takes part at once."""
+    """Iterations alone before the first round; a client that joins later takes part at once."""
     judged_by: Literal["perplexity", "loss"] = "perplexity"
-    """What is less of a better model: exp of the mean loss (the authors' code), or the mean loss."""
+    """Measure of a model, lower for a better one: exp of the mean loss (the authors' code), or mean loss."""
     losses_on: Literal["validation", "train"] = "validation"
-    """By which of the own samples models are compared: those held back (`data.validation_share`), or all that
-    are trained on, of which the own model has an advantage."""
+    """Samples on which models are compared: the held-back ones (`data.validation_share`), or all training
+    samples, on which the client's own model has an advantage."""
     patience: PositiveDuration = default("1 min")
-    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
+    """Maximum wait for a silent neighbor, which gets repeated requests meanwhile."""
 
 
 def trust(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArray[np.float64]:
-    """Weights [n] of n models with these losses [n], the own one first; all is its own if none is finite."""
+    """Return weights [n] for losses [n] of n models, the client's first; all is its own if none is finite."""
     measured = np.asarray(losses, dtype=np.float64)
     if judged_by == "perplexity":
         with np.errstate(over="ignore"):
@@ -71,7 +71,7 @@ def trust(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArra
 
 
 class ValidationTrust(Client):
-    """A client that trusts whose models do well on what it holds back."""
+    """Client that weights models by their losses on its held-back samples."""
 
     Settings = ValidationTrustSettings
     settings: ValidationTrustSettings
@@ -86,7 +86,7 @@ class ValidationTrust(Client):
             return ()
         return (*two_way_links(settings), common_start("shared"), *held_back(settings.losses_on))
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience)
         self.trusted: dict[str, float] = {}
@@ -104,7 +104,7 @@ class ValidationTrust(Client):
             return
         losses = await losses_of(self, models.values(), self.settings.losses_on)
         weights = trust(losses, self.settings.judged_by).tolist()
-        # One that has diverged must not come in with a weight of 0, since 0 times no number is no number.
+        # A diverged model must not enter with a weight of 0, since 0 times nan is nan.
         self.params = mix([(w, model) for w, model in zip(weights, models.values(), strict=True) if w > 0])
         self.trusted = dict(zip(models, weights, strict=True))
 

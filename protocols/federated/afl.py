@@ -1,4 +1,4 @@
-"""AFL: agnostic federated learning, for the mixture of the clients' distributions that is the worst.
+"""AFL: agnostic federated learning, for the worst mixture of the clients' distributions.
 
 Mohri, Sivek and Suresh, "Agnostic federated learning" (ICML 2019), min over w of the max over lambda in the
 simplex of sum_k lambda_k L_k(w), by stochastic descent and ascent (their Stochastic-AFL):
@@ -6,14 +6,14 @@ simplex of sum_k lambda_k L_k(w), by stochastic descent and ascent (their Stocha
     w      <- w - gamma_w sum_k lambda_k g_k(w)                g_k: gradient on a batch of client k
     lambda <- Proj_simplex(lambda + gamma_lambda (L_1(w), ..., L_m(w)))    L_k: loss on a batch, at the same w
 
-lambda begins equal. A client takes a step of SGD from w, and w <- sum_k lambda_k w_k, which is the first line
-with gamma_w the scenario's learning rate; with more `local_steps` it is that of whole local trainings.
-The paper's guarantee is for the average of all w, which `judged_by = "average"` evaluates: of those that the
-client has received. Both are measured.
+lambda starts uniform. A client takes a step of SGD from w, and w <- sum_k lambda_k w_k, which is the first
+line with gamma_w the scenario's learning rate; with more `local_steps` it is that of whole local trainings.
+The paper's guarantee is for the average of all w. `judged_by = "average"` evaluates the average of those that
+the client has received. Both are measured.
 
-Differences to the paper: lambda is projected on the whole simplex over the clients that the server believes
-to be up, or that have answered; who comes begins with the share of one of them. Where a client has not
-answered, the others' lambda are taken for all in the first line, and its own is left as it is in the second.
+Differences from the paper: lambda is projected on the whole simplex over the clients that the server believes
+to be up, or that have answered; a client that joins starts with the share of one of them. If a client has not
+answered, the others' lambda are scaled to 1 in the first line, and its own is unchanged in the second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,46 +29,46 @@ from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer
 
 @dataclass(frozen=True)
 class AgnosticStep:
-    """A client's trained parameters, and its loss before."""
+    """Trained parameters of a client, and its loss before the training."""
 
     params: Vector
     loss: Scalar
 
 
 class AFLSettings(RoundSettings):
-    """A server weighs clients by how hard they find its model."""
+    """Weigh clients by the loss of the server's model on their data."""
 
     ascent_rate: PositiveWeight = 0.1
-    """gamma_lambda: by how much a loss of 1 nat raises a client's weight in a round, before projection."""
+    """Ascent rate gamma_lambda: increase of a client's weight by a loss of 1 nat, before the projection."""
     local_steps: Count = 1
     """Training steps of a client in a round; the paper's 1 makes a round one step of its algorithm."""
     local_epochs: Count | None = None  # type: ignore[assignment]
-    """Passes over the own samples in a round, instead of `local_steps`."""
+    """Passes over the client's samples in a round, instead of `local_steps`."""
     loss_on: Literal["batch", "train"] = "batch"
-    """The samples for a client's loss: a batch, as in the paper, or all its training samples."""
+    """Samples for a client's loss: a batch, as in the paper, or all its training samples."""
     judged_by: Literal["last", "average"] = "last"
-    """The model by which clients are judged: the last that they received, or the average of all."""
+    """Model by which clients are evaluated: the last that they received, or the average of all."""
 
 
 def ascended(weights: Mapping[str, float], losses: Mapping[str, float], rate: float) -> dict[str, float]:
-    """Each client's lambda after a step of ascent by the losses of those that have one."""
+    """Return each client's lambda after a step of ascent by the known losses."""
     raised = [weight + rate * losses.get(client, 0.0) for client, weight in weights.items()]
     return dict(zip(weights, project_on_simplex(raised).tolist(), strict=True))
 
 
 class AFLServer(RoundServer):
-    """Averages models by lambda, and moves lambda."""
+    """Server that averages models by lambda, and updates lambda."""
 
     settings: AFLSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.weights: dict[str, float] = {}
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
-        there = sorted({*self.peers, *answers})
-        weights = {client: self.weights.get(client, 1 / len(there)) for client in there}
+        present = sorted({*self.peers, *answers})
+        weights = {client: self.weights.get(client, 1 / len(present)) for client in present}
         total = sum([weights[client] for client in answers])
-        if total > 0:  # else nobody counts that has answered
+        if total > 0:  # otherwise no client with an answer has a weight
             self.params = mix(
                 [(weights[client] / total, answer.params) for client, answer in answers.items()]
             )
@@ -77,13 +77,13 @@ class AFLServer(RoundServer):
 
 
 class AFL(RoundClient):
-    """A client that says how large its loss is, and takes a step."""
+    """Client that reports its loss, and takes a step."""
 
     Settings = AFLSettings  # type: ignore[assignment]
     settings: AFLSettings
     server = AFLServer
     average: Vector | None = None
-    """The average of all models received so far, in this life."""
+    """Average of all models received so far in this session."""
     received = 0
 
     @classmethod
@@ -101,11 +101,11 @@ class AFL(RoundClient):
         return AgnosticStep(await self.trained(task.params), loss)
 
     def learn(self, news: GlobalModel) -> None:
-        """The same model comes with the next task, and counts then."""
+        """Use the model; it counts in the average when it comes with the next task."""
         self.params = news.params
 
     def take(self, params: Vector) -> None:
-        """Go on with a model, and count it in the average."""
+        """Continue with a model, and count it in the average."""
         self.params, self.received = params, self.received + 1
         before = params if self.average is None else self.average
         self.average = mix([(1 - 1 / self.received, before), (1 / self.received, params)])

@@ -1,23 +1,23 @@
-"""Clustered federated learning: where averaging has come to rest but clients pull apart, they are parted.
+"""Clustered federated learning: a cluster is split when its average is stationary but its clients diverge.
 
 Sattler, Mueller and Samek, "Clustered federated learning: Model-agnostic distributed multitask optimization
-under privacy constraints" (2020). All clients begin in one cluster. In each round and cluster c
+under privacy constraints" (2020). All clients start in one cluster. In each round and cluster c
 
-    D_i <- what E local epochs from x_c change, for its clients i
+    D_i <- change by E local epochs from x_c, for its clients i
     D <- sum_i n_i D_i / sum_i n_i;    x_c <- x_c + D
     if ||D|| < eps1 and max_i ||D_i|| > eps2:                                              (the two criteria)
-        part c in two so that the largest similarity across is the smallest that there is: cos(D_i, D_j)
-        unless that is too much alike: sqrt((1 - max cos across)/2) must be more than `separation`
+        split c in two so that the largest similarity across is as small as possible: cos(D_i, D_j)
+        unless the parts are too similar: sqrt((1 - max cos across)/2) must be more than `separation`
 
-Each part goes on from x_c, and may be parted again. The server keeps what has parted a cluster: a client
-that was not in that round, or comes later, gets the model from before the first parting, then from before the
-next, and goes each time where the update is that is most like its own. So it finds its place in as many
-rounds as there are partings.
+Each part continues from x_c, and may be split again. The server keeps the updates that split a cluster. A
+client that was not in that round, or joins later, gets the model from before the first split, then from
+before the next, and each time joins the part with the update most similar to its own. It thus finds its
+cluster in as many rounds as there are splits.
 
-A client whose budget is spent changes nothing: with one a cluster is not parted any more.
+A client with a used budget has no update: a cluster with one of these clients is not split any more.
 
-eps1 and eps2 are shares of the largest norm of an average update of that cluster so far, as the paper's rule
-of thumb has it, so that they fit any model. A client is judged by the last model of its cluster that it
+eps1 and eps2 are shares of the largest norm of an average update of that cluster so far, as in the paper's
+rule of thumb, so that they fit any model. A client is evaluated by the last model of its cluster that it
 received.
 """
 
@@ -45,20 +45,20 @@ from protocols.shared.server_rounds import (
 
 
 class ClusteredFLSettings(RoundSettings):
-    """Federated averaging that parts clients whose updates keep pointing in different directions."""
+    """Average as federated averaging does, and split clusters with diverging updates."""
 
     stationary: Weight = 0.2
-    """A cluster may be parted once its average update is shorter than this share of the longest so far."""
+    """Condition for a split: the average update is shorter than this share of the longest so far."""
     progress: Weight = 0.4
-    """And if some client's update is still longer than this share of it."""
+    """Second condition: some client's update is still longer than this share of it."""
     separation: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """How different the parts must be at least: sqrt((1 - cos)/2) of the most similar updates across."""
+    """Minimum difference of the parts: sqrt((1 - cos)/2) of the most similar updates across."""
     smallest: Count = 3
-    """Clients that a cluster has at least to be parted."""
+    """Minimum number of clients in a cluster that is split."""
 
 
 def cosines(updates: ArrayLike) -> np.ndarray:
-    """Cosines [n, n] of updates [n, P]; 0 where one of them is 0."""
+    """Return the cosines [n, n] of updates [n, P]; 0 for updates of 0."""
     rows = np.asarray(updates, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     directions = rows / np.where(lengths > 0, lengths, 1.0)
@@ -66,9 +66,9 @@ def cosines(updates: ArrayLike) -> np.ndarray:
 
 
 def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
-    """The two parts of n >= 2 clients with the smallest largest similarity [n, n] across, and that.
+    """Return the two parts of n >= 2 clients with the smallest maximum similarity [n, n] across, and that.
 
-    Who is most alike is joined first, until two parts are left (the paper's optimal bipartitioning).
+    The most similar clients are joined first, until two parts are left (the paper's optimal bipartitioning).
     """
     alike = np.asarray(similarity, dtype=np.float64)
     count = len(alike)
@@ -85,9 +85,9 @@ def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
 
 @dataclass(eq=False)
 class Cluster:
-    """A model; once it is parted, the model from before. longest: the longest average update so far.
+    """Model of a cluster; after a split, the model from before. longest: the longest average update so far.
 
-    parts: nothing, or two, each with the updates [n, P] of its clients in the round of the parting.
+    parts: empty, or two, each with the updates [n, P] of its clients in the round of the split.
     """
 
     params: Vector
@@ -95,22 +95,22 @@ class Cluster:
     parts: list[tuple[Cluster, np.ndarray]] = field(default_factory=list)
 
     def next_for(self, update: np.ndarray) -> Cluster:
-        """The part in which the update is that is most like this one [P]."""
+        """Return the part with the update most similar to this one [P]."""
         nearest = [cosines(np.vstack([update, updates]))[0, 1:].max() for _, updates in self.parts]
         return self.parts[int(np.argmax(nearest))][0]
 
 
 class ClusteredFLServer(RoundServer):
-    """Averages each cluster, and parts it."""
+    """Server that averages each cluster, and splits it."""
 
     settings: ClusteredFLSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.first = Cluster(self.params)
         self.assigned: dict[str, Cluster] = {}
 
     def cluster_of(self, client: str) -> Cluster:
-        """Where a client is by now."""
+        """Return the present cluster of a client."""
         return self.assigned.get(client, self.first)
 
     def task(self, client: str, number: int) -> RoundTask:
@@ -133,14 +133,14 @@ class ClusteredFLServer(RoundServer):
     def advance(
         self, cluster: Cluster, clients: Sequence[str], updates: Sequence[Vector], samples: Sequence[int]
     ) -> None:
-        """The average of a cluster, after which it may be parted."""
+        """Average a cluster, and split it if the criteria are met."""
         total = sum(samples)
         average = mix([(n / total, update) for n, update in zip(samples, updates, strict=True)])
         directions = [self.trainable(update) for update in updates]
         trained = [direction.norm() for direction in directions]
         length = float(self.trainable(average).norm())
         cluster.longest = max(cluster.longest, length)
-        # Who has spent its budget pulls nowhere: that nothing moves any more says nothing of the others.
+        # A client with a used budget has an update of 0, which is no evidence about the other clients.
         all_train = self.done.isdisjoint(clients)
         at_rest = all_train and length < self.settings.stationary * cluster.longest
         pulling = max([float(norm) for norm in trained]) > self.settings.progress * cluster.longest
@@ -150,7 +150,7 @@ class ClusteredFLServer(RoundServer):
             heir.params = heir.params + average
 
     def divide(self, cluster: Cluster, clients: Sequence[str], updates: np.ndarray) -> None:
-        """Give both parts of a cluster models of their own, if they are different enough."""
+        """Give both parts of a cluster their own models, if they are different enough."""
         *halves, largest = bipartition(cosines(updates))
         if np.sqrt(max(0.0, 1.0 - largest) / 2) <= self.settings.separation:
             return
@@ -165,7 +165,7 @@ class ClusteredFLServer(RoundServer):
 
 
 class ClusteredFL(RoundClient):
-    """A client of clustered federated learning: it does what one of federated averaging does."""
+    """Client of clustered federated learning, which works like one of federated averaging."""
 
     Settings = ClusteredFLSettings
     server = ClusteredFLServer

@@ -1,4 +1,4 @@
-"""Ditto: a model of one's own that is pulled towards the global one of federated averaging.
+"""Ditto: a personal model that is pulled towards the global one of federated averaging.
 
 Li, Hu, Beirami and Smith, "Ditto: Fair and robust federated learning through personalization" (2021),
 algorithm 1, with the global model w and client k's own v_k:
@@ -7,10 +7,10 @@ algorithm 1, with the global model w and client k's own v_k:
                 v_k <- s steps of v_k - eta (grad F_k(v_k) + lambda (v_k - w))
                 w <- sum_k n_k w_k / sum_k n_k
 
-A client is judged by v_k, which starts where w does. Both trainings count as steps.
+A client is evaluated by v_k, which starts at the same point as w. Both trainings count as steps.
 
-Differences to the paper: contributions are weighed by their samples, as in `fedavg`; its algorithm 1 weighs
-them equally.
+Differences from the paper: contributions are weighted by their samples, as in `fedavg`; its algorithm 1
+weights them equally.
 """
 
 from collections.abc import Mapping
@@ -22,23 +22,23 @@ from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClien
 
 
 class DittoSettings(RoundSettings):
-    """Federated averaging, and models of the clients' own that are pulled towards its global one."""
+    """Average a global model, and train personal models that are pulled towards it."""
 
     strength: Weight = 0.5
     """Strength of the proximal term (lambda)."""
     personal_steps: Count | None = None
-    """Training steps of the own model in a round (s), instead of `personal_epochs`."""
+    """Training steps of the personal model in a round (s), instead of `personal_epochs`."""
     personal_epochs: Count = 1
-    """Passes over the own samples in the training of the own model; each drops the last incomplete batch."""
+    """Passes over the client's samples to train the personal model; each drops the last incomplete batch."""
 
 
 class Ditto(RoundClient):
-    """A client of federated averaging with a model of its own beside."""
+    """Client of federated averaging that also has a personal model."""
 
     Settings = DittoSettings
     settings: DittoSettings
     shared: Vector | None = None
-    """The last global model that it received."""
+    """Last global model that it received."""
 
     async def work(self, task: Any) -> object:
         self.shared = task.params

@@ -1,4 +1,4 @@
-"""Federated averaging: a server sends the global model to clients, they train, it averages what comes back.
+"""Federated averaging: a server sends the global model to clients, they train, and it averages the results.
 
 McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017),
 algorithm 1:
@@ -7,12 +7,12 @@ algorithm 1:
                 x_i <- E local epochs from x, for i in S
                 x <- sum_{i in S} n_i x_i / sum_{i in S} n_i
 
-With `mu` the local epochs are of F_i(y) + mu/2 ||y - x||^2, which is FedProx (Li et al., "Federated
-optimization in heterogeneous networks", 2020), with as many local steps for all in place of its inexactness
-gamma.
+With `mu` the local epochs minimize F_i(y) + mu/2 ||y - x||^2, which is FedProx (Li et al., "Federated
+optimization in heterogeneous networks", 2020), with the same number of local steps for all clients in place
+of its inexactness gamma.
 
-A client that has not answered after `patience` is left out of the round. A client's model, as it is
-evaluated, is the last global model that it received.
+A client that has not answered after `patience` is left out of the round. A client is evaluated by the last
+global model that it received.
 """
 
 from actors.settings.quantities import Weight
@@ -21,7 +21,7 @@ from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettin
 
 
 class FedAvgSettings(RoundSettings):
-    """A server averages what its clients have trained."""
+    """Average the models that clients have trained."""
 
     changing = (*RoundSettings.changing, "mu")
 
@@ -30,7 +30,7 @@ class FedAvgSettings(RoundSettings):
 
 
 class FedAvg(RoundClient):
-    """A client of federated averaging: a `RoundClient`, perhaps with a proximal term."""
+    """Client of federated averaging: a `RoundClient` with an optional proximal term."""
 
     Settings = FedAvgSettings
     settings: FedAvgSettings

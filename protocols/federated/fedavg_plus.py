@@ -1,4 +1,4 @@
-"""FedAvg+: federated averaging, and each client keeps what it makes of the global model by fine-tuning.
+"""FedAvg+: federated averaging in which each client keeps its fine-tuned global model.
 
 Jiang, Konecny, Rush and Kannan, "Improving federated learning personalization via model agnostic meta
 learning" (2019); "Fine-tuning FedAvg" or "FedAvg+" in the tables of others:
@@ -6,8 +6,8 @@ learning" (2019); "Fine-tuning FedAvg" or "FedAvg+" in the tables of others:
     each round, by `fedavg`: x_i <- E local epochs from x;   x <- sum_i n_i x_i / sum_i n_i
     personal model: E' local epochs from the global model
 
-The local training of a round is such a fine-tuning (E' = E), so that it costs nothing more: a client is
-judged by what it has trained last from a global model, that of the last round in which it was sampled.
+The local training of a round serves as this fine-tuning (E' = E), so that it costs nothing more: a client is
+evaluated by its last trained model, that of the last round in which it was sampled.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClien
 
 
 class FedAvgPlus(RoundClient):
-    """A client of federated averaging that keeps a model of its own."""
+    """Client of federated averaging that keeps a personal model."""
 
     shared: Vector | None = None
-    """The last global model that it received."""
+    """Last global model that it received."""
 
     async def work(self, task: Any) -> object:
         self.shared = task.params
         trained = await self.trained(task.params)
-        if not self.finished:  # else it is as it came
+        if not self.finished:  # otherwise the model is untrained
             self.params = trained
         return Contribution(trained, self.samples)
 

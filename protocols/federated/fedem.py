@@ -1,4 +1,4 @@
-"""FedEM: all clients share a few models, and each mixes them in proportions of its own.
+"""FedEM: all clients share a few models, and each mixes them in its own proportions.
 
 Marfoq, Neglia, Bellet, Kameni and Vidal, "Federated multi-task learning under a mixture of distributions"
 (2021), algorithms 1 and 2, with M common models theta_m, and client t's proportions pi_t:
@@ -6,11 +6,11 @@ Marfoq, Neglia, Bellet, Kameni and Vidal, "Federated multi-task learning under a
     each round: the server sends all theta_m to the sampled clients t
                 E-step:  q_t^i(m) ~ pi_tm exp(-loss(theta_m, sample i of t))                          (eq. 8)
                 M-step:  pi_tm <- (1/n_t) sum_i q_t^i(m)                                              (eq. 9)
-                         theta_tm <- E local epochs from theta_m on the losses weighed by q_t(m)      (eq. 10)
+                         theta_tm <- E local epochs from theta_m on the losses weighted by q_t(m)     (eq. 10)
                 theta_m <- sum_t n_t theta_tm / sum_t n_t
 
 A client predicts with the mixture by its pi_t of all the theta_m that it received last. The models start
-apart (`protocols.shared.several_models`), pi_t with equal parts. A round takes M times the steps of federated
+apart (`protocols.shared.several_models`), pi_t uniform. A round takes M times the steps of federated
 averaging.
 """
 
@@ -33,25 +33,25 @@ from protocols.shared.several_models import (
 
 @dataclass(frozen=True)
 class TrainedComponents:
-    """A client's trained models, in their order, and its number of samples."""
+    """Trained models of a client, in their order, and its number of samples."""
 
     models: tuple[Vector, ...]
     samples: int
 
 
 class FedEMSettings(SeveralModelsSettings):
-    """A server averages a few models, of which each client has a mixture of its own."""
+    """Average a few models, of which each client has its own mixture."""
 
 
 def responsibilities(shares: Tensor, *losses: Tensor) -> tuple[Tensor, ...]:
-    """New shares [M], and each model's part in each sample [n], from shares [M] and M losses [n]."""
+    """Return new shares [M], and each model's responsibility for each sample [n], from M losses [n]."""
     joint = shares.clamp_min(torch.finfo(shares.dtype).tiny).log()[:, None] - torch.stack(losses)
     parts = joint.softmax(dim=0)
     return (parts.mean(dim=1), *parts.unbind())
 
 
 class FedEMServer(SeveralModelsServer):
-    """Averages each of the models."""
+    """Server that averages each of the models."""
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
         received: list[TrainedComponents] = list(answers.values())
@@ -66,13 +66,13 @@ class FedEMServer(SeveralModelsServer):
 
 
 class FedEM(RoundClient):
-    """A client with a mixture of its own."""
+    """Client with its own mixture of the models."""
 
     Settings = FedEMSettings
     server = FedEMServer
     settings: FedEMSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         count = self.settings.models
         self.shares: Vector = self.vector([1.0 / count] * count)
         self.models: tuple[Vector, ...] = ()
@@ -91,6 +91,6 @@ class FedEM(RoundClient):
         self.models = news.models
 
     def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
-        if not self.models:  # alone, or not asked yet
+        if not self.models:  # alone, or before its first task
             return super().evaluated()
         return {"mixture": list(zip(self.shares.numpy().tolist(), self.models, strict=True))}

@@ -1,4 +1,4 @@
-"""FedFomo: each client mixes the models that help its own validation loss, in proportion to how much they do.
+"""FedFomo: each client mixes the models that reduce its validation loss, in proportion to the reduction.
 
 Zhang, Sapra, Fidler, Yeung and Alvarez, "Personalized federated learning with first order model
 optimization" (2021). A server keeps the last model theta_n of each client. In a round client i, whose model
@@ -8,10 +8,10 @@ was theta before its last training, receives M others' models, and with its loss
     theta_i <- theta + sum_n w_n (theta_n - theta) / sum_n w_n                                        (eq. 5)
 
 and trains it for E local epochs. The server adds w to the affinities P_in, by which it chooses the next M:
-those of the largest, or with probability `epsilon` any.
+those with the largest affinity, or with probability `epsilon` random ones.
 
-The paper's text was not at hand: this follows general knowledge of it. In particular epsilon is constant
-here. If no model is better than theta, theta is what a client trains again.
+The paper's text was not available: this follows general knowledge of it. In particular epsilon is constant
+here. If no model is better than theta, the client trains theta again.
 """
 
 import math
@@ -31,7 +31,7 @@ from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettin
 
 @dataclass(frozen=True)
 class OthersModels(RoundTask):
-    """Mix these models with the own one, and train."""
+    """Task to mix these models with the client's own, and train."""
 
     models: dict[str, Vector]
     round: int
@@ -39,29 +39,29 @@ class OthersModels(RoundTask):
 
 @dataclass(frozen=True)
 class MixedAndTrained:
-    """A client's trained model, and the weights that others' had in it before the training."""
+    """Trained model of a client, and the weights of others' models in it before the training."""
 
     params: Vector
     weights: dict[str, float]
 
 
 class FedFomoSettings(RoundSettings):
-    """Clients mix the models that improve their validation loss, and train what comes of it."""
+    """Mix the models that reduce the client's validation loss, and train the mixture."""
 
     models: Count = 5
     """Others' models that a client receives in a round (M)."""
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """Share of these that are drawn at random, instead of those of the largest affinity."""
+    """Share of these models that are drawn at random, instead of those of the largest affinity."""
     losses_on: Literal["validation", "train"] = "validation"
-    """By which of the own samples models are compared: those held back (`data.validation_share`), or all that
-    are trained on, of which the own model has an advantage."""
+    """Samples on which models are compared: the held-back ones (`data.validation_share`), or all training
+    samples, on which the client's own model has an advantage."""
 
 
 def first_order_weights(before: float, losses: Sequence[float], distances: Sequence[float]) -> list[float]:
-    """Shares of 1 of models with these losses, so far away from one whose loss is `before` (eq. 4).
+    """Return shares of models by loss reduction over distance from a model with loss `before` (eq. 4).
 
-    All are 0 if none is better; a model that is no other, or that has no finite loss, weighs 0. From one
-    without a finite loss there is no way to the others: all are 0.
+    All are 0 if no model is better; a model at distance 0, or without a finite loss, has weight 0. If
+    `before` is not finite, all weights are 0.
     """
     gains = [
         max(0.0, before - loss) / distance if distance > 0 and loss < before < math.inf else 0.0
@@ -72,19 +72,19 @@ def first_order_weights(before: float, losses: Sequence[float], distances: Seque
 
 
 class FedFomoServer(RoundServer):
-    """Keeps everybody's last model, and who has helped whom."""
+    """Server that keeps the last model of each client, and the affinities."""
 
     settings: FedFomoSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.latest: dict[str, Vector] = {}
         self.affinities: dict[str, dict[str, float]] = {}
 
     def task(self, client: str, number: int) -> RoundTask:
-        there = [peer for peer in self.peers if peer != client and peer in self.latest]
-        mixed = [there[index] for index in self.rng.permutation(len(there)).tolist()]
+        present = [peer for peer in self.peers if peer != client and peer in self.latest]
+        mixed = [present[index] for index in self.rng.permutation(len(present)).tolist()]
         affinity = self.affinities.get(client, {})
-        ranked = sorted(mixed, key=lambda peer: -affinity.get(peer, 0.0))  # equal ones in random order
+        ranked = sorted(mixed, key=lambda peer: -affinity.get(peer, 0.0))  # ties in random order
         chosen = epsilon_greedy(ranked, self.settings.models, self.settings.epsilon, self.rng)
         return OthersModels({peer: self.latest[peer] for peer in chosen}, number)
 
@@ -96,18 +96,18 @@ class FedFomoServer(RoundServer):
                 affinity[peer] = affinity.get(peer, 0.0) + weight
 
     def news(self, client: str) -> object | None:
-        """Nothing: what a round has brought comes with a client's next task."""
+        """Return None: the result of a round comes with a client's next task."""
         return None
 
 
 class FedFomo(RoundClient):
-    """A client that mixes what helps it."""
+    """Client that mixes the models that help it."""
 
     Settings = FedFomoSettings
     settings: FedFomoSettings
     server = FedFomoServer
     before: Vector | None = None
-    """The client's model before the last training; None before the first."""
+    """Model of the client before the last training; None before the first."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
@@ -126,7 +126,7 @@ class FedFomo(RoundClient):
         return MixedAndTrained(self.params, {name: w for name, w in weights.items() if name != self.name})
 
     async def helpful(self, before: Vector, models: Mapping[str, Vector]) -> dict[str, float]:
-        """The weights of those of `models` that are better than `before`."""
+        """Return the weights of those of `models` that are better than `before`."""
         on = self.settings.losses_on
         first, *others = await losses_of(self, (before, *models.values()), on)
         distances = [self.trainable(model - before).norm() for model in models.values()]

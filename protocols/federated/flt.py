@@ -1,4 +1,4 @@
-"""FLT: clients whose samples look alike are found once, before the training, and averaged with each other.
+"""FLT: clusters of clients with similar samples, found once before the training; averages inside clusters.
 
 Jamali-Rad, Abdizadeh and Singh, "Federated learning with taskonomy for non-IID data" (2022):
 
@@ -6,28 +6,28 @@ Jamali-Rad, Abdizadeh and Singh, "Federated learning with taskonomy for non-IID 
                 C_i <- k-means centroids of client i's encoded samples           `centroids` of them
                 d_ij <- min over matchings m of mean_c ||C_i[c] - C_j[m(c)]||^2
                 clusters by hierarchical clustering (average linkage) of d
-    each round: federated averaging, in each cluster its own                   weighed by samples
+    each round: federated averaging inside each cluster                        weighted by samples
 
-The distance is that of the authors' public code (hjraad/FLT); of unequal numbers of centroids, those of the
-fewer are matched. Labels have no part in it: clusters that only name the classes differently are not found. A
-client that comes later, or did not answer in time, is asked when it is first sampled, and goes to the cluster
-to whose clients it is nearest on average. The learned graph joins the clients of a cluster. A client is
-judged by the last model of its cluster that it received.
+The distance is that of the authors' public code (hjraad/FLT); for unequal numbers of centroids, those of the
+client with fewer are matched. Labels are not used: clusters that differ only in the names of classes are not
+found. A client that joins later, or did not answer in time, is asked when it is first sampled, and joins the
+cluster with the nearest clients on average. The learned graph connects the clients of a cluster. A client is
+evaluated by the last model of its cluster that it received.
 
-Differences to the paper:
+Differences from the paper:
 
-- *The encoder.* The authors train a convolutional autoencoder on public data of the same kind. There are none
-  here: W is a random linear projection, independent normal numbers, which keeps squared distances between
-  samples within a factor of about 1 +- sqrt(2 / embedding) (Johnson and Lindenstrauss 1984). What an
-  autoencoder makes of shapes is lost. Of photographs (CIFAR-10) only 2 centroids tell the classes, of digits
-  as many as a client has classes do so better.
-- *No UMAP* of the centroids. Their absolute threshold, 1 in its plane, means nothing without it: here the
+- *The encoder.* The authors train a convolutional autoencoder on public data of the same kind. Here there are
+  none: W is a random linear projection, independent normal numbers, which keeps squared distances between
+  samples within a factor of about 1 +- sqrt(2 / embedding) (Johnson and Lindenstrauss 1984). Features of
+  shapes that an autoencoder would learn are lost. For photographs (CIFAR-10) only 2 centroids separate the
+  classes; for digits, as many as a client has classes work better.
+- *No UMAP* of the centroids. Their absolute threshold, 1 in its plane, has no meaning without it: here the
   number of clusters is given, or `threshold` as a share of the largest distance.
-- *Only disjoint clusters*: not averages along any graph of related clients.
+- *Only disjoint clusters*: no averages along a general graph of related clients.
 
-Messages beside federated averaging: W down, `embedding` times `centroids` numbers up, once (MAPL, table 7).
-Each task also names the cluster's clients, for the graph: some ten bytes a client, which the paper has not.
-A client's device takes its time for the encoding, and none for k-means.
+Messages in addition to those of federated averaging: W down, `embedding` times `centroids` numbers up, once
+(MAPL, table 7). Each task also names the cluster's clients, for the graph: some ten bytes for each client,
+which the paper does not send. A client's device takes time for the encoding, and none for k-means.
 """
 
 import asyncio
@@ -62,21 +62,21 @@ from protocols.shared.server_rounds import (
 
 @dataclass(frozen=True)
 class Encode:
-    """Answer with the centroids of your samples, encoded by this [numbers of a sample * embedding]."""
+    """Request for centroids of the client's samples under this encoder [numbers of a sample * embedding]."""
 
     encoder: Vector
 
 
 @dataclass(frozen=True)
 class Centroids:
-    """The k-means centroids of a client's encoded samples, side by side [centroids * embedding]."""
+    """Centroids by k-means of a client's encoded samples, concatenated [centroids * embedding]."""
 
     centroids: Vector
 
 
 @dataclass(frozen=True)
 class ClusterTask(RoundTask):
-    """Train from these parameters of the cluster that has these members, the receiver among them."""
+    """Task to train from these parameters of the cluster with these members, including the receiver."""
 
     params: Vector
     round: int
@@ -84,51 +84,51 @@ class ClusterTask(RoundTask):
 
 
 class FLTSettings(RoundSettings):
-    """A server finds clusters of clients with like samples once, and averages inside of them."""
+    """Find clusters of clients with similar samples once, and average inside them."""
 
     clusters: Count = 2
-    """Number of clusters, or of clients if these are fewer."""
+    """Number of clusters, or of clients if there are fewer."""
     threshold: PositiveWeight | None = None
-    """Instead of `clusters`: the mean distance up to which clusters are joined, as a share of the largest
+    """Alternative to `clusters`: the mean distance up to which clusters are joined, as a share of the largest
     distance of two clients."""
     centroids: Count = 2
-    """k-means centroids of a client's samples (N_emb in MAPL's table 7); its samples if these are fewer. The
-    authors take 2, or as many as a client has classes."""
+    """Number of k-means centroids of a client's samples (N_emb in MAPL's table 7), at most one for each
+    sample. The authors take 2, or as many as a client has classes."""
     embedding: Count = 64
-    """Numbers in which the encoder sums up a sample (d_p there)."""
+    """Length of an encoded sample (d_p there)."""
 
     def own_numbers(self, model: int, clients: int) -> int:
-        """The clusters' models."""
+        """Return the number of values of the clusters' models."""
         return (clients if self.threshold else min(self.clusters, clients)) * model
 
 
 def encoded(samples: Tensor, encoder: Tensor, embedding: int) -> Tensor:
-    """Samples side by side [n * numbers] by the encoder [numbers * embedding]: [n * embedding]."""
+    """Encode samples, concatenated [n * numbers], by the encoder [numbers * embedding]: [n * embedding]."""
     matrix = encoder.reshape(-1, embedding)
     return (samples.reshape(-1, matrix.shape[0]) @ matrix).flatten()
 
 
 def centroids_of(points: ArrayLike, count: int, seed: int) -> NDArray[np.float64]:
-    """The k-means centroids [k, d] of points [n, d]; k: `count`, or as many as there are different points."""
+    """Return the k-means centroids [k, d] of points [n, d]; k: `count`, or the number of different points."""
     rows = np.asarray(points, dtype=np.float64)
     count = min(count, len(np.unique(rows, axis=0)))
-    with threadpool_limits(1):  # several threads add up in an order of their own, each time another
+    with threadpool_limits(1):  # several threads would add up in a different order each time
         found: NDArray[np.float64] = KMeans(count, n_init=10, random_state=seed).fit(rows).cluster_centers_
     return found
 
 
 def matching_distance(one: ArrayLike, other: ArrayLike) -> float:
-    """The least mean squared distance of centroids [k, d] and [l, d] that are matched; min(k, l) are."""
+    """Return the least mean squared distance of a matching of centroids [k, d] and [l, d]."""
     first, second = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
     squares = ((first[:, None] - second[None]) ** 2).sum(axis=-1)
     return float(squares[linear_sum_assignment(squares)].mean())
 
 
 def clusters_of(distances: ArrayLike, count: int, threshold: float | None = None) -> list[int]:
-    """The cluster of each of n clients, from 0 in the order of their first clients.
+    """Return the cluster of each of n clients, from 0 in the order of their first clients.
 
-    distances [n (n - 1) / 2]: of each pair, in the order of `combinations`. count: how many clusters, at
-    most. threshold: instead, a share of the largest distance.
+    distances [n (n - 1) / 2]: of each pair, in the order of `combinations`. count: maximum number of
+    clusters. threshold: replaces it, as a share of the largest distance.
     """
     pairs = np.asarray(distances, dtype=np.float64)
     if not len(pairs):
@@ -143,11 +143,11 @@ def clusters_of(distances: ArrayLike, count: int, threshold: float | None = None
 
 
 class FLTServer(RoundServer):
-    """Finds the clusters, and keeps a model of each."""
+    """Server that finds the clusters, and keeps a model of each."""
 
     settings: FLTSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.encoder = self._drawn()
         self.centroids: dict[str, NDArray[np.float64]] = {}
         self.assigned: dict[str, int] = {}
@@ -162,7 +162,7 @@ class FLTServer(RoundServer):
         await super().round(number)
 
     async def encode(self, client: str) -> None:
-        """Ask a client for its centroids; who keeps silent is suspected."""
+        """Ask a client for its centroids, and suspect it if it stays silent."""
         try:
             answer = await self.ask(
                 client, Encode(self.encoder), timeout=self.settings.patience, attempts=None
@@ -175,7 +175,7 @@ class FLTServer(RoundServer):
             self.assigned[client] = self.nearest(client)
 
     def _drawn(self) -> Vector:
-        """The encoder; a server that has lost all draws the same again, so that centroids still hold."""
+        """Draw the encoder; a server that restarts draws the same again, so that centroids stay valid."""
         assert self.context.model is not None
         rng, width = shared_rng(self.context.shared_seed, "flt"), self.settings.embedding
         numbers = rng.standard_normal(int(np.prod(self.context.model.input_shape)) * width)
@@ -183,7 +183,7 @@ class FLTServer(RoundServer):
         return drawn
 
     def form(self) -> None:
-        """The clusters of all that have answered; each begins with the same model."""
+        """Form the clusters of all clients that have answered; each starts with the same model."""
         clients = sorted(self.centroids)
         distances = [
             matching_distance(self.centroids[one], self.centroids[other])
@@ -194,7 +194,7 @@ class FLTServer(RoundServer):
         self.models = [self.params] * (max(found) + 1)
 
     def nearest(self, client: str) -> int:
-        """The cluster whose clients' centroids are nearest to this client's, on average."""
+        """Return the cluster with the nearest clients' centroids to this client's, on average."""
         of_each: dict[int, list[float]] = {}
         for other, cluster in self.assigned.items():
             if other != client:
@@ -225,20 +225,20 @@ class FLTServer(RoundServer):
 
 
 class FLT(RoundClient):
-    """A client that tells what its samples are like, and then trains its cluster's model."""
+    """Client that describes its samples by centroids, and then trains its cluster's model."""
 
     Settings = FLTSettings
     settings: FLTSettings
     server = FLTServer
     members: tuple[str, ...] = ()
-    """The clients of its cluster, as it was last told; none before."""
+    """Clients of its cluster, as in its last task; empty before the first."""
     described: Centroids | None = None
-    """What its samples are like, once it has been asked, in this life."""
+    """Centroids of its samples, after the first request in this session."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         problem = (
-            "tells clients apart by which classes of samples they have, as these show in the numbers of a "
+            "distinguishes clients by their classes of samples, as far as these show in the numbers of a "
             'sample; must be "classification"'
         )
         if settings.alone:
@@ -247,7 +247,7 @@ class FLT(RoundClient):
 
     async def on_message(self, message: object, sender: str) -> object:
         if isinstance(message, Encode):
-            # On a slow device it takes longer than the server waits: the answer is there when it asks again.
+            # On a slow device this takes longer than the server waits: its next request gets the answer.
             self._known = self._working = True
             try:
                 self.described = self.described or await self.describe(message.encoder)
@@ -257,7 +257,7 @@ class FLT(RoundClient):
         return await super().on_message(message, sender)
 
     async def describe(self, encoder: Vector) -> Centroids:
-        """The centroids of this client's samples."""
+        """Return the centroids of this client's samples."""
         samples, width = self.inputs(), self.settings.embedding
         flops = 2.0 * samples.shape[0] * width
         points = await self.apply(encoded, samples, encoder, embedding=width, flops=flops)

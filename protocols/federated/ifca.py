@@ -6,14 +6,14 @@ Ghosh, Chung, Yin and Ramchandran, "An efficient framework for clustered federat
     each round: S <- random clients
                 j_i <- argmin_j F_i(theta_j)                          for i in S, on all its training samples
                 x_i <- E local epochs from theta_{j_i}
-                theta_j <- average of the x_i with j_i = j            a model nobody has chosen stays as it is
+                theta_j <- average of the x_i with j_i = j               a model without clients is unchanged
 
-The K models start apart (`protocols.shared.several_models`). A client is judged by the last model of its
-cluster that it received; one that was never sampled, and is told all (`broadcast`), finds its own as above.
-What clients choose is observed as `cluster`.
+The K models start apart (`protocols.shared.several_models`). A client is evaluated by the last model of its
+cluster that it received; a client that was never sampled, but gets all models (`broadcast`), finds its own as
+above. The choices of clients are observed as `cluster`.
 
-Differences to the paper: averages are weighed by samples; its restarts from other random models are runs with
-other seeds here. All K models travel to each sampled client, as in the paper.
+Differences from the paper: averages are weighted by samples; its restarts from other random models are runs
+with other seeds here. All K models are sent to each sampled client, as in the paper.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from protocols.shared.several_models import (
 
 @dataclass(frozen=True)
 class ClusterMember:
-    """Which cluster a client belongs to, its trained model of it, and its number of samples."""
+    """Cluster of a client, its trained model, and its number of samples."""
 
     cluster: int
     params: Vector
@@ -41,17 +41,17 @@ class ClusterMember:
 
 
 class IFCASettings(SeveralModelsSettings):
-    """A server keeps the models of several clusters, and each client trains the one that fits it best."""
+    """Keep the models of several clusters; each client trains the one that fits it best."""
 
 
 class IFCAServer(SeveralModelsServer):
-    """Averages what the members of each cluster have trained."""
+    """Server that averages the trained models of the members of each cluster."""
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
         self.models = tuple([self.average(answers, k) for k in range(len(self.models))])
 
     def average(self, answers: Mapping[str, Any], cluster: int) -> Vector:
-        """The new model of a cluster; the old one if nobody has chosen it."""
+        """Return the new model of a cluster; the old one if no client has chosen it."""
         members = [answer for answer in answers.values() if answer.cluster == cluster]
         total = sum([member.samples for member in members])
         if not members:
@@ -60,14 +60,14 @@ class IFCAServer(SeveralModelsServer):
 
 
 class IFCA(RoundClient):
-    """A client that finds its cluster by its losses."""
+    """Client that finds its cluster by its losses."""
 
     Settings = IFCASettings
     server = IFCAServer
     cluster = 0
-    """Which model fits it best."""
+    """Number of the model that fits it best."""
     sampled = False
-    """Whether it was, in this life or one whose state it has kept."""
+    """True if it was sampled, in this session or one with a kept state."""
 
     async def work(self, task: SeveralModels) -> ClusterMember:
         self.sampled = True
@@ -75,7 +75,7 @@ class IFCA(RoundClient):
         return ClusterMember(self.cluster, await self.trained(self.params), self.samples)
 
     async def choose(self, received: SeveralModels | LatestModels) -> None:
-        """Take the model of the least loss."""
+        """Choose the model with the least loss."""
         losses = await losses_of(self, received.models, "train")
         self.cluster = losses.index(min(losses))
         self.params = received.models[self.cluster]

@@ -1,6 +1,6 @@
-"""The oracle baseline: federated averaging inside the true clusters, which no real client could know.
+"""Oracle baseline: federated averaging inside the true clusters, which no real client could know.
 
-The upper reference of CoBo's tables ("Oracle"): one server for each true cluster.
+It is the upper reference of CoBo's tables ("Oracle"): one server for each true cluster.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from protocols.shared.server_rounds import RoundClient, RoundServer
 
 
 class Oracle(RoundClient):
-    """A client of its own cluster's server."""
+    """Client of the server of its true cluster."""
 
     @classmethod
     def servers(

@@ -1,4 +1,4 @@
-"""Per-FedAvg: a common model from which one step of gradient descent makes a good personal one.
+"""Per-FedAvg: a common model that one step of gradient descent adapts into a good personal one.
 
 Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: A model-agnostic
 meta-learning approach" (NeurIPS 2020), algorithm 1, for min_w 1/n sum_i f_i(w - alpha grad f_i(w)):
@@ -8,19 +8,19 @@ meta-learning approach" (NeurIPS 2020), algorithm 1, for min_w 1/n sum_i f_i(w -
                            w_i <- w_i - beta (I - alpha H_i(w_i; D'')) g_i(u; D')
                 w <- mean_i w_i
 
-with gradients g_i and Hessians H_i on batches D, D', D'' of their own. Per-FedAvg (HF), the default, takes
+with gradients g_i and Hessians H_i on separate batches D, D', D''. Per-FedAvg (HF), the default, takes
 
     H_i(w) v = (g_i(w + delta v; D'') - g_i(w - delta v; D'')) / (2 delta)
 
-and the first-order form, Per-FedAvg (FO), leaves H_i out. A client is judged by its personal model
+and the first-order form, Per-FedAvg (FO), omits H_i. A client is evaluated by its personal model
 w - alpha g_i(w) (`personal_steps` of them), with w the last common model that it was given to train,
-which is measured, too. beta is the scenario's learning rate.
+which is also measured. beta is the scenario's learning rate.
 
 The gradients of the first two lines are training steps, which a budget counts: tau local steps are 2 tau
-steps, and the personal model takes some more. Those for H_i are gradients beside.
+steps, and the personal model takes some more. Those for H_i count as gradients, not as steps.
 
-Differences to the paper: it evaluates w after the last round only, here each round makes a personal model of
-what it begins with. Exact Hessians are left out.
+Differences from the paper: it evaluates w after the last round only; here each round makes a personal model
+from its initial one. Exact Hessians are omitted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,22 +34,22 @@ from protocols.shared.server_rounds import RoundClient, RoundServer, averaged
 
 
 class PerFedAvgSettings(FedAvgSettings):
-    """A server averages models that are meant to be adapted by a gradient step."""
+    """Average models that a gradient step is meant to adapt."""
 
     adaptation_rate: PositiveWeight = 0.01
-    """alpha: the learning rate of the step that makes a model personal."""
+    """Learning rate alpha of the step that adapts a model."""
     hessian: Literal["differences", "none"] = "differences"
     """Second derivatives by differences of gradients (HF), or none (FO)."""
     difference: PositiveWeight = 0.001
-    """delta: how far apart these gradients are taken, in lengths of a gradient."""
+    """Distance delta of these gradients, in lengths of a gradient."""
     personal_steps: Count = 1
-    """Steps that make the personal model by which a client is judged."""
+    """Steps that make the personal model by which a client is evaluated."""
     weights: Weighing = "equal"
-    """How much a client counts in the average: as it has samples, or as much as any other (paper)."""
+    """Weights of clients in the average: by their numbers of samples, or equal (paper)."""
 
 
 class PerFedAvgServer(RoundServer):
-    """Averages whole models."""
+    """Server that averages whole models."""
 
     settings: PerFedAvgSettings
 
@@ -58,21 +58,21 @@ class PerFedAvgServer(RoundServer):
 
 
 class PerFedAvg(RoundClient):
-    """A client that trains the common model for what a step from it is worth."""
+    """Client that trains the common model for a good result after a further step."""
 
     Settings = PerFedAvgSettings
     settings: PerFedAvgSettings
     server = PerFedAvgServer
     personal: Vector | None = None
-    """The adapted model; None before the first round of this life."""
+    """Adapted model; None before the first round of this session."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return plain_sgd("takes single gradients for steps")
 
     async def trained(self, start: Vector) -> Vector:
-        """The common model after the local steps of a round; on the way, the personal one."""
-        if self.compute.steps_left:  # else the budget is spent, and the last personal model stays
+        """Return the common model after the local steps of a round; this also updates the personal one."""
+        if self.compute.steps_left:  # otherwise the budget is used, and the last personal model stays
             self.personal = await self.adapted(start, self.settings.personal_steps)
         params = start
         for _ in range(self.steps_of_a_round):
@@ -84,17 +84,17 @@ class PerFedAvg(RoundClient):
         return params
 
     async def hessian_product(self, params: Vector, change: Vector) -> Vector:
-        """H_i(w) times an update, by gradients on one batch on both sides of w."""
+        """Return H_i(w) times an update, from gradients on one batch on both sides of w."""
         rate, batch = self.compute.learning_rate, self.batch()
         aside = change * (
             self.settings.difference / rate
-        )  # an update is as long as a gradient times the rate
+        )  # the length of an update is that of a gradient times the rate
         ahead = await self.gradient(params + aside, on=batch)
         behind = await self.gradient(params - aside, on=batch)
         return (ahead - behind) * (rate / (2 * self.settings.difference))
 
     async def adapted(self, params: Vector, steps: int = 1) -> Vector:
-        """A model after steps of gradient descent with the rate alpha."""
+        """Return a model after steps of gradient descent with the rate alpha."""
         rate = self.settings.adaptation_rate
         return params + await self.train(steps, start=params, learning_rate=rate)
 

@@ -1,4 +1,4 @@
-"""pFedHN: a hypernetwork at the server makes each client's model of a few numbers that describe the client.
+"""pFedHN: a hypernetwork at the server generates each client's model from an embedding of the client.
 
 Shamsian, Navon, Fetaya and Chechik, "Personalized federated learning using hypernetworks" (ICML 2021),
 algorithm 1, with the hypernetwork h, its parameters phi and client i's embedding v_i, all at the server:
@@ -8,18 +8,18 @@ algorithm 1, with the hypernetwork h, its parameters phi and client i's embeddin
                 phi <- phi - alpha mean_i (d theta_i / d phi)^T (theta_i - theta'_i)
                 v_i <- v_i - alpha (d theta_i / d v_i)^T (theta_i - theta'_i)
 
-Neither phi nor v_i ever travels: a client's update takes the place of its gradient in the chain rule
-(`protocols.shared.hypernetwork`). h is a perceptron: v [e] -> hidden layers with ReLU -> theta [P], linear
-at its end. A client's model, as it is evaluated, is the last theta_i that it was sent.
+Neither phi nor v_i is ever sent: a client's update replaces its gradient in the chain rule
+(`protocols.shared.hypernetwork`). h is a perceptron: v [e] -> hidden layers with ReLU -> theta [P], with a
+linear output. A client is evaluated by the last theta_i that it was sent.
 
-Its experiments have one client in a round, as here with a `fraction` that leaves one; of several the mean is
-taken. Both steps are SGD's there, with momentum 0.9 and weight decay 0.001, which are settings here
+Its experiments have one client in a round, as here with a `fraction` that selects one; with several, the mean
+is taken. Both steps are SGD's there, with momentum 0.9 and weight decay 0.001, which are settings here
 (`outer_momentum`, `outer_decay`), and so is the momentum of clients (`training.momentum = 0.9`). With few
-samples they count: without, models tell classes that a client does not have (docs/fidelity).
+samples these matter: without them, models predict classes that a client does not have (docs/fidelity).
 
-Differences to the paper: momentum and decay of an embedding act when its client takes part. The biases of the
-last layer begin as the initial model, and models lie apart by `spread`; in the paper all begin at random.
-The authors' code cuts gradients at a norm of 50; nothing is cut here.
+Differences from the paper: momentum and decay of an embedding act when its client takes part. The biases of
+the last layer start as the initial model, and models differ by `spread`; in the paper all start at random.
+The authors' code clips gradients at a norm of 50; nothing is clipped here.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from typing import Any
 
 from actors.settings.quantities import Count, PositiveWeight, ShareBelowOne, Weight
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.hypernetwork import begun, generated, pulled_back, size
+from protocols.shared.hypernetwork import based, generated, pulled_back, size
 from protocols.shared.hypernetwork import initial as first
 from protocols.shared.server_rounds import (
     Assignment,
@@ -41,44 +41,44 @@ from protocols.shared.server_rounds import (
 
 
 class PFedHNSettings(RoundSettings):
-    """A server trains a hypernetwork that makes its clients' models."""
+    """Train a hypernetwork that generates its clients' models."""
 
     embedding: Count = 8
     """Length e of a client's embedding (a quarter of the number of clients in the paper)."""
     hidden: tuple[Count, ...] = (100, 100, 100)
-    """Widths of the hypernetwork's hidden layers; the last one times the model's parameters is its size."""
+    """Widths of the hypernetwork's hidden layers; its size is the last one times the model's parameters."""
     spread: Weight = 1.0
-    """How far the clients' models lie apart at the start: the usual scale of the last layer times this."""
+    """Initial distance of the clients' models: factor of the usual scale of the last layer."""
     outer_rate: PositiveWeight = 0.01
-    """alpha: the learning rate of hypernetwork and embeddings."""
+    """Learning rate alpha of hypernetwork and embeddings."""
     outer_momentum: ShareBelowOne = 0.0
     """Momentum of these steps (0.9 in the paper's experiments)."""
     outer_decay: Weight = 0.0
     """Weight decay of hypernetwork and embeddings, added to their gradients (0.001 in its experiments)."""
 
     def own_numbers(self, model: int, clients: int) -> int:
-        """The hypernetwork and the embeddings, and the velocity of each if there is momentum."""
+        """Return the number of values of hypernetwork and embeddings, twice that with momentum."""
         numbers = size((self.embedding, *self.hidden, model)) + clients * self.embedding
         return 2 * numbers if self.outer_momentum else numbers
 
 
 class PFedHNServer(RoundServer):
-    """Has the hypernetwork and all embeddings."""
+    """Server with the hypernetwork and all embeddings."""
 
     settings: PFedHNSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.widths = (self.settings.embedding, *self.settings.hidden, *self.params.shape)
         start = first(self.widths, self.rng, self.settings.spread)
-        self.phi: Vector = self.apply(begun, self.vector(start), self.params)
+        self.phi: Vector = self.apply(based, self.vector(start), self.params)
         self.embeddings: dict[str, Vector] = {}
         self.sent: dict[str, Vector] = {}
-        """The model that each client of the round was sent."""
+        """Model that each client of the round was sent."""
         self.velocities: dict[str, Vector] = {}
-        """The last steps, of the hypernetwork as "phi" and of embeddings by client; none without momentum."""
+        """Last steps, of the hypernetwork as "phi" and of embeddings by client; empty without momentum."""
 
     def model(self, client: str) -> Vector:
-        """theta_i; a client that is new gets an embedding."""
+        """Return theta_i; a new client gets an embedding."""
         if client not in self.embeddings:
             self.embeddings[client] = self.vector(self.rng.standard_normal(self.settings.embedding))
         found: Vector = self.apply(generated, self.phi, self.embeddings[client], widths=self.widths, leak=0.0)
@@ -101,7 +101,7 @@ class PFedHNServer(RoundServer):
         self.phi = self.stepped("phi", self.phi, [(rate / len(slopes), slope) for slope in slopes])
 
     def stepped(self, what: str, value: Vector, slopes: list[tuple[float, Vector]]) -> Vector:
-        """`value` after a step of SGD; slopes: gradients, whose factors hold the learning rate."""
+        """Return `value` after a step of SGD; slopes: gradients with factors that hold the learning rate."""
         settings, terms = self.settings, list(slopes)
         if settings.outer_decay:
             terms.append((settings.outer_rate * settings.outer_decay, value))
@@ -117,7 +117,7 @@ class PFedHNServer(RoundServer):
 
 
 class PFedHN(RoundClient):
-    """A client that trains what the hypernetwork has made for it."""
+    """Client that trains the model that the hypernetwork generated for it."""
 
     Settings = PFedHNSettings
     server = PFedHNServer

@@ -1,21 +1,21 @@
-"""pFedMe: each client's own model is pulled towards a common one, and moves it in turn (Moreau envelopes).
+"""pFedMe: each client's personal model is pulled towards a common one, which follows it (Moreau envelopes).
 
 Dinh, Tran and Nguyen, "Personalized federated learning with Moreau envelopes" (NeurIPS 2020), algorithm 1:
 
     min_w 1/N sum_i F_i(w),    F_i(w) = min_theta f_i(theta) + lambda/2 ||theta - w||^2
 
     each round: w_i <- w for all clients i
-                R times: theta_i <- an approximate minimiser of f_i(theta) + lambda/2 ||theta - w_i||^2
+                R times: theta_i <- an approximate minimizer of f_i(theta) + lambda/2 ||theta - w_i||^2
                          w_i     <- w_i - eta lambda (w_i - theta_i)    (lambda (w - theta) is F_i's gradient)
                 w <- (1 - beta) w + beta mean_i w_i, over the sampled clients i
 
-theta_i is client i's personal model, by which it is judged; w is measured, too. R is `local_steps` (or
+theta_i is client i's personal model, by which it is evaluated; w is also measured. R is `local_steps` (or
 `local_epochs` times the batches of an epoch), and theta_i comes from K steps of SGD with the scenario's
 learning rate, in each round first from w_i, then from the last theta_i, as in the authors' code.
 
-The paper's text was not at hand: this follows general knowledge of it. The K steps of an iteration are on one
-batch. With `fraction` below 1 all clients train in a round, and those that are not sampled keep their w_i for
-themselves, and say only that they are done.
+The paper's text was not available: this follows general knowledge of it. The K steps of an iteration use one
+batch. With `fraction` below 1 all clients train in a round, and those that are not sampled keep their w_i and
+report only the end of their training.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from protocols.shared.server_rounds import (
 
 @dataclass(frozen=True)
 class OwnTask(RoundTask):
-    """Move the personal model from these parameters, and say when that is done."""
+    """Task to update the personal model from these parameters, and report the end."""
 
     params: Vector
     round: int
@@ -50,22 +50,22 @@ class OwnTask(RoundTask):
 
 @dataclass(frozen=True)
 class Done:
-    """The personal model has moved."""
+    """Report that the personal model is updated."""
 
 
 class PFedMeSettings(RoundSettings):
-    """A server averages the models that its clients' personal ones are pulled towards."""
+    """Average the models towards which its clients' personal ones are pulled."""
 
     strength: PositiveWeight = 15.0
-    """lambda: the pull of a personal model towards the common one."""
+    """Pull lambda of a personal model towards the common one."""
     outer_rate: PositiveWeight = 0.005
-    """eta: how far w_i follows the personal model in each of the R iterations; times `strength` at most 1."""
+    """Rate eta at which w_i follows the personal model in each of the R iterations; at most 1/`strength`."""
     personal_steps: Count = 5
-    """K: steps of SGD towards theta_i in each of the R iterations."""
+    """Number K of steps of SGD towards theta_i in each of the R iterations."""
     server_mixing: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """beta: how much of the way to the average of its clients the server goes."""
+    """Step beta of the server, as a share of the distance to the average of its clients."""
     weights: Weighing = "equal"
-    """How much a client counts in the average: as it has samples, or as much as any other (paper)."""
+    """Weights of clients in the average: by their numbers of samples, or equal (paper)."""
 
     @model_validator(mode="after")
     def _stays_between(self) -> PFedMeSettings:
@@ -76,14 +76,14 @@ class PFedMeSettings(RoundSettings):
 
 
 class PFedMeServer(RoundServer):
-    """Goes towards the average of its clients."""
+    """Server that moves towards the average of its clients."""
 
     settings: PFedMeSettings
     sampled: frozenset[str] = frozenset()
-    """Whose models count in this round."""
+    """Clients with models that count in this round."""
 
     def sample(self) -> list[str]:
-        """Everybody: all move their personal models."""
+        """Return all clients: all of them update their personal models."""
         self.sampled = frozenset(super().sample())
         return list(self.peers)
 
@@ -98,13 +98,13 @@ class PFedMeServer(RoundServer):
 
 
 class PFedMe(RoundClient):
-    """A client with a personal model beside the common one."""
+    """Client with a personal model and the common one."""
 
     Settings = PFedMeSettings
     settings: PFedMeSettings
     server = PFedMeServer
     personal: Vector | None = None
-    """theta_i; None before the first round of this life."""
+    """Personal model theta_i; None before the first round of this session."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
@@ -115,7 +115,7 @@ class PFedMe(RoundClient):
         return Done() if isinstance(task, OwnTask) else answer
 
     async def trained(self, start: Vector) -> Vector:
-        """w_i after the R iterations of a round."""
+        """Return w_i after the R iterations of a round."""
         settings = self.settings
         follow = settings.outer_rate * settings.strength
         personal = moved = start
@@ -128,7 +128,7 @@ class PFedMe(RoundClient):
                 on=self.batch(),
             )
             moved = mix([(1 - follow, moved), (follow, personal)])
-        if trains:  # else the budget is spent, and the last personal model stays
+        if trains:  # otherwise the budget is used, and the last personal model stays
             self.personal = personal
         return moved
 

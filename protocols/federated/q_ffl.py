@@ -4,20 +4,20 @@ Li, Sanjabi, Beirami and Smith, "Fair resource allocation in federated learning"
 
     min_w  sum_k p_k / (q + 1) F_k(w)^(q + 1)
 
-is that of federated averaging for q = 0, and makes losses the more alike the larger q. Algorithm 2, q-FedAvg,
-with w_k what client k makes of w in E local epochs of SGD with the learning rate eta = 1/L:
+is that of federated averaging for q = 0, and makes losses more equal the larger q is. Algorithm 2, q-FedAvg,
+with w_k the result of client k's E local epochs of SGD from w with the learning rate eta = 1/L:
 
     delta_w_k = L (w - w_k)
     Delta_k   = F_k(w)^q delta_w_k
     h_k       = q F_k(w)^(q - 1) ||delta_w_k||^2 + L F_k(w)^q
     w        <- w - sum_k Delta_k / sum_k h_k
 
-1/sum h_k is the step that suits the curvature of F^(q + 1), given that L suits that of F; so only q is to be
-chosen. F_k(w) is the mean loss over all of the client's training samples, which costs it a pass forward.
+1/sum h_k is the step that fits the curvature of F^(q + 1), if L fits that of F; so only q has to be chosen.
+F_k(w) is the mean loss over all of the client's training samples, which costs it a forward pass.
 
-Differences to the paper: there a round's clients are drawn with the probabilities p_k (n_k/n in its
-experiments); here they are drawn uniformly, and Delta_k and h_k carry p_k as a factor (`weights`), which is
-the same objective. A loss of exactly 0 counts as 1e-10, as in the authors' code.
+Differences from the paper: there a round's clients are drawn with the probabilities p_k (n_k/n in its
+experiments); here they are drawn uniformly, and Delta_k and h_k have the factor p_k (`weights`), which is the
+same objective. A loss of exactly 0 counts as 1e-10, as in the authors' code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ _LEAST_LOSS = 1e-10
 
 @dataclass(frozen=True)
 class FairStep:
-    """A client's Delta_k / L and h_k / L, and how many samples it has."""
+    """Delta_k / L and h_k / L of a client, and its number of samples."""
 
     delta: Vector
     curvature: Scalar
@@ -42,25 +42,25 @@ class FairStep:
 
 
 class QFFLSettings(RoundSettings):
-    """A server weighs what its clients have trained by their losses."""
+    """Weigh the clients' updates by their losses."""
 
     q: Weight = 1.0
-    """How much fairness counts: 0 is federated averaging, and larger numbers weigh large losses more."""
+    """Strength of fairness: 0 is federated averaging, and larger values give large losses more weight."""
     weights: Weighing = "samples"
-    """The p_k of the objective: as clients have samples, or all alike."""
+    """Factors p_k of the objective: by the clients' numbers of samples, or equal."""
 
 
 def fair_step(
     update: Vector, length: Scalar, loss: Scalar, q: float, learning_rate: float
 ) -> tuple[Vector, Scalar]:
-    """Delta_k / L and h_k / L of an update w_k - w [P] of this length, with 1/L = `learning_rate`."""
+    """Return Delta_k / L and h_k / L of an update w_k - w [P] of this length, with 1/L = `learning_rate`."""
     loss = loss + _LEAST_LOSS
     steepness = loss**q
     return update * (-1.0 * steepness), steepness + (q / learning_rate) * loss ** (q - 1) * length**2
 
 
 class QFFLServer(RoundServer):
-    """Steps by all clients' Delta_k over the sum of their h_k."""
+    """Server that steps by the sum of all clients' Delta_k over the sum of their h_k."""
 
     settings: QFFLSettings
 
@@ -73,7 +73,7 @@ class QFFLServer(RoundServer):
 
 
 class QFFL(RoundClient):
-    """A client that says how large its loss is."""
+    """Client that reports its loss."""
 
     Settings = QFFLSettings
     settings: QFFLSettings

@@ -1,7 +1,7 @@
-"""SCAFFOLD: clients correct their steps by how the others' gradients differ from their own.
+"""SCAFFOLD: clients correct their steps by the difference of the others' gradients from their own.
 
 Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, "SCAFFOLD: Stochastic controlled averaging for federated
-learning" (2020), algorithm 1 with option II. The server has x and c, client i its c_i, which are 0 at first:
+learning" (2020), algorithm 1 with option II. The server has x and c, client i its c_i, initially 0:
 
     each round, for the clients i in S:  y_i <- x;  K times: y_i <- y_i - eta (g_i(y_i) - c_i + c)
                                          c_i+ <- c_i - c + (x - y_i)/(K eta)
@@ -23,7 +23,7 @@ from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettin
 
 @dataclass(frozen=True)
 class ControlledTask(RoundTask):
-    """Train from these parameters, corrected by the server's control variate c."""
+    """Task to train from these parameters, corrected by the server's control variate c."""
 
     params: Vector
     control: Vector
@@ -32,25 +32,25 @@ class ControlledTask(RoundTask):
 
 @dataclass(frozen=True)
 class ControlledUpdate:
-    """y_i - x and c_i+ - c_i."""
+    """Changes y_i - x and c_i+ - c_i."""
 
     update: Vector
     control: Vector
 
 
 class ScaffoldSettings(RoundSettings):
-    """A server averages updates of clients that correct each step by how the others' gradients differ."""
+    """Average updates of clients that correct each step by the difference of the others' gradients."""
 
     server_rate: PositiveWeight = 1.0
-    """eta_g: how far the server goes along the mean of the updates."""
+    """Step eta_g of the server along the mean of the updates."""
 
 
 class ScaffoldServer(RoundServer):
-    """Moves by the mean update, and knows the mean of the clients' control variates."""
+    """Server that moves by the mean update, and keeps the mean of the clients' control variates."""
 
     settings: ScaffoldSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.control = self.params - self.params
 
     def task(self, client: str, number: int) -> RoundTask:
@@ -64,27 +64,27 @@ class ScaffoldServer(RoundServer):
 
 
 class Scaffold(RoundClient):
-    """A client with a control variate."""
+    """Client with a control variate."""
 
     Settings = ScaffoldSettings
     settings: ScaffoldSettings
     server = ScaffoldServer
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.control = self.params - self.params  # c_i
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        problem = "takes a step for the learning rate times the gradient; must be left out"
+        problem = "treats a step as the learning rate times the gradient; must be left out"
         steady = Requirement("training.schedule", lambda value: value is None, problem)
-        return (*plain_sgd("takes a step for the learning rate times the gradient"), steady)
+        return (*plain_sgd("treats a step as the learning rate times the gradient"), steady)
 
     async def work(self, task: ControlledTask) -> ControlledUpdate:
         self.params, steps = task.params, self.steps_of_a_round
         done = min(steps, self.compute.steps_left)
         correction = [(1.0, self.control), (-1.0, task.control)]
         update = await self.train(steps, start=task.params, proximal=correction, fresh_optimizer=True)
-        if not done:  # its budget is spent
+        if not done:  # the budget is used
             return ControlledUpdate(update, update)
         gradient = self.trainable(update) * (-1.0 / (done * self.compute.learning_rate))
         change = gradient - task.control

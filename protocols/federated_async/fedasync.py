@@ -1,15 +1,15 @@
-"""FedAsync: a server mixes each model that arrives into its own, the less the older what it was trained from.
+"""FedAsync: a server mixes each arriving model into its own, with less weight for a stale one.
 
-Xie, Koyejo and Gupta, "Asynchronous federated optimization" (2019), algorithm 1, with staleness u: how often
-the server's model x has changed since it gave x_tau to the client:
+Xie, Koyejo and Gupta, "Asynchronous federated optimization" (2019), algorithm 1, with staleness u: the number
+of changes of the server's model x since it gave x_tau to the client:
 
     a client:   x_new <- local epochs of SGD on F_i(x) + mu/2 ||x - x_tau||^2, from x_tau
     the server: x <- (1 - alpha s(u)) x + alpha s(u) x_new            whenever a model arrives
 
     s(u) = 1 (constant),  (1 + u)^-a (polynomial),  1 if u <= b, else 1/(a (u - b) + 1) (hinge)
 
-Differences to the paper: all clients train all the time, where its scheduler triggers some at random times.
-u is 0 for a model that nothing has come between. A client is judged by the last x that it was given.
+Differences from the paper: all clients train all the time, while its scheduler triggers some at random times.
+u is 0 for a model without changes in between. A client is evaluated by the last x that it was given.
 """
 
 from typing import Literal
@@ -20,26 +20,26 @@ from protocols.shared.async_server import AsyncClient, AsyncServer, AsyncSetting
 
 
 class FedAsyncSettings(AsyncSettings):
-    """A server mixes each model that arrives into its own."""
+    """Mix each arriving model into the server's own."""
 
     changing = (*AsyncSettings.changing, "mixing", "mu")
 
     mixing: ShareAboveZero = 0.6
-    """alpha: how much a model counts that was trained from the server's latest."""
+    """Weight alpha of a model that was trained from the server's latest."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
-    """s: how the weight of a model falls with the changes u that came in between."""
+    """Function s: decrease of a model's weight with the changes u in between."""
     exponent: Weight = 0.5
-    """a of the polynomial (1 + u)^-a."""
+    """Exponent a of the polynomial (1 + u)^-a."""
     slope: PositiveWeight = 10.0
-    """a of the hinge 1/(a (u - b) + 1)."""
+    """Slope a of the hinge 1/(a (u - b) + 1)."""
     grace: CountOrZero = 4
-    """b of the hinge: up to so many changes a model counts in full."""
+    """Threshold b of the hinge: a model counts in full up to this number of changes."""
     mu: Weight = 0.005
     """Strength of the proximal term, towards the model that a client was given."""
 
 
 def freshness(staleness: int, settings: FedAsyncSettings) -> float:
-    """s(u)."""
+    """Return s(u)."""
     if settings.staleness == "polynomial":
         return float((1.0 + staleness) ** -settings.exponent)
     beyond = staleness - settings.grace
@@ -47,7 +47,7 @@ def freshness(staleness: int, settings: FedAsyncSettings) -> float:
 
 
 class FedAsyncServer(AsyncServer):
-    """Mixes models."""
+    """Server that mixes models."""
 
     settings: FedAsyncSettings
 
@@ -57,7 +57,7 @@ class FedAsyncServer(AsyncServer):
 
 
 class FedAsync(AsyncClient):
-    """A client that trains without moving far from what it was given."""
+    """Client that trains with a pull towards the model that it was given."""
 
     Settings = FedAsyncSettings
     settings: FedAsyncSettings

@@ -1,14 +1,14 @@
-"""FedBuff: a server adds up the updates that arrive, and takes a step with every K of them.
+"""FedBuff: a server collects arriving updates, and takes a step with every K of them.
 
 Nguyen et al., "Federated learning with buffered asynchronous aggregation" (AISTATS 2022), algorithm 1, with
-staleness u_k: how many steps the server has taken since it gave the client the model x_tau:
+staleness u_k: number of steps of the server since it gave the client the model x_tau:
 
-    a client:   D <- what its local epochs from x_tau change
+    a client:   D <- change by its local epochs from x_tau
     the server: x <- x + eta_g (1/K) sum_k D_k / sqrt(1 + u_k)         whenever K updates have arrived
 
-Differences to the paper: all clients train all the time, where it samples so many as may train at once. A
-client that has sent its update gets the server's model of that moment, which may be the one that it had. A
-client is judged by the last model that it was given.
+Differences from the paper: all clients train all the time, while it limits how many train at once. A client
+that has sent its update gets the server's current model, which may be the one that it had. A client is
+evaluated by the last model that it was given.
 """
 
 from actors.settings.quantities import Count, PositiveWeight
@@ -17,24 +17,24 @@ from protocols.shared.async_server import AsyncClient, AsyncServer, AsyncSetting
 
 
 class FedBuffSettings(AsyncSettings):
-    """A server takes a step with every K updates that arrive."""
+    """Take a step with every K updates that arrive."""
 
     changing = (*AsyncSettings.changing, "buffer", "server_rate")
 
     buffer: Count = 10
-    """K: updates of a step."""
+    """Number K of updates in a step."""
     server_rate: PositiveWeight = 1.0
-    """eta_g: the server's learning rate; with 1 and no staleness a step is the mean of the updates."""
+    """Learning rate eta_g of the server; with 1 and no staleness a step is the mean of the updates."""
 
 
 class FedBuffServer(AsyncServer):
-    """Collects updates."""
+    """Server that collects updates."""
 
     settings: FedBuffSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.updates: list[tuple[float, Vector]] = []
-        """The updates that have arrived since the last step, each with its weight."""
+        """Updates since the last step, each with its weight."""
 
     def arrived(self, work: Vector, client: str, staleness: int) -> None:
         self.updates.append(((1 + staleness) ** -0.5, work))
@@ -45,7 +45,7 @@ class FedBuffServer(AsyncServer):
 
 
 class FedBuff(AsyncClient):
-    """A client that sends what its training has changed."""
+    """Client that sends the change by its training."""
 
     Settings = FedBuffSettings
     settings: FedBuffSettings

@@ -1,4 +1,4 @@
-"""FedClassAvg: a server averages heads, and clients stay near the average while features are contrasted.
+"""FedClassAvg: a server averages heads; clients contrast features and stay near the average head.
 
 Jang et al., "FedClassAvg: Local representation learning for personalized federated learning on heterogeneous
 neural networks" (2022), with client i's backbone theta_i and head phi_i:
@@ -7,12 +7,12 @@ neural networks" (2022), with client i's backbone theta_i and head phi_i:
                 (theta_i, phi_i) <- E local epochs on l_cont + l_ce + rho ||phi_i - phi||
                 phi <- sum_i n_i phi_i / sum_i n_i
 
-Only heads travel, as in FedSim. The anchor phi of the last term lies in the model's part "head_anchor"; a
-client that has had none yet trains without that term. For the losses and what differs in them see
-`protocols.shared.local_losses.ContrastiveClassifier`.
+Only heads are sent, as in FedSim. The anchor phi of the last term is the model's part "head_anchor"; a client
+without an anchor yet trains without that term. `protocols.shared.local_losses.ContrastiveClassifier`
+describes the losses and their differences.
 
-Differences to the paper: its code has each client train alone for E epochs before the first round, and then
-begins with one client's initial head; here the first round does the former, and its average follows.
+Differences from the paper: its code has each client train alone for E epochs before the first round, and then
+starts with one client's initial head; here the first round is this training, and its average follows.
 """
 
 from typing import Any, Literal
@@ -26,19 +26,19 @@ from protocols.shared.server_rounds import RoundClient
 
 
 class FedClassAvgSettings(AveragedPartSettings):
-    """A server averages the heads of clients that contrast their features."""
+    """Average the heads of clients that contrast their features."""
 
     rho: Weight = 0.1
     """Strength of the pull towards the average head."""
     temperature: PositiveWeight = 100.0
     """Temperature tau of the contrastive loss; MAPL's, for its comparison."""
     pull: Literal["norm", "squared", "code"] = "norm"
-    """The distance between heads: the norm of the difference, half its square, or the authors' code's mean
+    """Distance between heads: the norm of the difference, half its square, or the authors' code's mean
     squares."""
 
 
 class FedClassAvg(RoundClient):
-    """A client that shares its head and is pulled towards the average."""
+    """Client that shares its head and is pulled towards the average."""
 
     Settings = FedClassAvgSettings
     server = AveragedPartServer
@@ -50,7 +50,7 @@ class FedClassAvg(RoundClient):
         assert isinstance(settings, FedClassAvgSettings)
         return ContrastiveClassifier(rho=settings.rho, temperature=settings.temperature, pull=settings.pull)
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.head = SharedPart(self, "head")
 
     async def work(self, task: Any) -> object:
@@ -62,6 +62,6 @@ class FedClassAvg(RoundClient):
         self.take(news.part)
 
     def take(self, part: Vector) -> None:
-        """Go on with the average, and stay near it."""
+        """Continue with the average, and use it as the anchor."""
         self.head.take(part)
         self.params = self.with_part(self.params, "head_anchor", part)

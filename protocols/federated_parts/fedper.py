@@ -1,4 +1,4 @@
-"""FedPer: clients share the backbone, which a server averages, and keep a head of their own.
+"""FedPer: clients share the backbone, which a server averages, and keep their own heads.
 
 Arivazhagan, Aggarwal, Singh and Choudhary, "Federated learning with personalization layers" (2019),
 algorithms 1 and 2, with the base layers W_B shared and the personalization layers W_P of client i:
@@ -7,12 +7,12 @@ algorithms 1 and 2, with the base layers W_B shared and the personalization laye
                 (W_B,i, W_P,i) <- E local epochs of SGD, of both at once
                 W_B <- sum_i n_i W_B,i / sum_i n_i
 
-Only backbones travel. The rounds are those of `protocols.shared.averaged_parts`.
+Only backbones are sent. The rounds are those of `protocols.shared.averaged_parts`.
 
-Differences to the paper: there all clients take part in each round, as here with `fraction = 1`; the server
-sends them the first W_B, here they begin with a common one (`model.initialisation`). The personalization
-layers are the last linear layer; the paper also tries the last blocks of a ResNet. A model, as it is
-evaluated, is what the client has trained last; with `broadcast = "all"` its head and the average backbone.
+Differences from the paper: there all clients take part in each round, as here with `fraction = 1`; the server
+sends them the first W_B, while here they start with a common one (`model.initialisation`). The
+personalization layers are the last linear layer; the paper also tries the last blocks of a ResNet. A client
+is evaluated by its last trained model; with `broadcast = "all"` by its head and the average backbone.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ from protocols.shared.server_rounds import RoundClient
 
 
 class FedPerSettings(AveragedPartSettings):
-    """A server averages the backbones of its clients."""
+    """Average the backbones of the clients."""
 
 
 class FedPer(RoundClient):
-    """A client that shares its backbone."""
+    """Client that shares its backbone."""
 
     Settings = FedPerSettings
     server = AveragedPartServer
@@ -38,11 +38,11 @@ class FedPer(RoundClient):
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared", "shared-backbone"),)
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.backbone = SharedPart(self, "backbone")
 
     async def _start_from_peers(self) -> None:
-        """Nothing: the server has no whole model to start from."""
+        """Do nothing: the server has no whole model to start from."""
 
     async def work(self, task: Any) -> object:
         return await self.backbone.work(task)

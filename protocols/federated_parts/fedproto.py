@@ -1,4 +1,4 @@
-"""FedProto: clients share the mean features of each class, and pull their own features towards the others'.
+"""FedProto: clients share the mean features of each class, and pull their features towards the averages.
 
 Tan et al., "FedProto: Federated prototype learning across heterogeneous clients" (2021), algorithm 1, with
 client i's samples D_i^k of class k and the classes' prototypes xi^k:
@@ -7,13 +7,13 @@ client i's samples D_i^k of class k and the classes' prototypes xi^k:
                 xi_i^k <- mean of z over D_i^k                          for the classes that i has
                 xi^k <- sum_i |D_i^k| xi_i^k / sum_i |D_i^k|            over the clients that have class k
 
-Nothing but prototypes travels [d_z per class], so that backbones may differ. They lie in the model's part
-"class_means"; a class of which none has come is all zeros there and does not pull. A client's model, as it is
-evaluated, is what it trained last.
+Only prototypes are sent [d_z per class], so that backbones may differ. They are the model's part
+"class_means"; a class without a prototype yet is all zeros there and does not pull. A client is evaluated by
+its last trained model.
 
-Differences to the paper: its mean over clients divides by their number once more, which its code does not;
-the code counts all clients alike (`weights = "equal"`). Classes nobody had in a round keep what was known of
-them: the paper's clients never go. Models are evaluated by their heads, not by the nearest prototype.
+Differences from the paper: its mean over clients divides by their number once more, which its code does not;
+the code gives all clients equal weights (`weights = "equal"`). A class without clients in a round keeps its
+prototype: the paper's clients never leave. Models are evaluated by their heads, not by the nearest prototype.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettin
 
 @dataclass(frozen=True)
 class PrototypeTask(RoundTask):
-    """Train on, with these prototypes [d_z] of the classes that any are known of."""
+    """Task to train with these prototypes [d_z] of the known classes."""
 
     prototypes: dict[int, Vector]
     round: int
@@ -37,7 +37,7 @@ class PrototypeTask(RoundTask):
 
 @dataclass(frozen=True)
 class LocalPrototypes:
-    """Mean features [d_z] of each class that a client has, and the number of its samples."""
+    """Mean features [d_z] of each class of a client, and its numbers of samples."""
 
     prototypes: dict[int, Vector]
     counts: dict[int, int]
@@ -45,26 +45,26 @@ class LocalPrototypes:
 
 @dataclass(frozen=True)
 class GlobalPrototypes:
-    """The new prototypes, for all clients."""
+    """New prototypes, for all clients."""
 
     prototypes: dict[int, Vector]
 
 
 class FedProtoSettings(RoundSettings):
-    """A server averages the mean features of each class."""
+    """Average the mean features of each class."""
 
     strength: Weight = 1.0
     """Weight lambda of the distance between features and prototypes."""
     weights: Literal["samples", "equal"] = "samples"
-    """How much a client counts in a class: as it has samples of it (paper), or as any other (code)."""
+    """Weights of clients in a class: by their numbers of its samples (paper), or equal (code)."""
 
 
 class FedProtoServer(RoundServer):
-    """Averages prototypes."""
+    """Server that averages prototypes."""
 
     settings: FedProtoSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.prototypes: dict[int, Vector] = {}
 
     def task(self, client: str, number: int) -> RoundTask:
@@ -76,7 +76,7 @@ class FedProtoServer(RoundServer):
             for label, prototype in answer.prototypes.items():
                 count = answer.counts[label] if self.settings.weights == "samples" else 1
                 terms.setdefault(label, []).append((count, prototype))
-        averages = dict(self.prototypes)  # a new one: the old one is on its way to clients
+        averages = dict(self.prototypes)  # a new dict: the old one is in transit to clients
         for label in sorted(terms):
             total = sum([count for count, _ in terms[label]])
             averages[label] = mix([(count / total, prototype) for count, prototype in terms[label]])
@@ -87,7 +87,7 @@ class FedProtoServer(RoundServer):
 
 
 class FedProto(RoundClient):
-    """A client that shares its classes' mean features."""
+    """Client that shares the mean features of its classes."""
 
     Settings = FedProtoSettings
     server = FedProtoServer
@@ -108,6 +108,6 @@ class FedProto(RoundClient):
         self.take(news.prototypes)
 
     def take(self, prototypes: dict[int, Vector]) -> None:
-        """Pull features towards these from now on."""
+        """Pull features towards these prototypes."""
         for label, prototype in prototypes.items():
             self.params = self.with_part(self.params, "class_means", prototype, row=label)

@@ -1,4 +1,4 @@
-"""LG-FedAvg: each client learns a representation of its own; what classifies it is averaged by a server.
+"""LG-FedAvg: each client learns its own representation; a server averages the classifiers on top of it.
 
 Liang, Liu, Ziyin, Salakhutdinov and Morency, "Think locally, act globally: Federated learning with local and
 global representations" (2020), algorithm 1, with client i's local representation l_i and the global g:
@@ -8,13 +8,13 @@ global representations" (2020), algorithm 1, with client i's local representatio
                 (l_i, g_i) <- E local epochs on the loss of g_i(l_i(x)), of both at once
                 g <- sum_i n_i g_i / sum_i n_i
 
-l is the backbone, g the head. Without a warm-up, as in the algorithm, only heads travel, backbones may
-differ, and the rounds are those of FedSim. The authors' public code begins with a model that federated
-averaging has trained: as many rounds of it as `warm_up` says, after which each sampled client gets the last
-global model once and keeps its backbone from then on.
+l is the backbone, g the head. Without a warm-up, as in the algorithm, only heads are sent, backbones may
+differ, and the rounds are those of FedSim. The authors' public code starts with a model that federated
+averaging has trained: `warm_up` rounds of it, after which each sampled client gets the last global model once
+and keeps its backbone from then on.
 
-Differences to the paper: no auxiliary loss on the representation (none is needed for classification), and no
-ensemble of all local models for devices that are not known: a newcomer trains its own, on the average head.
+Differences from the paper: no auxiliary loss on the representation (classification needs none), and no
+ensemble of all local models for unknown devices: a newcomer trains its own, with the average head.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ from protocols.shared.server_rounds import (
 
 @dataclass(frozen=True)
 class FirstLocalTask(RoundTask):
-    """Train on from these parameters, and keep the backbone that comes of it."""
+    """Task to train from these parameters, and keep the resulting backbone."""
 
     params: Vector
     round: int
@@ -45,28 +45,28 @@ class FirstLocalTask(RoundTask):
 
 @dataclass(frozen=True)
 class NotBegun:
-    """The answer of a client that has no backbone of its own: in a life before this one it had."""
+    """Answer of a client without a personal backbone, which it had in an earlier session."""
 
 
 class LGFedAvgSettings(AveragedPartSettings):
-    """A server averages the heads of its clients, after a warm-up with whole models."""
+    """Average the heads of the clients, after a warm-up with whole models."""
 
     warm_up: CountOrZero = 0
-    """Rounds of federated averaging before."""
+    """Rounds of federated averaging before the averages of heads."""
 
 
 class LGFedAvgServer(AveragedPartServer):
-    """Federated averaging first, if so, then averages of heads."""
+    """Server of federated averaging in the warm-up, and then of averages of heads."""
 
     settings: LGFedAvgSettings
 
-    def begin(self) -> None:
-        self.begun: set[str] = set()  # clients with a backbone of their own; never iterated over
+    def setup(self) -> None:
+        self.started: set[str] = set()  # clients with a personal backbone; never iterated over
 
     def task(self, client: str, number: int) -> RoundTask:
         if number < self.settings.warm_up:
             return Assignment(self.params, number)
-        if self.settings.warm_up and client not in self.begun:
+        if self.settings.warm_up and client not in self.started:
             return FirstLocalTask(self.params, number)
         return super().task(client, number)
 
@@ -74,20 +74,20 @@ class LGFedAvgServer(AveragedPartServer):
         if number < self.settings.warm_up:
             self.params = averaged(answers, self.settings.weights)
             return
-        begun = {name: answer for name, answer in answers.items() if not isinstance(answer, NotBegun)}
-        self.begun = (self.begun - answers.keys()) | begun.keys()
-        if begun:
-            super().combine(begun, number)
+        started = {name: answer for name, answer in answers.items() if not isinstance(answer, NotBegun)}
+        self.started = (self.started - answers.keys()) | started.keys()
+        if started:
+            super().combine(started, number)
 
     def news(self, client: str) -> object | None:
-        """The last average of the warm-up until there is one of heads."""
+        """Return the last average of the warm-up until there is one of heads."""
         if self.average is None and self.settings.warm_up:
             return GlobalModel(self.params)
         return super().news(client)
 
 
 class LGFedAvg(RoundClient):
-    """A client that shares its head, after a warm-up in which it shares all."""
+    """Client that shares its head, after a warm-up in which it shares the whole model."""
 
     Settings = LGFedAvgSettings
     settings: LGFedAvgSettings
@@ -95,9 +95,9 @@ class LGFedAvg(RoundClient):
     parts = ()
     heterogeneous = True
     local = False
-    """Whether it has begun a backbone of its own, in this life."""
+    """True if it has started a personal backbone in this session."""
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.head = SharedPart(self, "head")
 
     @classmethod
@@ -105,7 +105,7 @@ class LGFedAvg(RoundClient):
         assert isinstance(settings, LGFedAvgSettings)
         if not settings.warm_up:
             return ()
-        alike = "whole models are averaged in a warm-up, so that all clients need the same backbone; name one"
+        alike = "averages whole models in a warm-up, so that all clients need the same backbone; name one"
         return (Requirement("model.backbones", lambda names: len(names) == 1, alike),)
 
     async def work(self, task: Any) -> object:
@@ -113,17 +113,17 @@ class LGFedAvg(RoundClient):
             self.params = task.params
             return Contribution(await self.trained(task.params), self.samples)
         if isinstance(task, FirstLocalTask):
-            if not self.local:  # else its first answer did not get there
+            if not self.local:  # otherwise its first answer was lost
                 self.params = task.params
             self.local = True
             task = PartTask(None, task.round)
         if self.settings.warm_up and not self.local:
-            self.params = self.params  # until it is sent a model it is judged by the one that it began with
+            self.params = self.params  # until it gets a model, it is evaluated by its initial one
             return NotBegun()
         return await self.head.work(task)
 
     def learn(self, news: Any) -> None:
         if not isinstance(news, GlobalModel):
             self.head.take(news.part)
-        elif not self.local:  # else it was overtaken on its way
+        elif not self.local:  # otherwise a later message overtook this one
             self.params = news.params

@@ -1,22 +1,23 @@
-"""pFedSim: each client gets its own mixture of all backbones, by how similar the heads are.
+"""pFedSim: each client gets its own mixture of all backbones, weighted by the similarity of the heads.
 
 Tan et al., "pFedSim: Similarity-aware model aggregation towards personalized federated learning" (2023):
 
     warm-up:    rounds of federated averaging
     then:       theta_i <- sum_j w_ij theta_j,  w_ij = phi_ij / sum_j phi_ij,  phi_ij = -log(1 - s_ij)
-                (theta_i, head_i) <- E local epochs, from the own head
+                (theta_i, head_i) <- E local epochs, from the client's own head
 
-s_ij is the cosine of the heads' weights, 0 at least. For s_ij = 1, the client itself included, phi would be
+s_ij is the cosine of the heads' weights, at least 0. For s_ij = 1, the client itself included, phi would be
 infinite; as in the authors' code s_ij is at most 0.9999, so that phi_ii = 9.21.
 
-The paper's text was not at hand: this follows its authors' public code (in FL-bench) and general knowledge.
-That code takes the mean cosine of the rows of each class (`similarity = "per-class"`), and compares two
-clients anew only when both are sampled; here always by the last heads of all that have answered after the
-warm-up and are believed to be up. Whoever has not yet trains from the warm-up's model, as all do in the first
-round behind it. The down-link carries a backbone only, the up-link all (MAPL's Table 7 counts 2 M (theta +
-phi) T). A client that has lost its state goes on with its mixture of backbones and a new head.
+The paper's text was not available: this follows its authors' public code (in FL-bench) and general knowledge.
+That code takes the mean cosine of the rows of each class (`similarity = "per-class"`), and updates the
+similarity of two clients only when both are sampled; here the last heads are used, of all clients that have
+answered after the warm-up and are believed to be up. A client that has not answered yet trains from the
+warm-up's model, as all do in the first round after it. The downlink carries only a backbone, the uplink all
+(MAPL's Table 7 counts 2 M (theta + phi) T). A client that has lost its state continues with its mixture of
+backbones and a new head.
 
-A client's model, as it is evaluated, is the last global model during the warm-up, then what it trained last.
+A client is evaluated by the last global model during the warm-up, then by its last trained model.
 """
 
 import math
@@ -37,7 +38,7 @@ _SIMILARITY_MAX = 0.9999
 
 @dataclass(frozen=True)
 class FirstPersonalTask(RoundTask):
-    """Train a model of your own from these parameters."""
+    """Task to train a personal model from these parameters."""
 
     params: Vector
     round: int
@@ -45,7 +46,7 @@ class FirstPersonalTask(RoundTask):
 
 @dataclass(frozen=True)
 class PersonalTask(RoundTask):
-    """Train on from this backbone, with the own head."""
+    """Task to train from this backbone, with the client's own head."""
 
     backbone: Vector
     round: int
@@ -53,7 +54,7 @@ class PersonalTask(RoundTask):
 
 @dataclass(frozen=True)
 class PersonalModel:
-    """A client's trained backbone and head [K * (d_z + 1)], with K."""
+    """Trained backbone and head [K * (d_z + 1)] of a client, with K."""
 
     backbone: Vector
     head: Vector
@@ -61,16 +62,16 @@ class PersonalModel:
 
 
 class PFedSimSettings(RoundSettings):
-    """A server mixes for each client the backbones of those with similar heads."""
+    """Mix for each client the backbones of clients with similar heads."""
 
     warm_up: CountOrZero = 100
-    """Rounds of federated averaging before (the paper's generalization phase; half of all in its code)."""
+    """Rounds of federated averaging first (the paper's generalization phase; half of all in its code)."""
     similarity: Literal["per-class", "whole"] = "per-class"
     """Mean cosine of the rows of each class, or cosine of the heads' whole weights."""
 
 
 def directions(head: ArrayLike, classes: int, kind: str) -> NDArray[np.float64]:
-    """A flat head's weights as rows of length 1: one for each class, or one in all. Rows of zeros stay so."""
+    """Return a flat head's weights as rows of length 1, for each class or as one; rows of zeros stay zero."""
     rows = class_rows(head, classes)
     if kind == "whole":
         rows = rows.reshape(1, -1)
@@ -79,9 +80,9 @@ def directions(head: ArrayLike, classes: int, kind: str) -> NDArray[np.float64]:
 
 
 def mixing_weights(client: str, heads: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
-    """Shares w_ij of all clients in the backbone of `client`, from the `directions` of their heads.
+    """Return the shares w_ij of all clients in the backbone of `client`, from `directions` of their heads.
 
-    A client whose head is all zeros is like nobody, and keeps its backbone.
+    A client with a head of zeros is similar to no other, and keeps its backbone.
     """
     cosines = {name: float((heads[client] * head).sum(axis=1).mean()) for name, head in heads.items()}
     affinity = {
@@ -92,11 +93,11 @@ def mixing_weights(client: str, heads: Mapping[str, NDArray[np.float64]]) -> dic
 
 
 class PFedSimServer(RoundServer):
-    """Federated averaging first, then mixtures of backbones."""
+    """Server of federated averaging in the warm-up, and then of mixtures of backbones."""
 
     settings: PFedSimSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.latest: dict[str, PersonalModel] = {}
         self.heads: dict[str, NDArray[np.float64]] = {}  # the `directions` of the latest heads
         self.warm = self.settings.warm_up == 0
@@ -109,9 +110,9 @@ class PFedSimServer(RoundServer):
         return PersonalTask(self.mixture(client), number)
 
     def mixture(self, client: str) -> Vector:
-        """The backbone of a client that has answered before: of its own and those that are up."""
-        there = sorted({*self.peers, client})  # it may have gone since it was chosen for the round
-        heads = {peer: self.heads[peer] for peer in there if peer in self.heads}
+        """Return the backbone for a client that has answered before: a mixture of its own and those up."""
+        present = sorted({*self.peers, client})  # it may have left since it was chosen for the round
+        heads = {peer: self.heads[peer] for peer in present if peer in self.heads}
         shares = mixing_weights(client, heads)
         return mix([(share, self.latest[peer].backbone) for peer, share in shares.items() if share > 0])
 
@@ -125,18 +126,18 @@ class PFedSimServer(RoundServer):
             self.heads[client] = directions(model.head.numpy(), model.classes, self.settings.similarity)
 
     def news(self, client: str) -> object | None:
-        """The last average of the warm-up, then nothing: all else comes with a client's next task."""
+        """Return the last average of the warm-up, then None: later models come with a client's task."""
         return None if self.latest else super().news(client)
 
 
 class PFedSim(RoundClient):
-    """A client that has a model of its own after the warm-up."""
+    """Client that has a personal model after the warm-up."""
 
     Settings = PFedSimSettings
     server = PFedSimServer
     parts = ()
     personal = False
-    """Whether it has begun a model of its own, in this life."""
+    """True if it has started a personal model in this session."""
 
     async def work(self, task: RoundTask) -> object:
         match task:
@@ -152,5 +153,5 @@ class PFedSim(RoundClient):
         return PersonalModel(backbone, head, self.compute.classes)
 
     def learn(self, news: GlobalModel) -> None:
-        if not self.personal:  # else it was overtaken on its way
+        if not self.personal:  # otherwise a later message overtook this one
             super().learn(news)

@@ -1,4 +1,4 @@
-"""FedeRiCo: finding by expectation and maximisation whose models suit one's own data.
+"""FedeRiCo: expectation-maximization to find the clients with models that fit a client's own data.
 
 Sui, Wen, Lau, Ross and Cresswell, "Find your friends: Personalized federated learning with the right
 collaborators" (2022), algorithm 1. Each client i has a model phi_i, and a weight w_ij of each candidate j,
@@ -12,39 +12,39 @@ itself included; l_ij is the loss of phi_j on the data of i. In iteration t it
 (`protocols.federico.posterior` has the E-step, and its form with accumulated losses, eqs. 22-24.) A client
 predicts with its candidates' models, averaged by w.
 
-Synchronous: rounds in which a client waits for the models of its neighbours, and for what they return. As
-nobody knows by whom it will be chosen, models go to all neighbours.
+Synchronous: rounds in which a client waits for the models of its neighbors, and for their updates of its own.
+As no client knows which others will choose it, models go to all neighbors.
 
-Asynchronous: nobody waits for anybody. A client asks those that it has chosen for their models, evaluates the
-ones that have come, trains them, and returns the updates; owners add each when it comes, whatever they are
-doing. A model that comes late is worked on in the next iteration, and keeps its place among the M until then:
-no iteration turns to more than M peers. If the own model is not chosen and none has come yet, the client
-waits for the first. What is lost is sent again; an update counts once.
+Asynchronous: no client waits for another. A client asks its chosen candidates for their models, evaluates the
+models that have come, trains them, and returns the updates; owners add each update on arrival. A model that
+comes late is used in the next iteration, and counts among the M until then: no iteration involves more than M
+peers. If the client's own model is not chosen and no other has come yet, the client waits for the first. Lost
+messages are sent again; an update counts once.
 
-A client that is slower than its peers trains its own model as a whole instead of by its weight (others seldom
-do it for it), and judges and trains those of others as far as its allowance goes.
+A client that is slower than its peers trains its own model with full weight instead of its weight in the
+posterior (others seldom train it), and evaluates and trains those of others as its allowance permits.
 
-Whoever is gone weighs nothing. One that comes is tried before all others, and weighs nothing before that (at
-first all weigh the same); its first loss counts as if it had always been that. One that comes back weighs
-what its model weighed before, and is tried before all others, too.
+A client that has left has no weight. One that joins is tried before all others, and has no weight before that
+(at the start all have equal weights); its first loss counts as if it had always been that. One that returns
+has its previous weight, and is also tried before all others.
 
-Differences to the paper:
-- In the first iteration (`alone_first`) a client trains its own model and nothing else. Algorithm 1 begins
-  with models that fit the data of any client by chance, and become that of whoever trains them.
-- The own model needs no message, so that here it is evaluated in every iteration, and trained where it weighs
-  anything, beside those of M sampled neighbours. With `own_model = "candidate"` it has to be sampled, too.
-  Then nothing ties a model to its owner, and a client may come to train, and to predict with, that of one
-  that does not share its data.
-- epsilon, beta, M and the learning rate are not in its appendix, which is all that was at hand: .3, .6 and 3
-  are ours. So is what "epsilon-greedy" means in `epsilon_greedy`.
-- g_bi is w_ib times what `local_epochs` of training change, "multiple gradient steps" as the appendix allows.
-  With `local_steps = 1` and SGD it is the gradient of a batch; that of a mean, which a learning rate makes up
-  for, while epochs have steps in proportion to the samples.
-- Updates of a weight below 1e-6 are not computed, as they would be lost in rounding.
-- Predictions use the last models received from the M peers of the largest weights, and the own one.
+Differences from the paper:
+- In the first iteration (`alone_first`) a client trains its own model only. Algorithm 1 starts with models
+  that fit the data of any client by chance, and adapt to any client that trains them.
+- The client's own model needs no message, so that here it is evaluated in every iteration, and trained if it
+  has any weight, in addition to those of M sampled neighbors. With `own_model = "candidate"` it also has to
+  be sampled. Then no term ties a model to its owner, and a client may come to train, and to predict with, the
+  model of a client that does not share its data.
+- epsilon, beta, M and the learning rate are not in its appendix, which was the only text available: .3, .6
+  and 3 are coterie's choices. So is the meaning of "epsilon-greedy" in `epsilon_greedy`.
+- g_bi is w_ib times the change by `local_epochs` of training, "multiple gradient steps" as the appendix
+  allows. With `local_steps = 1` and SGD it is the gradient of a batch; that of a mean, which a learning rate
+  compensates, while epochs have steps in proportion to the samples.
+- Updates with a weight below 1e-6 are not computed, as they would be lost in rounding.
+- Predictions use the last models received from the M peers of the largest weights, and the client's own.
 - With `losses = "sum"`, as in the paper, one candidate has nearly all weight as soon as there are many
-  samples: that whose model happened to fit best early on, whoever owns it. `losses = "mean"` and
-  `temperature` are ours.
+  samples: the one with the best fit early on, which may be any client's. `losses = "mean"` and
+  `temperature` are additions of coterie.
 """
 
 from protocols.federico.method import FedeRiCo

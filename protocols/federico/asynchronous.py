@@ -1,7 +1,7 @@
-"""FedeRiCo's clients without rounds: they ask for models and use each in the iteration after it has come.
+"""Clients of FedeRiCo without rounds: they ask for models and use each in the iteration after its arrival.
 
-A client has at most M candidates chosen at a time. One stays chosen until the end of the iteration in which
-its model is evaluated, or in which it is given up as silent; then another one is chosen in its place.
+A client has at most M chosen candidates at a time. A candidate stays chosen until the end of the iteration in
+which its model is evaluated, or in which it is given up as silent; then another one is chosen in its place.
 """
 
 import asyncio
@@ -18,31 +18,31 @@ from protocols.shared.pace import LOSS_SHARE, TimeForPeers
 from protocols.shared.silence import Silence
 
 ATTEMPTS = 2
-"""How often a model is asked for before its peer is given up."""
+"""Number of requests for a model before its peer is given up."""
 ATTEMPTS_TO_RETURN = 4
-"""How often an update is sent until its receiver has confirmed it."""
+"""Maximum number of times an update is sent until its receiver confirms it."""
 
 
 class FedericoAsynchronous(Client):
-    """FedeRiCo without rounds."""
+    """Client of FedeRiCo without rounds."""
 
     Settings = FedericoSettings
     settings: FedericoSettings
     weights_are_shares = True
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.silence = Silence(self, self.settings.patience)
         self.collaborators = Collaborators(self, self.settings)
         self.peer_time = TimeForPeers(self)
-        # The models of the chosen candidates by name; None: has not come yet.
+        # Models of the chosen candidates by name; None: not received yet.
         self.chosen: dict[str, RequestedModel | None] = {}
         self.used_up: list[str] = []  # chosen candidates that others replace in the next iteration
-        self.judges_itself = False  # whether the own model is evaluated in this iteration
+        self.judges_itself = False  # whether its own model is evaluated in this iteration
         self.news = asyncio.Event()
 
     async def run(self) -> None:
-        self.chosen.clear()  # the questions of a former life ended with it
+        self.chosen.clear()  # the requests of an earlier session ended with it
         self.used_up.clear()
         self.peer_time.paces.clear()
         self.earn_time()
@@ -77,7 +77,7 @@ class FedericoAsynchronous(Client):
         if not self.settings.own_competes:
             others.remove(self.name)
         free = min(self.settings.neighbours - len(self.chosen), len(others))
-        own_first = not self.judges_itself  # every other time, in case there is not time for all
+        own_first = not self.judges_itself  # every other time, in case there is not enough time for all
         self.judges_itself = own_first and self.peer_time.try_spend(self.loss_cost)
         names = self.collaborators.choose(
             others, sum([self.peer_time.try_spend(self.loss_cost) for _ in range(free)])
@@ -107,19 +107,19 @@ class FedericoAsynchronous(Client):
         self.news.set()
 
     async def _evaluated_candidates(self) -> dict[str, Vector]:
-        """Evaluate the chosen models that have come, the own one first, and note their losses; returns them.
+        """Evaluate the chosen models that have come, its own first; record their losses and return them.
 
-        Models that come meanwhile are evaluated, too, and later ones in the next iteration. Waits only if
-        none has come at all.
+        Models that come meanwhile are also evaluated, and later ones in the next iteration. Waits only if no
+        model has come.
         """
         models: dict[str, Vector] = {}
         losses: dict[str, float] = {}
         while True:
             if self.name in self.chosen and self.name not in models:
                 self.chosen[self.name] = RequestedModel(self.params, self.now, self.iterations)
-            here = [name for name, model in self.chosen.items() if model is not None and name not in models]
-            if here:
-                name = min(here, key=lambda name: (name != self.name, name))
+            ready = [name for name, model in self.chosen.items() if model is not None and name not in models]
+            if ready:
+                name = min(ready, key=lambda name: (name != self.name, name))
                 model = self.chosen[name]
                 assert model is not None
                 if name != self.name or self.judges_itself or self.settings.own_competes:
@@ -131,11 +131,11 @@ class FedericoAsynchronous(Client):
                 self.news.clear()
                 await self.news.wait()
         self.used_up += [name for name in models if name not in self.used_up]
-        self.collaborators.note(losses)
+        self.collaborators.record(losses)
         return models
 
     def _model_time(self, name: str) -> float:
-        """When a chosen model was sent by its owner (seconds)."""
+        """Return the time at which a chosen model was sent by its owner (seconds)."""
         model = self.chosen[name]
         assert model is not None
         return model.time
@@ -145,7 +145,7 @@ class FedericoAsynchronous(Client):
         try:
             await self.ask(peer, message, timeout=self.settings.patience, attempts=ATTEMPTS_TO_RETURN)
         except (PeerUnavailable, RemoteError):
-            return  # if it is gone, this is noticed when it is asked for its model
+            return  # if the peer is gone, the next request for its model notices
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
@@ -157,11 +157,11 @@ class FedericoAsynchronous(Client):
                 self.params = self.params + update
         return None
 
-    # --- the time that it has for others --------------------------------------------------------------------
+    # --- time for others ------------------------------------------------------------------------------------
 
     @property
     def loss_cost(self) -> float:
-        """How long it takes to evaluate a model, in units of a gradient's time."""
+        """Time to evaluate a model, in units of a gradient's time."""
         return LOSS_SHARE * (1 if self.settings.losses_on == "batch" else self.compute.steps_per_epoch)
 
     def earn_time(self) -> None:
@@ -171,7 +171,7 @@ class FedericoAsynchronous(Client):
         self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 
     def own_share(self, weight: float) -> float:
-        """The factor of a client's update of its own model, which has `weight` in its posterior.
+        """Return the factor of a client's update of its own model, which has `weight` in its posterior.
 
         A slow client's is larger: it gets fewer updates, since the others mostly train each other's models.
         """

@@ -1,4 +1,4 @@
-"""Whose models a client of FedeRiCo chooses, how it weighs them, and what it predicts with."""
+"""Choice and weights of models of a client of FedeRiCo, and its predictions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,31 +11,31 @@ from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Vector
 
 NEGLIGIBLE = 1e-6
-"""With a smaller weight, an update would vanish in the rounding of the model to which it is added."""
+"""Weight below which an update would vanish in the rounding of the model to which it is added."""
 
 
 class Collaborators(Component):
-    """One client's posterior: the weights of itself and its peers by their models' losses on its data."""
+    """Posterior of one client: the weights of itself and its peers by their models' losses on its data."""
 
     def __init__(self, client: Client, settings: FedericoSettings) -> None:
         super().__init__(client)
         self.settings = settings
         self.table = LossTable(self.candidates, settings.momentum if settings.tracking == "average" else None)
-        # The last models of the peers of the largest weights.
+        # The last models of the peers with the largest weights.
         self.held = PerPeer[Vector](client, on_departure=self._peer_left)
 
     @property
     def candidates(self) -> list[str]:
-        """This client and those that it believes to be up."""
+        """Names of this client and the peers that it believes to be up."""
         return [self.client.name, *self.client.peers]
 
     def _peer_left(self, peer: str, model: Vector | None) -> None:
-        """If it comes back it is tried next."""
+        """Make the peer the next to be tried if it returns."""
         if peer in self.table.records:
             self.table.admit(peer)
 
     def admitted(self, names: Iterable[str]) -> list[str]:
-        """`names`; those that are new to the table are admitted to it."""
+        """Return `names`; new ones are admitted to the table."""
         found = list(names)
         for name in found:
             if name not in self.table.records:
@@ -43,26 +43,26 @@ class Collaborators(Component):
         return found
 
     def posterior(self) -> dict[str, float]:
-        """w of this client and of all whom it believes to be up."""
+        """Return the weights w of this client and of all peers that it believes to be up."""
         return self.table.weights(self.admitted(self.candidates), self.settings.temperature)
 
     def weights(self) -> dict[str, float]:
-        """w of the peers that are not negligible; 0 for the others."""
+        """Return the weights w of the peers, with 0 for negligible ones."""
         shares = self.posterior()
         return {peer: shares[peer] if shares[peer] >= NEGLIGIBLE else 0.0 for peer in self.client.peers}
 
     def choose(self, among: Iterable[str], count: int) -> list[str]:
-        """So many different ones, epsilon-greedily (algorithm 1, line 7)."""
+        """Choose `count` different names epsilon-greedily (algorithm 1, line 7)."""
         ranked = self.table.ranked(self.admitted(among), self.client.rng)
         return epsilon_greedy(ranked, count, self.settings.epsilon, self.client.rng)
 
     def worth_training(self, models: Mapping[str, Vector]) -> dict[str, float]:
-        """The weights that are not negligible, of these models."""
+        """Return those weights of these models that are not negligible."""
         shares = self.posterior()
         return {name: shares[name] for name in models if shares.get(name, 0.0) >= NEGLIGIBLE}
 
     def hold(self, models: Mapping[str, Vector]) -> None:
-        """Keep the last models of the M peers of the largest weights, for predictions."""
+        """Keep the last models of the M peers with the largest weights, for predictions."""
         self.held |= {name: model for name, model in models.items() if name != self.client.name}
         shares = self.posterior()
         names = sorted(self.held, key=lambda name: (-shares.get(name, 0.0), name))
@@ -70,12 +70,12 @@ class Collaborators(Component):
         self.held.replace({name: self.held[name] for name in kept})
 
     def mixture(self) -> list[tuple[float, Vector]]:
-        """The own model and those that are held, with their weights."""
+        """Return the client's own model and the held ones, with their weights."""
         shares = self.posterior()
         pairs = [(shares[self.client.name], self.client.params)]
         pairs += [(shares[name], model) for name, model in self.held.items() if name in shares]
         return pairs if sum([share for share, _ in pairs]) > 0 else [(1.0, self.client.params)]
 
-    def note(self, losses: Mapping[str, float]) -> None:
+    def record(self, losses: Mapping[str, float]) -> None:
         """Update all weights: models were evaluated in this iteration, with these losses (lines 11 to 16)."""
-        self.table.note({name: loss for name, loss in losses.items() if name in self.table.records})
+        self.table.record({name: loss for name, loss in losses.items() if name in self.table.records})

@@ -1,4 +1,4 @@
-"""A FedeRiCo client's work on its own data, which both forms share."""
+"""Work of a client of FedeRiCo on its own data, in both forms."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,42 +9,42 @@ from protocols.framework.vectors import Vector
 
 
 def steps_of(client: Client, settings: FedericoSettings) -> int:
-    """Training steps of a model."""
+    """Return the number of training steps of a model."""
     return settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch
 
 
 async def loss_of(client: Client, model: Vector, settings: FedericoSettings) -> float:
-    """l of a model on the own data (line 13)."""
+    """Return the loss l of a model on the client's data (line 13)."""
     mean = float(await client.loss(model, on=settings.losses_on))
-    # Line 13 sums over the samples that it trains on; a mean of others is scaled to as many.
+    # Line 13 sums over the training samples; a mean over other samples is scaled to the same number.
     return mean * (client.samples if settings.losses == "sum" else 1)
 
 
 async def train_by_weight(
     client: Client, settings: FedericoSettings, name: str, model: Vector, weight: float
 ) -> Vector:
-    """The update of a candidate's model by this client's data, times its weight (line 20).
+    """Return the update of a candidate's model on this client's data, times its weight (line 20).
 
     It is w_ib times the update of local training; for one step of SGD that is -eta w_ib times the gradient.
     """
     if name == client.name:
-        model = client.params  # with the updates that have arrived since it was evaluated
+        model = client.params  # includes the updates that have arrived since it was evaluated
     return weight * await client.train(steps_of(client, settings), start=model, fresh_optimizer=True)
 
 
 async def trained_alone(client: Client, settings: FedericoSettings) -> bool:
-    """Whether this is one of the first `alone_first` iterations; if so, the own model alone was trained."""
+    """Train only the client's own model in the first `alone_first` iterations; return whether it was done."""
     if client.iterations >= settings.alone_first:
         return False
     update = await train_by_weight(client, settings, client.name, client.params, 1.0)
-    client.params = client.params + update  # read now: others may have returned theirs meanwhile
+    client.params = client.params + update  # read after the await: others' updates may have arrived
     return True
 
 
 def evaluated_models(
     client: Client, collaborators: Collaborators, settings: FedericoSettings
 ) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
-    """The candidates' mixture and the own model; without classes there is nothing to average."""
+    """Return the candidates' mixture and the client's own model; without classes only the latter."""
     if settings.predict == "own" or not client.compute.classes:
         return {"model": client.params}
     return {"mixture": collaborators.mixture(), "own": client.params}

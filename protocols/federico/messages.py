@@ -1,4 +1,4 @@
-"""Messages between FedeRiCo's clients."""
+"""Messages between clients of FedeRiCo."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """Asynchronous form: the sender has chosen the receiver, and asks for its model.
+    """Request for the model of the receiver, which the sender has chosen; asynchronous form.
 
-    It had done so many `iterations` at `time` (seconds).
+    The sender had done `iterations` at `time` (seconds).
     """
 
     iterations: int
@@ -18,7 +18,7 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class RequestedModel:
-    """The sender's parameters at `time` (seconds), after so many of its `iterations`."""
+    """Parameters of the sender at `time` (seconds), after its `iterations`."""
 
     params: Vector
     time: float
@@ -27,9 +27,9 @@ class RequestedModel:
 
 @dataclass(frozen=True)
 class WeightedUpdate:
-    """An update for the receiver to add to its parameters.
+    """Update for the receiver to add to its parameters.
 
-    It is that of the receiver's model of `time` (seconds) on the sender's data, times the sender's weight.
+    It belongs to the receiver's model of `time` (seconds) on the sender's data, times the sender's weight.
     """
 
     update: Vector
@@ -38,6 +38,6 @@ class WeightedUpdate:
 
 @dataclass(frozen=True)
 class RoundUpdate:
-    """Synchronous form: an update for the receiver to add; None if the sender has not chosen its model."""
+    """Update for the receiver to add; None if the sender has not chosen its model. Synchronous form."""
 
     update: Vector | None

@@ -1,4 +1,4 @@
-"""FedeRiCo's clients, in rounds: algorithm 1."""
+"""Clients of FedeRiCo in rounds: algorithm 1."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ from protocols.framework.vectors import Vector
 
 
 class FedeRiCo(Client):
-    """FedeRiCo in rounds; `FedericoAsynchronous` is its form without."""
+    """Client of FedeRiCo in rounds; `FedericoAsynchronous` is the form without rounds."""
 
     Settings = FedericoSettings
     settings: FedericoSettings
@@ -28,22 +28,22 @@ class FedeRiCo(Client):
         assert isinstance(settings, FedericoSettings)
         return (*super().requirements(settings), *held_back(settings.losses_on))
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience)
         self.collaborators = Collaborators(self, self.settings)
 
     async def step(self) -> None:
         if await trained_alone(self, self.settings):
-            return  # one of the first iterations, which algorithm 1 has not
+            return  # one of the first iterations, which algorithm 1 does not have
         self.rounds.announce()
         received = await self.rounds.gather()
-        # Without those that do not wait for this client: they would return nothing.
+        # Without those that do not wait for this client: they would return no update.
         partners = {peer: model.params for peer, model in received.items() if self.rounds.is_mutual(peer)}
-        # Lines 7 to 9 the other way round: the models of all have come, and now some are chosen.
+        # Lines 7 to 9 in the opposite order: the models of all have come, and now some are chosen.
         models = self.chosen(partners)
         # E-step (lines 11 to 16).
-        self.collaborators.note({name: await loss_of(self, m, self.settings) for name, m in models.items()})
+        self.collaborators.record({name: await loss_of(self, m, self.settings) for name, m in models.items()})
         self.collaborators.hold(models)  # for predictions
         # M-step (lines 18 to 21): w_ib times the update of each of these models, for its owner to add.
         weights = self.collaborators.worth_training(models)
@@ -62,7 +62,7 @@ class FedeRiCo(Client):
                 self.params = self.params + returned.update
 
     def chosen(self, partners: Mapping[str, Vector]) -> dict[str, Vector]:
-        """The models of this iteration (line 7): the own one and those of M partners, or of M candidates."""
+        """Return the models of this iteration (line 7): its own and M partners', or those of M candidates."""
         own, competes = {self.name: self.params}, self.settings.own_competes
         offered = own | dict(partners) if competes else dict(partners)
         models = {

@@ -1,6 +1,6 @@
-"""The posterior over collaborators of FedeRiCo (Sui et al. 2022, section 3 and appendices A and B).
+"""Posterior over collaborators of FedeRiCo (Sui et al. 2022, section 3 and appendices A and B).
 
-Client i believes that its data come from the model of one of the candidates j, itself included. With l_ij the
+Client i assumes that its data come from the model of one of the candidates j, itself included. With l_ij the
 loss of model j on its data, flat priors and the last posterior as the next prior,
 
     w_ij(t) ~ w_ij(t-1) exp(-l_ij(t-1)) ~ exp(-sum of l_ij up to then)                          (eqs. 22-24)
@@ -9,12 +9,12 @@ and, with the average of algorithm 1 in place of the sum, w_i = softmax(-L_i),
 
     L_ij(t) = (1 - beta) L_ij(t-1) + beta l_ij(t)                                                    (line 15)
 
-where l_ij is the last loss found for who is not evaluated in round t. Both go on in every round for all j. As
-long as l_ij does not change they have a closed form, so that only those which are evaluated are touched:
+where l_ij is the last loss of a candidate that is not evaluated in round t. Both change in every round for
+all j. As long as l_ij does not change they have a closed form, so that only evaluated candidates are updated:
 
     average:  L_ij(t + k) = l_ij + (1 - beta)^k (L_ij(t) - l_ij)        sum:  L_ij(t + k) = L_ij(t) + k l_ij
 
-Pure Python and numpy in float64.
+It uses pure Python, and numpy in float64.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,9 +25,9 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def negative_softmax(losses: ArrayLike, temperature: float = 1.0) -> NDArray[np.float64]:
-    """exp(-L_j / temperature) over their sum, for losses L [n]; those that are not finite weigh 0.
+    """Return exp(-L_j / temperature) over their sum, for losses L [n], with 0 for losses that are not finite.
 
-    All weigh 0 if none is finite.
+    All are 0 if no loss is finite.
     """
     values = np.asarray(losses, dtype=np.float64) / temperature
     finite = np.isfinite(values)
@@ -39,10 +39,10 @@ def negative_softmax(losses: ArrayLike, temperature: float = 1.0) -> NDArray[np.
 
 @dataclass
 class Record:
-    """A candidate's losses: the last one, and the tracked loss L as it was after `round`.
+    """Losses of a candidate: the last one, and the tracked loss L as it was after `round`.
 
-    tried: whether it was evaluated since it came; if not it is chosen before all others. True of those that
-    were there at the start: all of them are as new, and their L = 0 ranks them first until they are tried.
+    tried: whether it was evaluated since it joined; if not it is chosen before all others. True for those
+    present at the start: all of them are equally new, and their L = 0 ranks them first until they are tried.
     """
 
     last: float = 0.0
@@ -52,13 +52,13 @@ class Record:
 
 
 class LossTable:
-    """The tracked losses of one client's candidates; `note` costs as much as it is given, not as all do.
+    """Tracked losses of one client's candidates; the cost of `record` depends only on the losses it gets.
 
-    candidates: who is there at the start, all with L = l = 0 (algorithm 1, line 3), so that each weighs the
-    same and all are tried before any is a second time. momentum: beta; None for the sum of eq. 24.
+    candidates: those present at the start, all with L = l = 0 (algorithm 1, line 3), so that they have equal
+    weights and all are tried before any is tried twice. momentum: beta; None for the sum of eq. 24.
 
-    A candidate that comes later has no part in the weights before it is tried, or it would have all of them;
-    its first loss then counts as if it had had it from the first round on.
+    A candidate that joins later has no weight before it is tried, since otherwise it would have all of it;
+    its first loss then counts as if it had been that from the first round.
     """
 
     def __init__(self, candidates: Iterable[str], momentum: float | None) -> None:
@@ -67,13 +67,13 @@ class LossTable:
         self.records = {name: Record() for name in candidates}
 
     def admit(self, name: str) -> None:
-        """`name` has come, or come back: it is tried next. Its earlier losses still count."""
+        """Admit `name`, which has joined or returned: it is tried next. Its earlier losses still count."""
         if name not in self.records:
             self.records[name] = Record(last=np.nan, tracked=np.nan)
         self.records[name].tried = False
 
-    def note(self, losses: Mapping[str, float]) -> None:
-        """A round in which these candidates were evaluated, with these losses."""
+    def record(self, losses: Mapping[str, float]) -> None:
+        """Record a round in which these candidates were evaluated, with these losses."""
         for name, loss in losses.items():
             record = self.records[name]
             tracked = self._after(record, self.round)
@@ -84,11 +84,11 @@ class LossTable:
         self.round += 1
 
     def tracked(self, name: str) -> float:
-        """L of a candidate after the last round; not a number for one that has never been tried."""
+        """Return L of a candidate after the last round; nan if it has never been tried."""
         return self._after(self.records[name], self.round)
 
     def _after(self, record: Record, number: int) -> float:
-        """L after round `number`, if the candidate has not been evaluated meanwhile."""
+        """Return L after round `number`, if the candidate has not been evaluated meanwhile."""
         rounds = number - record.round
         if not rounds:
             return record.tracked
@@ -97,13 +97,13 @@ class LossTable:
         return record.last + (1.0 - self.momentum) ** rounds * (record.tracked - record.last)
 
     def weights(self, among: Iterable[str], temperature: float = 1.0) -> dict[str, float]:
-        """w of the candidates `among`: shares of 1, or all 0 if none of them has been tried."""
+        """Return w of the candidates `among`: shares of 1, or all 0 if none of them has been tried."""
         names = list(among)
         shares = negative_softmax([self.tracked(name) for name in names], temperature)
         return {name: float(share) for name, share in zip(names, shares, strict=True)}
 
     def ranked(self, among: Iterable[str], rng: np.random.Generator) -> list[str]:
-        """The candidates `among`, those to be tried first, then by weight; equal ones in random order."""
+        """Return the candidates `among`, untried ones first, then by weight; ties in random order."""
         names = list(among)
         mixed = [names[k] for k in rng.permutation(len(names)).tolist()]
 

@@ -1,1 +1,1 @@
-"""What every method is written with: the client, its settings, its vectors, and the objective minimised."""
+"""Framework of all methods: the client, its settings, its vectors, and the objective that it minimizes."""

@@ -1,7 +1,7 @@
-"""A client that learns: what it knows, what it can do, and how its iterations run.
+"""Client of a method: its state, its operations, and how its iterations run.
 
-A method is a subclass with a `step` (one iteration, repeated until the run ends) and an `on_message`. All
-that a client knows is in its own fields, came in a message, or was handed to it in its `ClientContext`.
+A method is a subclass with a `step` (one iteration, repeated until the run ends) and an `on_message`. A
+client knows only its own fields, the messages that it got, and its `ClientContext`.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _ATTEMPTS_TO_START = 3
 
 
 class Client(Node):
-    """A client: trains on its own data and talks to its peers.
+    """Base class of clients. A client trains on its own data and communicates with its peers.
 
-    Fields: `params`, the current model (an immutable handle: assign a new one); `settings`; `iterations`,
+    Fields: `params`, the current model (an immutable handle: assign a new one); `settings`; `iterations`, the
     steps done; `peers`; `rng`; `samples`, the number of its training samples.
     """
 
     _machinery: ClassVar[bool] = True
     Settings: ClassVar[type[ProtocolSettings]] = ProtocolSettings
-    """The keys that stand beside `protocol.name` in a scenario: a nested `class Settings(Client.Settings)`
-    with a type and, perhaps, a default for each. Read them as `self.settings`."""
+    """Keys of the method, written next to `protocol.name` in a scenario: a nested `class
+    Settings(Client.Settings)` with a type and an optional default for each. Read them as `self.settings`."""
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
-    """Parts that a decoupled model needs besides backbone and head; None: the method takes any model."""
+    """Parts that a decoupled model needs next to backbone and head; None: the method accepts any model."""
     heterogeneous: ClassVar[bool] = False
-    """Whether it copes with clients whose backbones differ, and so never mixes whole models."""
+    """True if the method supports clients with different backbones, and so never mixes whole models."""
     two_way: ClassVar[bool] = False
-    """Whether both ends of a link must hear of each other, so that a directed topology does not suit it."""
+    """True if both ends of a link must receive from each other, so that a directed topology is rejected."""
     asynchronous: ClassVar[type[Client] | None] = None
-    """The class of its clients with `mode = "asynchronous"`, where it has two forms."""
+    """Class of the method's clients with `mode = "asynchronous"`, if it has two forms."""
     weights_are_shares: bool = False
-    """Whether the weights add up to 1, so that only their proportions tell who collaborates."""
+    """True if the weights add up to 1, so that only their proportions show the collaborators."""
     edge_threshold: float = 0.5
-    """The weight above which a peer is an edge of the learned graph; of shares, beside the largest."""
+    """Weight above which a peer is an edge of the learned graph; for shares, relative to the largest."""
 
     def __init__(
         self, name: str, context: ClientContext, compute: Compute, settings: ProtocolSettings
@@ -54,8 +54,8 @@ class Client(Node):
         super().__init__(name, context, compute, compute.initial())
         self.settings = settings
         self.iterations = 0
-        """Steps that it has done; 0 again for one that begins afresh."""
-        self.begin()
+        """Number of steps done; 0 again for a client that restarts without its state."""
+        self.setup()
 
     async def on_start(self) -> None:
         if self.newcomer:
@@ -63,11 +63,11 @@ class Client(Node):
             self.newcomer = False
 
     async def _start_from_peers(self) -> None:
-        """Start from the mean of some random peers' models, as far as the scenario says so.
+        """Start from the mean of some random peers' models, as the scenario sets it.
 
-        Newcomers among them have none to give, and others are asked at once. If nobody answers, or there are
-        none but newcomers, some are asked again after the patience, and after the third time this client
-        starts from its own initial model. `models_at_start` tells the observer how many models it got.
+        Newcomers among them have no model to give; the client then asks other peers at once. If no peer
+        answers, or all are newcomers, it asks again after the patience. After the third time it starts from
+        its own initial model. The metric `models_at_start` counts the models received.
         """
         wanted = self.context.newcomers
         if not wanted.peers:
@@ -75,20 +75,20 @@ class Client(Node):
         models: list[Vector] = []
         newcomers: set[str] = set()
         attempts = 0
-        with borrowed_rounds(self) as messages:  # by which lost models are asked for again
+        with borrowed_rounds(self) as messages:  # it requests lost models again
             while not models and attempts < _ATTEMPTS_TO_START:
                 others = [peer for peer in self.senders if peer not in newcomers]
                 chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)
-                asked = [others[int(index)] for index in chosen]
-                for peer in asked:
+                names = [others[int(index)] for index in chosen]
+                for peer in names:
                     self.tell(peer, ModelWanted())
-                found = await messages.collect(CurrentModel, asked, wanted.patience, where=lambda mark: True)
+                found = await messages.collect(CurrentModel, names, wanted.patience, where=lambda mark: True)
                 answers = {peer: cast(CurrentModel, envelope.message) for peer, envelope in found.items()}
                 models = [answer.params for answer in answers.values() if answer.params is not None]
                 newcomers |= answers.keys()
                 if not answers:
                     attempts += 1
-                    if newcomers and not asked:  # by then some of them have started
+                    if newcomers and not names:  # after the wait, some of them have started
                         await self.sleep(wanted.patience)
                     newcomers.clear()
         self.discard(CurrentModel)
@@ -99,18 +99,18 @@ class Client(Node):
     # --- the method -----------------------------------------------------------------------------------------
 
     async def step(self) -> None:
-        """One iteration of the method; repeated until the run ends."""
+        """Run one iteration of the method; repeated until the run ends."""
         raise NotImplementedError(f"{type(self).__name__} defines no step()")
 
     async def run(self) -> None:
-        """Repeat `step` until the budget is spent; without one for ever.
+        """Repeat `step` until the budget is used, or without end if there is no budget.
 
-        Handlers and spawned coroutines go on after that. A method that only answers messages overrides this
-        to return at once.
+        Handlers and spawned coroutines continue after that. A method that only answers messages overrides
+        this to return at once.
         """
         self._tasks.relabel("step")
         for component in self._components:
-            component.life_began()
+            component.session_started()
         timeless, now = 0, self._transport.now
         before = now()
         self._stepping = True
@@ -122,7 +122,7 @@ class Client(Node):
             if timeless == _TIMELESS_STEPS_MAX:
                 raise RuntimeError(
                     f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so "
-                    "time stands still: train, sleep or wait for a message in it"
+                    "virtual time cannot advance: train, sleep or wait for a message in it"
                 )
         self._stepping = False
         self._finish()
@@ -131,36 +131,37 @@ class Client(Node):
 
     def _finish(self) -> None:
         super()._finish()
-        self.context.report(self.name, "iterations", self.iterations)  # for the observer to look again
+        self.context.report(self.name, "iterations", self.iterations)  # lets the observer evaluate again
 
     def _progress(self) -> str:
-        """The iteration that this client is in, in words."""
+        """Return the current iteration in words."""
         return f"iteration {self.iterations + 1}"
 
     def _finish_iteration(self) -> None:
-        """Count one iteration; `run` does so after each step."""
+        """Count one iteration; `run` calls this after each step."""
         self.iterations += 1
         self.context.report(self.name, "iterations", self.iterations)
         for component in self._components:
             component.step_ended()
 
     def weights(self) -> Mapping[str, float | Scalar] | None:
-        """The collaboration weight of each peer, for the observer; None for methods that learn no graph."""
+        """Return the collaboration weight of each peer, for the observer; None if the method has no graph."""
         return None
 
     def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
-        """The models that the observer measures, by name; the first is what this client is judged by.
+        """Return the models to evaluate, by name; the first is the client's main model.
 
         A model is a handle such as `params`, or an ensemble: a list of pairs (weight, model), whose predicted
-        probabilities are averaged by their weights. With several names the accuracy of "shared", say, is
-        recorded as `accuracy_of_shared`, and that of the first as `accuracy`, too. Costs nothing.
+        probabilities are averaged by their weights. With several names, the accuracy of "shared", for
+        example, is recorded as `accuracy_of_shared`; that of the first also as `accuracy`. Evaluations take
+        no virtual time.
         """
         return {"model": self.params}
 
     def coalition(self) -> Coalition | None:
-        """With whom this client trains, for the observer; None for methods that form no coalitions, or yet.
+        """Return the coalition of this client, for the observer; None without a coalition.
 
-        Costs nothing.
+        Takes no virtual time.
         """
         return None
 
@@ -168,23 +169,23 @@ class Client(Node):
     def servers(
         cls, settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
     ) -> list[ServerPlan]:
-        """The servers that this method needs. clusters: the true cluster of each client, for oracles only."""
+        """Return the servers of this method. clusters: the true cluster of each client, for oracles only."""
         return []
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        """The method's needs of the scenario, which is refused otherwise unless `unusual` names the key."""
+        """Return the method's requirements for the scenario; `unusual` lists keys that may deviate."""
         return two_way_links(settings) if cls.two_way else ()
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> Objective | None:
-        """The objective that clients minimise; None for that of the data: cross-entropy over classes."""
+        """Return the objective that clients minimize; None for the data's own (classes: cross-entropy)."""
         return None
 
-    # --- verbs of the network -------------------------------------------------------------------------------
+    # --- communication --------------------------------------------------------------------------------------
 
     def gossip(self, message: object, fanout: int = 1) -> list[str]:
-        """Tell `fanout` different random peers (fewer if fewer are known); returns their names.
+        """Send a message to `fanout` different random peers (fewer if fewer are known); return their names.
 
         >>> sorted(client.gossip(Greeting("hello"), fanout=2))
         ['client-1', 'client-2']
@@ -200,7 +201,7 @@ class Client(Node):
 
 
 def form_of(method: type[Client], settings: ProtocolSettings) -> type[Client]:
-    """The class of a method's clients: its `asynchronous` form where `mode` asks for it, or itself."""
+    """Return the class of a method's clients: its `asynchronous` form if `mode` selects it, or itself."""
     if method.asynchronous is not None and getattr(settings, "mode", None) == "asynchronous":
         return method.asynchronous
     return method

@@ -1,4 +1,4 @@
-"""What a method that forms coalitions tells the observer of them."""
+"""Report of a coalition to the observer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Coalition:
-    """With whom a client trains.
+    """Clients that train together, from the view of one of them.
 
-    members: sorted names, its own among them. since: when it became a member of just this coalition, in
-    seconds. losses: what its validation loss is, or is expected to be, by name: "alone", with all ("full"),
-    and in this coalition ("equilibrium"), as far as they are known.
+    members: sorted names, including its own. since: time in seconds at which it became a member of exactly
+    this coalition. losses: its validation loss, measured or expected, by name: "alone", with all clients
+    ("full"), and in this coalition ("equilibrium"), as far as they are known.
     """
 
     members: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A part of a method that a client has: an object that follows what happens to its client."""
+"""Components: parts of a method that follow the events of their client."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Component(NodeListener):
-    """Base of the objects that methods are put together from, such as rounds or a table of peers.
+    """Base of the objects that methods are composed of, such as rounds or a table of peers.
 
-    A method makes them in `begin()`, as `self.rounds = Rounds(self, ...)`. They are told what happens to
-    their client, in the order in which they were made; of messages only those whose class defines `heard`.
-    `client` does not keep the client alive: nothing of one that has crashed for good must stay, nor be
-    computed.
+    A method creates them in `setup()`, as `self.rounds = Rounds(self, ...)`. They are notified of the events
+    of their client in the order of their creation; of messages only if their class defines
+    `message_received`. `client` is a weak reference, so that a client that crashed for good is freed.
     """
 
     def __init__(self, client: Client) -> None:
@@ -28,9 +27,9 @@ class Component(NodeListener):
 
 
 def weakly(method: C) -> C:
-    """A bound method that does not keep its object alive, for a component to call while it lives.
+    """Return a bound method as one that does not keep its object alive; a component calls it while it lives.
 
-    A function is returned as it is.
+    A function is returned unchanged.
     """
     if not ismethod(method):
         return method

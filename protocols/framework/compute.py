@@ -1,4 +1,4 @@
-"""The computations of a client's device on its own data: the interface that methods see."""
+"""Computations of a client's device on its own data: the interface for methods."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,9 +11,9 @@ from protocols.framework.vectors import Scalar, Vector
 
 @dataclass(frozen=True)
 class Batch:
-    """Some of a client's own training samples, drawn once: what several models see in turn.
+    """Some of a client's training samples, drawn once, so that several models can use the same ones.
 
-    `client`: whose they are. `number`: which of its batches. `samples`: how many.
+    `client`: the owner of the samples. `number`: of this batch. `samples`: their number.
     """
 
     client: int
@@ -22,14 +22,14 @@ class Batch:
 
 
 Samples = Literal["batch", "train", "validation"] | Batch
-"""Which of a client's own samples: a fresh batch, all that it trains on, all that it holds back, or a batch
-that was drawn before."""
+"""Choice of a client's samples: a fresh batch, all training samples, all held-back samples, or a batch
+drawn before."""
 Reduction = Literal["mean", "sum", "none"]
-"""How the losses of samples are combined."""
+"""Reduction of the losses of samples."""
 
 
 class TrainRequest(NamedTuple):
-    """A training job: `steps` optimizer steps from `start`; the rest as `Node.train` explains it."""
+    """Training job: `steps` optimizer steps from `start`; `Node.train` describes the other fields."""
 
     start: Vector
     steps: int = 1
@@ -41,72 +41,72 @@ class TrainRequest(NamedTuple):
 
 
 class Compute(ABC):
-    """A client's device and data. Verbs that are awaited take the device's time, one job after the other."""
+    """Device and data of a client. Awaited methods take the device's time, one job after another."""
 
     samples: int
     """Number of the client's own training samples."""
     steps_per_epoch: int
-    """Training steps of a pass over the client's own samples, without the last incomplete batch."""
+    """Training steps of one pass over the client's samples, without the last incomplete batch."""
     classes: int
-    """Number of classes of the data, those that this client has no sample of included."""
+    """Number of classes of the data, including those of which this client has no samples."""
     learning_rate: float
-    """The scenario's learning rate, before its schedule."""
+    """Learning rate of the scenario, before its schedule."""
     round: int | None = None
-    """The server's round that training is of, from 0; None outside of rounds."""
+    """Round of the server in which the client trains, from 0; None outside of rounds."""
     steps_left: float = math.inf
-    """Training steps that may still be begun: what the client's budget leaves; infinite without one."""
+    """Training steps that the client's budget still allows; infinite without a budget."""
 
     @property
     @abstractmethod
     def class_counts(self) -> dict[int, int]:
-        """Number of the client's own training samples of each class that it has."""
+        """Number of the client's training samples of each class."""
 
     @abstractmethod
     def has_finished(self) -> None:
-        """Called when the client trains no more: its budget is spent, or its server's rounds are over."""
+        """React to the end of training: the budget is used, or the server's rounds are over."""
 
     @abstractmethod
     def initial(self) -> Vector:
-        """The parameters that this client starts from."""
+        """Return the parameters that this client starts from."""
 
     @abstractmethod
     async def train(self, request: TrainRequest) -> Vector:
-        """The parameters after the steps that are requested."""
+        """Return the parameters after the requested steps."""
 
     @abstractmethod
     async def gradient(self, at: Vector, on: Samples = "batch", weights: Any = None) -> Vector:
-        """Gradient of the client's objective at `at`."""
+        """Return the gradient of the client's objective at `at`."""
 
     @abstractmethod
     async def loss(
         self, of: Vector, on: Samples, reduction: Reduction = "mean", weights: Any = None
     ) -> Scalar | Vector:
-        """Loss of the parameters `of` on this client's data."""
+        """Return the loss of the parameters `of` on this client's data."""
 
     @abstractmethod
     def batch(self) -> Batch:
-        """A batch of the client's own training samples that none was before."""
+        """Return a new batch of the client's training samples."""
 
     @abstractmethod
     async def class_features(self, of: Vector) -> dict[int, Vector]:
-        """Mean features of each class that the client has samples of."""
+        """Return the mean features of each class of which the client has samples."""
 
     @abstractmethod
     def inputs(self) -> Vector:
-        """The client's own training samples, side by side."""
+        """Return the client's training samples, concatenated."""
 
     @abstractmethod
     async def predict(self, of: Vector, inputs: Any) -> Vector:
-        """Outputs of the parameters `of` on given samples."""
+        """Return the outputs of the parameters `of` on given samples."""
 
     @abstractmethod
     async def spend(self, steps: float | None, flops: float | None) -> None:
-        """Take the time of so many training steps, or of so many floating-point operations."""
+        """Take the time of `steps` training steps, or of `flops` floating-point operations."""
 
     @abstractmethod
     def part(self, of: Vector, name: str, row: int | None) -> Vector:
-        """A part of a model."""
+        """Return a part of a model."""
 
     @abstractmethod
     def with_part(self, of: Vector, name: str, part: Vector, row: int | None) -> Vector:
-        """A model with another part."""
+        """Return a model with one part replaced."""

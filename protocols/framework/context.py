@@ -1,4 +1,4 @@
-"""What a client or a server is given by whoever runs it."""
+"""Context that the run gives to a client or a server."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class Links:
-    """What a directed or weighted topology says of a client's links.
+    """Links of a client in a directed or weighted topology.
 
-    receivers, senders: where a link may go one way only, whom the client may send to, and who may send to it;
-    else None. weights: what it gives to the model of each sender; None where the topology states no weights.
+    receivers, senders: in a topology with one-way links, the clients it may send to, and those that may send
+    to it; else None. weights: its weight for the model of each sender; None if the topology sets no weights.
     """
 
     receivers: frozenset[str] | None = None
@@ -26,11 +26,11 @@ class Links:
 
 
 NO_LINKS = Links()
-"""What is said of them elsewhere."""
+"""Links in topologies without directions and weights."""
 
 
 class Membership(Protocol):
-    """The peers that this client believes to be up. `on_change(peer, up)` is called when this changes."""
+    """Peers that this client believes to be up. `on_change(peer, up)` is called when this changes."""
 
     on_change: Callable[[str, bool], None] | None
 
@@ -39,18 +39,18 @@ class Membership(Protocol):
         """Names of the peers believed to be up, sorted."""
 
     def suspect(self, peer: str) -> None:
-        """`peer` did not answer in time."""
+        """Mark `peer` as suspect: it did not answer in time."""
 
-    def heard_from(self, sender: str) -> None:
-        """A message came from `sender`."""
+    def received_from(self, sender: str) -> None:
+        """Record that a message came from `sender`."""
 
     def on_message(self, message: object, sender: str) -> bool:
-        """Whether a `MembershipMessage` was for it, and has been dealt with."""
+        """Handle a `MembershipMessage`; return whether the message was one."""
 
 
 @dataclass(frozen=True)
 class NewcomersStart:
-    """What a client that comes later starts from: the mean of the models of `peers` random peers.
+    """Start of a client that joins later: from the mean of the models of `peers` random peers.
 
     With 0 it starts from its own initial model. `patience`: seconds that it waits for their answers.
     """
@@ -61,31 +61,31 @@ class NewcomersStart:
 
 @dataclass(slots=True)
 class Noise:
-    """What makes a client's vectors private, over all its lives.
+    """Noise that makes a client's vectors private, over all its sessions.
 
-    `rng`: a random stream of its own. `releases`: how many vectors have been made private.
+    `rng`: a separate random stream. `releases`: number of vectors that were made private.
     """
 
     rng: np.random.Generator
     releases: int = 0
 
 
-def _unheard(who: str, name: str, value: Any) -> None:
-    """Nobody observes."""
+def _discard_report(who: str, name: str, value: Any) -> None:
+    """Discard a report, when there is no observer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """Everything that a client or a server is given by whoever runs it.
+    """Context of a client or a server, given by the run.
 
-    `rng` is its own random stream; `shared_seed` is a number that all clients were given before the start;
-    `observe(who, name, value)` reports to the observer and costs nothing; `report` is the same for coterie's
-    own code, whose names no method may use. `alone`: there are no peers and no
-    servers, and never will be. `links`: what the topology says of its links. `trainable`: a model with 0 in
-    place of what no optimizer changes. `compute`: the device and data of a server that has some; a client is
-    handed its own beside these. `model`: what its vectors are the parameters of; of a server, the first
-    client's. `number`: of a client, from 0, by which the scenario and its name call it; None for a server.
-    `noise` finds an actor's by name, for a `GaussianMechanism`.
+    `rng`: its own random stream. `shared_seed`: a number that all clients know before the start.
+    `observe(who, name, value)`: reports to the observer, at no cost; `report` is the same for coterie's own
+    code, with names that methods may not use. `alone`: there are no peers and no servers, now or later.
+    `links`: its links in the topology. `trainable`: returns a model with 0 for parameters that no optimizer
+    changes. `compute`: the device and data of a server that has them; a client gets its own separately.
+    `model`: the model of its vectors; for a server, that of the first client. `number`: a client's number,
+    from 0, in the scenario and in its name; None for a server. `noise`: returns an actor's noise by name, for
+    a `GaussianMechanism`.
     """
 
     transport: Transport
@@ -101,4 +101,4 @@ class ClientContext:
     model: Model | None = None
     number: int | None = None
     noise: Callable[[str], Noise] | None = None
-    report: Callable[[str, str, Any], None] = _unheard
+    report: Callable[[str, str, Any], None] = _discard_report

@@ -1,20 +1,20 @@
-"""What follows the life of a node: the hooks that `Node` and `Client` call, each doing nothing here."""
+"""Listener of the events of a node: hooks that `Node` and `Client` call; the defaults do nothing."""
 
 
 class NodeListener:
-    """Base of `Component`: it is told what happens to its node, after those that were added before it."""
+    """Base of `Component`: it is notified of the events of its node, in order of registration."""
 
-    def life_began(self) -> None:
-        """The client is up and about to begin its first iteration, at first or once more."""
+    def session_started(self) -> None:
+        """React to the start of a session: the client is up and about to start its first iteration."""
 
-    def heard(self, message: object | None, sender: str) -> None:
-        """Something arrived from `sender`."""
+    def message_received(self, message: object | None, sender: str) -> None:
+        """React to a message from `sender`."""
 
     def peer_changed(self, peer: str, up: bool) -> None:
-        """`peer` was added to the client's peers, or taken out; not told of shuffles of a sampled view."""
+        """React to `peer` joining or leaving the client's peers; shuffles of a sampled view do not count."""
 
     def step_ended(self) -> None:
-        """An iteration is over and counted."""
+        """React to the end of an iteration, after it is counted."""
 
     def budget_spent(self) -> None:
-        """The client begins no iteration any more; it only serves the others."""
+        """React to the end of the budget: the client starts no further iteration and only answers others."""

@@ -1,4 +1,4 @@
-"""Pure functions that several protocols share."""
+"""Pure functions that several methods use."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,12 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def project_on_simplex(values: ArrayLike, total: float = 1.0) -> NDArray[np.float64]:
-    """Euclidean projection of a vector [n] on {w : w >= 0, sum w = total}.
+    """Return the Euclidean projection of a vector [n] on {w : w >= 0, sum w = total}.
 
     Raises ValueError for an empty vector, numbers that are not finite, and a total of 0 or less.
 
-    Sorts and subtracts the threshold that makes the positive parts add up to `total` (Held, Wolfe and Crowder
-    1974; Condat 2016, algorithm 1).
+    It sorts, and subtracts the threshold for which the positive parts add up to `total` (Held, Wolfe and
+    Crowder 1974; Condat 2016, algorithm 1).
     """
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not vector.size:
@@ -22,8 +22,8 @@ def project_on_simplex(values: ArrayLike, total: float = 1.0) -> NDArray[np.floa
         raise ValueError("only finite numbers can be projected on the simplex")
     if total <= 0:
         raise ValueError(f"the weights of a simplex must add up to more than 0, not {total}")
-    # The projection does not change when the same number is added everywhere; with the largest entry at 0 the
-    # sums below stay exact enough whatever the size of the numbers.
+    # Adding the same number everywhere does not change the projection; with the largest entry at 0 the sums
+    # below stay exact enough for numbers of any size.
     vector = vector - vector.max()
     descending = np.sort(vector)[::-1]
     thresholds = (np.cumsum(descending) - total) / np.arange(1, vector.size + 1)
@@ -32,18 +32,18 @@ def project_on_simplex(values: ArrayLike, total: float = 1.0) -> NDArray[np.floa
 
 
 def metropolis_weights(own_degree: int, degrees: Mapping[str, int]) -> dict[str, float]:
-    """Mixing weights 1 / (1 + max(d_i, d_j)) for each neighbour j; the rest, 1 - sum, is the client's own.
+    """Return mixing weights 1 / (1 + max(d_i, d_j)) for each neighbor j; the client's own is 1 - their sum.
 
-    Computed by every client from its neighbours' degrees alone, they form a symmetric, doubly stochastic
-    matrix (Xiao and Boyd 2004), which D-PSGD's convergence needs.
+    Each client computes them from its neighbors' degrees only. Together they form a symmetric, doubly
+    stochastic matrix (Xiao and Boyd 2004), which the convergence of D-PSGD requires.
     """
     return {peer: 1.0 / (1 + max(own_degree, degree)) for peer, degree in degrees.items()}
 
 
 def shared_uniform(seed: int, *names: str | int) -> float:
-    """A uniform number in [0, 1) that everybody who knows the seed can draw alike, without a message.
+    """Return a uniform number in [0, 1) that all clients with the same seed draw alike, without a message.
 
-    Two clients that both call it with the same names agree on a random event, such as whether they update
+    Two clients that call it with the same names agree on a random event, for example whether they update
     their common weight this round.
     """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *names))
@@ -52,21 +52,21 @@ def shared_uniform(seed: int, *names: str | int) -> float:
 
 
 def shared_rng(seed: int, name: str) -> np.random.Generator:
-    """A generator from which everybody who knows the seed draws the same numbers, without a message."""
+    """Return a generator of numbers that all clients with the same seed draw alike, without a message."""
     digest = hashlib.blake2b(f"{name} {seed}".encode(), digest_size=8).digest()
     return np.random.Generator(np.random.Philox(int.from_bytes(digest, "little")))
 
 
 def epsilon_greedy(ranked: Sequence[str], count: int, epsilon: float, rng: np.random.Generator) -> list[str]:
-    """`count` different ones of `ranked`, or all if they are fewer.
+    """Return `count` different items of `ranked`, or all if there are fewer.
 
-    Each of the places is for exploration with probability `epsilon`. The first ones of `ranked` take those
-    that are not, and the others are drawn at random from whoever is left. So the candidate of rank r (from 0)
-    of n is chosen with probability sum_g P(g) (1 if r < g else (count - g)/(n - g)), where the number g of
-    places that are not for exploration is binomial with `count` and 1 - epsilon.
+    Each position is for exploration with probability `epsilon`. The first items of `ranked` take the other
+    positions, and those for exploration are filled at random from the remaining items. The candidate of rank
+    r (from 0) of n is therefore chosen with probability sum_g P(g) (1 if r < g else (count - g)/(n - g)),
+    where the number g of positions without exploration is binomial with `count` and 1 - epsilon.
     """
     count = min(count, len(ranked))
     greedy = count - int(rng.binomial(count, epsilon))
-    rest = ranked[greedy:]
-    drawn = rng.permutation(len(rest))[: count - greedy].tolist()
-    return [*ranked[:greedy], *[rest[index] for index in drawn]]
+    others = ranked[greedy:]
+    drawn = rng.permutation(len(others))[: count - greedy].tolist()
+    return [*ranked[:greedy], *[others[index] for index in drawn]]

@@ -1,8 +1,9 @@
-"""The types of objectives, which a protocol may minimise in place of the data's own loss.
+"""Types of objectives, which a method may minimize in place of the data's own loss.
 
 An objective is a frozen dataclass (equal settings are equal objects, by which clients are grouped into one
 batched call) and a pure function of the model's parameters and one batch. It runs inside
-`torch.func.vmap(torch.func.grad(...))`: no control flow that depends on data, no boolean indexing; masks.
+`torch.func.vmap(torch.func.grad(...))`, which allows masks, but no control flow that depends on data and no
+boolean indexing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Parameters: TypeAlias = "Tensor | Mapping[str, Tensor]"
-"""A model's parameters: one flat vector [P], or tensors by name."""
+"""Parameters of a model: one flat vector [P], or tensors by name."""
 
 
 class Embedding(NamedTuple):
@@ -32,19 +33,19 @@ class Embedding(NamedTuple):
 
 
 class ModelOutputs(NamedTuple):
-    """What N clients' models make of a batch each, a sample in a column; float32, or wider."""
+    """Outputs of N clients' models for a batch each, with a sample in each column; float32, or wider."""
 
     scores: Tensor
-    """Outputs, of classes their logits, [N, K, B]."""
+    """Outputs (for classes, logits), [N, K, B]."""
     features: Tensor | None
     """z [N, d_z, B] of decoupled models."""
     projections: Tensor | None
     """p [N, d_p, B] of decoupled models that have a projection."""
     parameters: Mapping[str, Tensor]
-    """The models' parameters by name, [N, *shape]."""
+    """Parameters of the models by name, [N, *shape]."""
 
     def tensor(self, name: str) -> Tensor:
-        """One parameter by its full name, [N, *shape]; ValueError for an unknown name."""
+        """Return one parameter by its full name, [N, *shape]. Raises ValueError for an unknown name."""
         if name not in self.parameters:
             raise ValueError(f'the models have no parameter "{name}"; they have {", ".join(self.parameters)}')
         return self.parameters[name]
@@ -57,12 +58,12 @@ class OutputGradients(NamedTuple):
     features: Tensor | None = None
     projections: Tensor | None = None
     parameters: Mapping[str, Tensor] = MappingProxyType({})
-    """For what the objective takes of them itself; what comes through the outputs is not in it."""
+    """Direct gradients of the objective with respect to them, without those through the outputs."""
 
 
 @dataclass(frozen=True)
 class ParameterSlice:
-    """Where one parameter tensor lies in the flat vector: elements offset .. offset + numel, row by row."""
+    """Slice of one parameter tensor in the flat vector: elements offset .. offset + numel, row by row."""
 
     name: str
     shape: tuple[int, ...]
@@ -79,9 +80,9 @@ class Model(Protocol):
 
     @property
     def slices(self) -> Sequence[ParameterSlice]:
-        """Where each parameter lies in a vector, in order: its `name`, `shape`, `offset` and `numel`.
+        """Slices of the parameters in a vector, in order: their `name`, `shape`, `offset` and `numel`.
 
-        The names are torch's, as in `named_parameters()`. The slices lie side by side, and make up a vector.
+        The names are torch's, as in `named_parameters()`. The slices are adjacent, and make up the vector.
         """
         ...
 
@@ -91,52 +92,52 @@ class Model(Protocol):
         ...
 
     def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """Inputs [B, ...] -> outputs [B, K]: of classes their logits."""
+        """Return outputs [B, K] for inputs [B, ...]; for classes, logits."""
         ...
 
     def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
-        """Inputs [B, ...] -> features, projections and scores; for decoupled models only."""
+        """Return features, projections and scores for inputs [B, ...]; for decoupled models only."""
         ...
 
     def tensor(self, parameters: Parameters, name: str) -> Tensor:
-        """One parameter by its full name ("prototypes"), in its own shape."""
+        """Return one parameter by its full name ("prototypes"), in its own shape."""
         ...
 
 
 class Objective(Protocol):
-    """A loss. `views`: how many augmented views of each sample a batch has, 1 or 2.
+    """Loss that a method minimizes. `views`: number of augmented views of each sample in a batch, 1 or 2.
 
-    With two views, x [2B, ...] holds first all first views, then all second views of the same samples, and
-    y [2B] the labels, repeated.
+    With two views, x [2B, ...] contains first all first views, then all second views of the same samples, and
+    y [2B] contains the labels twice.
 
-    One that is a mean over samples may have a method `each(model, parameters, x, y)`, which returns the loss
-    of each sample [B]: weighted samples and losses that are not reduced need it.
+    An objective that is a mean over samples may define a method `each(model, parameters, x, y)`, which
+    returns the loss of each sample [B]: weighted samples and unreduced losses need it.
     """
 
     @property
     def views(self) -> int: ...
 
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-        """The batch's loss, a scalar."""
+        """Return the batch's loss, a scalar."""
         ...
 
 
 class ClosedForm(Objective, Protocol):
-    """An objective that says what its loss does to the outputs of N clients' models, at once.
+    """Objective with closed-form gradients of its loss for the outputs of N clients' models, at once.
 
-    Then models whose layers have closed forms need no autograd. A class that is derived from one may have
-    another loss: what it inherits of these does not count. One that is a mean over samples has also
-    `output_losses(outputs, y)`, which returns the loss of each [N, B].
+    Models whose layers have closed forms then need no autograd. A derived class may have another loss, so
+    inherited closed forms do not count for it. An objective that is a mean over samples also defines
+    `output_losses(outputs, y)`, which returns the loss of each sample [N, B].
     """
 
     embeds: ClassVar[bool]
-    """Whether it calls `Model.embed`, not `Model.forward`."""
+    """True if it calls `Model.embed` instead of `Model.forward`."""
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
-        """The gradient of B times each client's loss of a batch; y [N, B, ...]."""
+        """Return the gradient of B times each client's loss of a batch; y [N, B, ...]."""
         ...
 
 
 def cross_entropy_gradient(scores: Tensor, labels: Tensor) -> Tensor:
-    """Of B times the mean cross-entropy of scores [N, K, B] against labels [N, B]: softmax - one-hot."""
+    """Return the gradient of B times the mean cross-entropy of scores [N, K, B]: softmax - one-hot labels."""
     return scores.softmax(dim=1).scatter_(1, labels.unsqueeze(1), -1.0, reduce="add")

@@ -1,4 +1,4 @@
-"""A table of what a client keeps for each of its peers."""
+"""Table with a value for each of a client's peers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ V = TypeVar("V")
 
 
 class PerPeer(Component, dict[str, V]):
-    """A dict by peer, from which whoever leaves the client's peers is taken out; who comes back begins anew.
+    """Dict by peer that drops a peer when it leaves the client's peers; a peer that returns starts afresh.
 
-    The order is that in which peers came into the table. It is kept while the client itself is away, and a
-    peer that a sampled view merely exchanges for another stays in it: it may be back with the next shuffle.
-    Change it, but assign no other dict to its field: `replace` exchanges the contents.
+    The order is that of insertion. The table is kept while the client itself is away, and a peer that a
+    sampled view merely exchanges for another stays in it: it may return with the next shuffle. Change the
+    table, but assign no other dict to its field: `replace` exchanges the contents.
 
-    >>> asked = PerPeer(client, int)  # in begin(); more than a number is a dataclass with defaults
+    >>> asked = PerPeer(client, int)  # in setup(); use a dataclass with defaults for more than a number
     >>> asked["client-1"] += 1
     >>> asked
     {'client-1': 1}
 
-    make: makes the value of a peer that is not in yet when `table[peer]` asks for it, as in a `defaultdict`;
-    without it, KeyError. on_departure(peer, value): called when a peer leaves, with None for one that is not
-    in the table; what it returns stays in the table, and for None the peer is taken out.
+    make: makes the value for a peer that is not in the table when you read `table[peer]`, as in a
+    `defaultdict`; without it, KeyError. on_departure(peer, value): called when a peer leaves, with None for a
+    peer that is not in the table; its result stays in the table, and for None the peer is removed.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PerPeer(Component, dict[str, V]):
         return value
 
     def replace(self, found: Mapping[str, V] | Iterable[tuple[str, V]]) -> None:
-        """From now on hold these, and nothing else."""
+        """Replace the contents by these entries."""
         found = dict(found)
         self.clear()
         self.update(found)

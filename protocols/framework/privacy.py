@@ -1,8 +1,9 @@
-"""Differential privacy: vectors that are clipped and made noisy before others see them, and what that costs.
+"""Differential privacy: clipping and noise for vectors before others see them, and the privacy cost.
 
-The Gaussian mechanism: v min(1, C / |v|) + s C z with z ~ N(0, I). Whoever sees one such vector learns little
-of whether v or 0 is in it, as the norm of what is beside the noise is at most C. What is made of it later, by
-anybody, costs nothing more. It is that of a simulation: the noise can be drawn again from the run's seed.
+The Gaussian mechanism is v min(1, C / |v|) + s C z with z ~ N(0, I). An observer of one of these vectors
+learns little about whether v or 0 is in it, as the norm of the part without noise is at most C. Later
+computations on the result cost nothing more. This is a simulation: the noise can be drawn again from the
+run's seed.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _ORDERS = (*[1 + step / 10 for step in range(1, 100)], *range(11, 64), *[2**powe
 
 
 class GaussianMechanism:
-    """Clips vectors to a norm (L2), and adds Gaussian noise of deviation `noise_multiplier` times `clip`.
+    """Mechanism that clips vectors to a norm (L2) and adds Gaussian noise of `noise_multiplier` times `clip`.
 
-    It is made in `begin()`. The noise is of a random stream of its own, whatever else is drawn. ValueError
-    for a norm that is not above 0 and finite, and for a multiplier below 0 or not finite.
+    Create it in `setup()`. The noise has a separate random stream, independent of all other draws. Raises
+    ValueError for a norm that is not above 0 and finite, and for a multiplier below 0 or not finite.
 
     >>> private = GaussianMechanism(client, clip=1.0, noise_multiplier=0.0)
     >>> private.release(client.vector([3.0, 0.0, 4.0])).numpy().round(3)
@@ -40,16 +41,16 @@ class GaussianMechanism:
         self.clip = clip
         self.noise_multiplier = noise_multiplier
         self._client = client
-        assert client.context.noise is not None, "of members that are no clients alone"
+        assert client.context.noise is not None, "only clients have noise"
         self._noise = client.context.noise(client.name)
 
     @property
     def releases(self) -> int:
-        """How many vectors the client has released, over all its lives."""
+        """Number of vectors that the client has released, over all its sessions."""
         return self._noise.releases
 
     def release(self, vector: Vector) -> Vector:
-        """The vector, clipped and noisy; deferred. Each call counts, whatever becomes of it."""
+        """Return the vector, clipped and noisy; deferred. Each call counts, even if its result is unused."""
         self._noise.releases += 1
         noise = self._noise.rng.standard_normal(vector.shape)
         deviation = self.noise_multiplier * self.clip
@@ -57,28 +58,28 @@ class GaussianMechanism:
         return released
 
     def epsilon(self, delta: float) -> float:
-        """What all releases until now have cost: see `epsilon`."""
+        """Return the privacy cost of all releases so far: see `epsilon`."""
         return epsilon(self.noise_multiplier, self.releases, delta)
 
 
 def noisy(vector: Tensor, noise: Tensor, clip: float, deviation: float) -> Tensor:
-    """A vector [n] scaled down to the norm `clip` if it is longer, and `deviation` times the noise [n]."""
-    factor = clip / vector.norm().clamp(min=clip)  # 1 exactly for what is no longer
+    """Return a vector [n] clipped to the norm `clip`, plus `deviation` times the noise [n]."""
+    factor = clip / vector.norm().clamp(min=clip)  # exactly 1 for a vector within the norm
     return vector * factor + deviation * noise
 
 
 def epsilon(noise_multiplier: float, releases: int, delta: float, share: float = 1.0) -> float:
-    """The epsilon of (epsilon, delta)-differential privacy after so many releases of the Gaussian mechanism.
+    """Return the epsilon of (epsilon, delta)-differential privacy after `releases` of the Gaussian mechanism.
 
-    noise_multiplier: the noise's deviation beside the norm that vectors are clipped to. share: the chance by
-    which a vector is in a release at all, where that stays secret; 1: it always is. By Renyi differential
-    privacy (Mironov et al. 2019; Balle et al. 2020), as Opacus computes it, which comes with the extra
-    `privacy`. Infinite without noise. ValueError for a delta or share that is no probability above 0, or
-    below 1 for delta; ModuleNotFoundError without Opacus.
+    noise_multiplier: the noise's deviation relative to the norm that vectors are clipped to. share: the
+    probability that a vector is in a release at all, if that stays secret; 1: it always is. Computed by Renyi
+    differential privacy (Mironov et al. 2019; Balle et al. 2020) with Opacus, which the extra `privacy`
+    installs. Infinite without noise. Raises ValueError unless 0 < delta < 1 and 0 < share <= 1, and
+    ModuleNotFoundError without Opacus.
     """
     if not 0 < delta < 1 or not 0 < share <= 1:
         raise ValueError(
-            f"delta must be between 0 and 1, and share above 0, at most 1, not {delta} and {share}"
+            f"delta must be above 0 and below 1, share above 0 and at most 1, not {delta} and {share}"
         )
     if releases == 0:
         return 0.0
@@ -97,7 +98,7 @@ def _spent(noise_multiplier: float, releases: int, delta: float, share: float) -
         ) from None
     orders = list(_ORDERS)
     spent = rdp.compute_rdp(q=share, noise_multiplier=noise_multiplier, steps=releases, orders=orders)
-    with warnings.catch_warnings():  # that another order would tell more; what it says is true all the same
+    with warnings.catch_warnings():  # a warning that another order would be tighter; the result is valid
         warnings.simplefilter("ignore", UserWarning)
         found, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=delta)
     return float(found)

@@ -1,9 +1,8 @@
-"""Rounds with a barrier among neighbours, for the synchronous forms of all methods.
+"""Rounds with a barrier among neighbors, for the synchronous forms of all methods.
 
-A client announces its model for a round and waits for those of its neighbours, and for nobody else. There is
-no global barrier: two clients without a common neighbour may be several rounds apart. What is lost on the way
-is told again by `actors.delivery.round_messages`. This module decides who takes part in a round and when it
-ends.
+A client announces its model for a round and waits only for those of its neighbors. There is no global
+barrier: two clients without a common neighbor may be several rounds apart. `actors.delivery.round_messages`
+sends lost messages again. This module decides which peers take part in a round and when it ends.
 """
 
 from collections.abc import Callable, Collection
@@ -22,7 +21,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class RoundModel:
-    """The sender's model when it announced a round, at `time` (s); `degree`: how many neighbours it has."""
+    """Model of the sender when it announced a round, at `time` (s); `degree`: number of its neighbors."""
 
     params: Vector
     degree: int
@@ -30,19 +29,20 @@ class RoundModel:
 
 
 class Rounds(Component, RoundMessages):
-    """One client's rounds: `announce`, `gather`, perhaps `tell` and `replies`; a step that gathers is one.
+    """Rounds of one client: `announce`, `gather`, optionally `tell` and `replies`, in each step.
 
-    A round is among those who were peers when it began: who leaves meanwhile is not waited for, and a
-    newcomer takes part in the next one. Who stays silent for `patience` seconds is suspected. Who missed
-    rounds (a newcomer, or one that was waited for in vain) sees the others' models of a later round and goes
-    on from there. Who has spent its budget begins no round, and answers those of others with what it has.
+    A round is among the peers at its start: the client does not wait for peers that leave meanwhile, and a
+    newcomer takes part in the next one. A peer that stays silent for `patience` seconds is suspected. A
+    client that missed rounds (a newcomer, or one that others stopped waiting for) sees the others' models of
+    a later round and continues from there. A client that has used its budget starts no round, and answers the
+    rounds of others with its current model.
 
-    announced: makes the message that is told to all (default: a `RoundModel` of `params`); its class must be
-    in the client's `collected`. It may be called several times in a step. neighbours: names of those to take
-    part (default: all peers). missed(peer): called when a partner stayed silent (default: `suspect`).
-    refuses(peer): whether a peer that waits for this client is not answered.
+    announced: makes the message for all partners (default: a `RoundModel` of `params`); its class must be in
+    the client's `collected`. It may be called several times in a step. neighbours: names of the peers that
+    take part (default: all peers). missed(peer): called when a partner stayed silent (default: `suspect`).
+    refuses(peer): whether a peer that waits for this client gets no answer.
 
-    Only of `RoundModel`s is `staleness` recorded: with a message class of your own, `observe` it yourself.
+    `staleness` is recorded only for `RoundModel`s: with your own message class, call `observe` yourself.
     """
 
     def __init__(
@@ -60,35 +60,35 @@ class Rounds(Component, RoundMessages):
         RoundMessages.__init__(self, client)
         self.patience = patience
         self.partners: tuple[str, ...] = ()
-        """The peers that take part in the present round with this client."""
+        """Peers that take part in the present round with this client."""
         self.degree = 0
-        """How many partners the present round began with."""
+        """Number of partners at the start of the present round."""
         self._announced = weakly(announced or self._own_model)
         self._neighbours = weakly(neighbours) if neighbours else None
         self._missed = weakly(missed or client.suspect)
         self._refuses = weakly(refuses) if refuses else None
-        self._told: frozenset[str] | None = None  # who was told of the present round; None before the first
+        self._recipients: frozenset[str] | None = None  # of the present round; None before the first
         self._kind: type | None = None
         self._gathered = False
         self._not_waiting: frozenset[str] = frozenset()
-        # Peers, by the later round for which they were told a model, with the mark that nobody is waited for.
+        # Peers, by the later round for which they got a model with the mark that this client waits for none.
         self._left_out: dict[str, int] = {}
 
     def announce(self) -> None:
-        """Tell all neighbours this client's model for the present round."""
+        """Send this client's model for the present round to all neighbors."""
         names = self._neighbours() if self._neighbours else self.client.peers
         self.partners = tuple([name for name in names if self._left_out.get(name) != self.number])
         self.degree = len(self.partners)
-        self._told = frozenset(self.partners)
-        self.awaited = self._told
+        self._recipients = frozenset(self.partners)
+        self.awaited = self._recipients
         message = self._announced()
         self._kind = type(message)
         self.tell_all(self.partners, message)
 
     async def gather(self) -> dict[str, Any]:
-        """The partners' announcements of the present round, by name, once all have come or are given up.
+        """Return the partners' announcements of the present round, by name, after all came or are given up.
 
-        Who did not come is missing; `models[peer].params` are the parameters of a `RoundModel`.
+        Missing partners are left out; `models[peer].params` are the parameters of a `RoundModel`.
         """
         kind = self._kind
         assert kind is not None, "gather() needs an announce() before it"
@@ -96,22 +96,22 @@ class Rounds(Component, RoundMessages):
         while True:
             missing = [peer for peer in self.partners if peer not in found]
             found |= await self.collect(kind, missing, self.patience, where=self._is_wanted)
-            for peer in self.partners:  # those that left meanwhile are no partners any more
+            for peer in self.partners:  # peers that left meanwhile are no longer partners
                 if peer not in found:
                     self._missed(peer)
             latest = max([mark_of(envelope).number for envelope in found.values()], default=self.number)
             if latest == self.number:
                 break
-            # A neighbour announces round r + 1 only after it has finished round r. So if its first message to
-            # us is of a later round, it went on without us.
-            self.begin_round(latest)
+            # A neighbor announces round r + 1 only after it has finished round r. If its first message to
+            # this client is of a later round, it continued without this client.
+            self.start_round(latest)
             self.announce()
             found = {
                 peer: each
                 for peer, each in found.items()
                 if mark_of(each).number == latest and peer in self.partners
             }
-        self.awaited = frozenset(found)  # repeated messages say by this whether the receiver takes part
+        self.awaited = frozenset(found)  # repeated messages state whether the receiver takes part
         self.forget_before(kind)
         self.discard(kind)
         self._not_waiting = frozenset([peer for peer, each in found.items() if not mark_of(each).awaits])
@@ -123,14 +123,14 @@ class Rounds(Component, RoundMessages):
         return models
 
     def is_mutual(self, peer: str) -> bool:
-        """Whether `peer`, whose model was gathered, waits for this client in the present round as well.
+        """Return whether `peer`, whose model was gathered, also waits for this client in the present round.
 
-        One that does not, such as one that has finished, sends no `replies`.
+        A peer that does not wait, for example because it has finished, sends no `replies`.
         """
         return peer not in self._not_waiting
 
     async def replies(self, kind: type[M], peers: Collection[str]) -> dict[str, M]:
-        """These partners' messages of class `kind` of this round, by name. Tell them this client's before."""
+        """Return these partners' messages of class `kind` of this round, by name. First send them yours."""
         found = await self.collect(kind, [peer for peer in peers if peer in self.partners], self.patience)
         self.discard(kind)
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
@@ -138,7 +138,7 @@ class Rounds(Component, RoundMessages):
     def step_ended(self) -> None:
         """End the round if its models were gathered."""
         if self._gathered:
-            self.begin_round(self.number + 1)
+            self.start_round(self.number + 1)
             self._gathered = False
 
     def budget_spent(self) -> None:
@@ -150,29 +150,29 @@ class Rounds(Component, RoundMessages):
             self.awaited = frozenset(self.awaited) - {peer}
 
     def _is_wanted(self, mark: RoundMark) -> bool:
-        """Whether a message is of the present round, or shows that its sender went on without this client.
+        """Return whether a message is of the present round, or shows that its sender left this client behind.
 
         A partner's announcement of the next round does not show this: its present one is lost, and will be
-        told again.
+        sent again.
         """
         is_partners_own = mark.awaits and mark.repeat is None
         first_late = self.number + 2 if is_partners_own else self.number + 1
         return mark.number == self.number or mark.number >= first_late
 
-    def heard_of_round(self, peer: str, kind: type, mark: RoundMark) -> None:
+    def round_message_received(self, peer: str, kind: type, mark: RoundMark) -> None:
         if self.client.finished:
             if mark.awaits and not self._is_refused(peer) and type(final := self._announced()) is kind:
                 self.tell_for(peer, final, mark.number)
             return
-        if self._told is None or self._kind is not kind or mark.repeat is not None:
+        if self._recipients is None or self._kind is not kind or mark.repeat is not None:
             return
-        # The peer is new to us, or was down or cut off and has lost what we told. Unless it is told now, it
-        # would wait for our next round, and perhaps we for it.
-        if peer in self._told:
+        # The peer is new to this client, or was down or cut off and lost earlier messages. Without a message
+        # now, it would wait for this client's next round, and perhaps this client for it.
+        if peer in self._recipients:
             if mark.number < self.number:
                 self.tell_again(peer, kind.__name__, mark.number)
         elif mark.awaits and not self._is_refused(peer):
-            self._told |= {peer}
+            self._recipients |= {peer}
             if not self.tell_again(peer, kind.__name__, mark.number):
                 self._left_out[peer] = mark.number
                 self.tell_for(peer, self._announced(), mark.number)

@@ -1,4 +1,4 @@
-"""A server: an actor that coordinates clients, and computes where the scenario gives it data and a device."""
+"""Server: an actor that coordinates clients, and computes if the scenario gives it data and a device."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """A server that a method needs: its name, its class, and the clients it serves.
+    """Plan of a server that a method needs: its name, its class, and the clients it serves.
 
-    A client may be served by several. `servers`: names of other servers that it talks to, and they to it.
+    Several servers may serve a client. `servers`: names of other servers with which it communicates.
     """
 
     name: str
@@ -26,35 +26,37 @@ class ServerPlan:
 
     @classmethod
     def one(cls, server: type[Server], of: type[Server], clients: Sequence[str]) -> list[ServerPlan]:
-        """One server of all clients, which understand what servers of the class `of` send; TypeError else."""
+        """Plan one server for all clients; TypeError unless it is of the class `of` that clients need."""
         if isinstance(server, type) and not issubclass(server, of):
-            raise TypeError(f"{server.__name__} is no {of.__name__}, which its clients need: `server = ...`")
+            raise TypeError(
+                f"{server.__name__} must be a subclass of {of.__name__}, as its clients need: `server = ...`"
+            )
         return [cls("server", server, tuple(clients))]
 
 
 class Server(Node):
-    """An actor that coordinates clients, as in federated averaging.
+    """Actor that coordinates clients, as in federated averaging.
 
-    It has data and a device of its own only where the scenario says so, in `[server]`; then it can `train`,
-    measure a `gradient` or a `loss`, and `apply` functions at a cost, as a client does.
+    It has data and a device only if the scenario gives it some in `[server]`; then it can `train`, measure a
+    `gradient` or a `loss`, and `apply` functions at a cost, as a client does.
     """
 
     _machinery: ClassVar[bool] = True
     settings: ProtocolSettings
-    """The same as its clients': those that the scenario states beside `protocol.name`."""
+    """Settings, the same as those of its clients: the keys next to `protocol.name` in the scenario."""
 
     def __init__(
         self, name: str, context: ClientContext, settings: ProtocolSettings, initial: Vector
     ) -> None:
         super().__init__(name, context, context.compute, initial)
         self.settings = settings
-        self.begin()
+        self.setup()
 
     def __getattr__(self, name: str) -> Any:
-        """AttributeError; for `compute` it says that the scenario gives servers no device."""
-        if name in ("compute", "samples"):  # a property asks again for itself where it raises
+        """Raise AttributeError; for `compute` the error names the missing section of the scenario."""
+        if name in ("compute", "samples"):  # a property that raises is looked up here again
             raise AttributeError(
-                f"{self.name} has no data and no device; the scenario gives servers some by [server], with "
+                f"{self.name} has no data and no device; give servers some in the scenario's [server], with "
                 "`samples` and `step_time` or `speed`"
             )
-        return object.__getattribute__(self, name)  # a property of the method's says what failed in it
+        return object.__getattribute__(self, name)  # raises the error of a failing property of the method

@@ -1,4 +1,4 @@
-"""What a protocol may do with parameters: arithmetic on immutable handles whose numbers may not exist yet."""
+"""Arithmetic on parameters: immutable handles on numbers that may not have been computed yet."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 
 
 class Vector(Protocol):
-    """An immutable flat vector of P float32 numbers: a model, an update, a gradient.
+    """Immutable flat vector of P float32 numbers: a model, an update, a gradient.
 
-    Supports `+ - * /` with vectors (number by number) and with numbers and scalars, `**`, `abs()` and slices
-    such as `vector[:10]`. Arithmetic costs nothing and computes nothing; `tensor()` and `numpy()` give the
-    numbers and force what is pending.
+    Supports `+ - * /` with vectors (element by element) and with numbers and scalars, `**`, `abs()` and
+    slices such as `vector[:10]`. Arithmetic is free and deferred; `tensor()` and `numpy()` compute what is
+    pending and return the numbers.
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(P,); known before the numbers are."""
+        """Shape (P,), known before the numbers are computed."""
 
     def tensor(self) -> Any:
-        """The numbers as a new torch tensor [P]; computes what it needs."""
+        """Compute the numbers and return them as a new torch tensor [P]."""
 
     def numpy(self) -> np.ndarray:
-        """The numbers as a new numpy array [P]; computes what it needs."""
+        """Compute the numbers and return them as a new numpy array [P]."""
 
     def __add__(self, other: Vector) -> Vector: ...
 
@@ -43,27 +43,27 @@ class Vector(Protocol):
     def __getitem__(self, columns: slice) -> Vector: ...
 
     def norm(self) -> Scalar:
-        """The Euclidean norm."""
+        """Return the Euclidean norm."""
 
     def dot(self, other: Vector) -> Scalar:
-        """The inner product; `Node.dot` calls it."""
+        """Return the inner product; `Node.dot` calls this."""
 
     def like(self, values: Any) -> Vector:
-        """A handle on known numbers; `Node.vector` calls it."""
+        """Return a handle on known numbers; `Node.vector` calls this."""
 
     def applied(
         self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
-        """The result of a function of the arguments; `Node.apply` calls it."""
+        """Return the result of a function of the arguments; `Node.apply` calls this."""
 
     def combination(self, weighted: Sequence[tuple[float | Scalar, Vector]]) -> Vector:
-        """Sum of factor times vector over pairs; `mix` calls it on the first vector."""
+        """Return the sum of factor times vector over pairs; `mix` calls this on the first vector."""
 
 
 class Scalar(Protocol):
-    """One number, perhaps pending: an inner product, a loss. `+ - * / **` and `clip` stay deferred.
+    """One number that may be pending: an inner product, a loss. `+ - * / **` and `clip` stay deferred.
 
-    `float()` and comparisons with `< <= > >=` compute what they need.
+    `float()` and comparisons with `< <= > >=` compute the number.
     """
 
     def __add__(self, other: float | Scalar) -> Scalar: ...
@@ -83,7 +83,7 @@ class Scalar(Protocol):
     def __pow__(self, power: float) -> Scalar: ...
 
     def clip(self, low: float, high: float) -> Scalar:
-        """This number limited to [low, high]."""
+        """Return this number limited to [low, high]."""
 
     def __float__(self) -> float: ...
 
@@ -93,7 +93,7 @@ class Scalar(Protocol):
 
 
 def mix(weighted: Iterable[tuple[float | Scalar, Vector]]) -> Vector:
-    """Sum of weight times vector over pairs (weight, vector); at least one pair.
+    """Return the sum of weight times vector over pairs (weight, vector); at least one pair.
 
     >>> mix([(0.25, client.vector([4.0, 0.0])), (0.75, client.vector([0.0, 4.0]))]).numpy()
     array([1., 3.], dtype=float32)

@@ -1,4 +1,4 @@
-"""The weights d of the clients' losses: a step down the validation loss, and whose weight counts at its end.
+"""Weights d of the clients' losses: a step down the validation loss, and the choice of collaborators.
 
 "Learning to collaborate", section 4.2, eqs. 27 and 28, and appendix B.2.
 """
@@ -11,11 +11,11 @@ from protocols.shared.hypernetwork import Floats
 
 
 def moved(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float, how: str) -> Floats:
-    """d [n] after one step down the gradient, with entries from `floor` on that add up to 1.
+    """Return d [n] after one step down the gradient, with entries of at least `floor` and sum 1.
 
     how = "clip": clipped to [floor, 1] and divided by the sum (eqs. 27 and 28), after which an entry may be a
-    little below the floor. how = "simplex": the nearest point with entries of `floor` at least, the Euclidean
-    projection. ValueError for another, and for a floor that so many entries cannot have.
+    little below the floor. how = "simplex": the nearest point with entries of at least `floor`, the Euclidean
+    projection. Raises ValueError for another value, and for a floor too high for this number of entries.
     """
     stepped = np.asarray(d, np.float64) - rate * np.asarray(gradient, np.float64)
     count = stepped.size
@@ -32,10 +32,10 @@ def moved(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float, how: str
 
 
 def necessary(d: ArrayLike, target: int, rule: str, least: float) -> list[int]:
-    """The numbers of the optimal collaborators by the weights d [n] that suit a target best, itself included.
+    """Return the numbers of the optimal collaborators by a target's best weights d [n], itself included.
 
     rule = "threshold": weights of more than `least` times the equal share 1/n (appendix B.2). rule =
-    "relative": of at least `least` times the target's own weight. ValueError for another rule.
+    "relative": of at least `least` times the target's own weight. Raises ValueError for another rule.
     """
     weights = np.asarray(d, np.float64)
     if rule == "threshold":

@@ -1,4 +1,4 @@
-"""The coordinator: forms coalitions by the clients' optima, and forms those anew that a change affects."""
+"""Coordinator: forms coalitions by the clients' optima, and forms affected ones again after a change."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +21,14 @@ from protocols.learn_to_collaborate.pareto_search import Optimum, ParetoSearch, 
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 Stage = list[tuple[str, ...]]
-"""The coalitions that are formed at once, each with its members; later stages are among those left over."""
+"""Coalitions that are formed together, each with its members; later stages use the remaining clients."""
 
 
 @dataclass(frozen=True)
 class CoalitionAssignment:
-    """The coalition found for a client, and its benefits and losses, as in `Settled`.
+    """Coalition found for a client, and its benefits and losses, as in `Settled`.
 
-    `shares`: the weights best for it within its coalition; `full`: those among all clients, None if unknown.
+    `shares`: its best weights within its coalition; `full`: those among all clients, None if unknown.
     """
 
     members: tuple[str, ...]
@@ -39,7 +39,7 @@ class CoalitionAssignment:
 
 
 class Coordinator(Component):
-    """Forms the coalitions while its client leads. join(settled): called with the client's own coalition."""
+    """Former of coalitions while its client leads. join(settled): called with the client's own coalition."""
 
     def __init__(
         self,
@@ -55,20 +55,20 @@ class Coordinator(Component):
         )
         self.search = ParetoSearch(client, settings, self.election, gradients)
         self.version = 0
-        self.changes: asyncio.Queue[str] = asyncio.Queue()  # who has come or gone
+        self.changes: asyncio.Queue[str] = asyncio.Queue()  # clients that have joined or left
         self.stages: list[Stage] = []
         self.assignments: dict[str, CoalitionAssignment] = {}
-        self.told: dict[str, CoalitionAssignment] = {}
+        self.confirmed: dict[str, CoalitionAssignment] = {}
         self._join = weakly(join)
 
     def stepped_down(self) -> None:
-        """Somebody else leads."""
+        """Stop searching: another client leads."""
         self.search.cancel()
 
     async def lead(self) -> None:
-        """Learn the front, form all coalitions, and after each arrival or departure those that it affects."""
-        self.stages, self.assignments, self.told = [], {}, {}
-        self.search.begin()
+        """Learn the front, form all coalitions, and after each join or departure those that it affects."""
+        self.stages, self.assignments, self.confirmed = [], {}, {}
+        self.search.start()
         await self.search.learn_front(self.settings.rounds)
         up = [client for client in self.election.up() if client in self.search.front.clients]
         ready = [client for client in up if not self.search.missing_rounds(client)] or up
@@ -83,7 +83,7 @@ class Coordinator(Component):
                 await self.handle_arrival(client)
             elif is_settled and not is_up:
                 await self.handle_departure(client)
-            elif is_settled:  # it was cut off, and may have missed what it was told
+            elif is_settled:  # it was cut off, and may have missed messages
                 await self.tell_all()
 
     def peer_changed(self, peer: str, up: bool) -> None:
@@ -93,24 +93,24 @@ class Coordinator(Component):
     async def form_coalitions(
         self, pool: Sequence[str], limit_s: float | None = None, unaffected: Sequence[str] = ()
     ) -> list[str]:
-        """Form coalitions among the clients of `pool`, in stages behind the present ones; tell them theirs.
+        """Form coalitions among the clients of `pool`, in stages after the present ones; notify the clients.
 
         unaffected: the members of coalitions of the last stage that stay. The first search is among them and
-        the pool, as it would be if all were formed anew. Returns the clients of the pool that are left out,
-        since their searches take longer than `limit_s`.
+        the pool, as if all coalitions were formed again. Returns the clients of the pool that are left out,
+        because their searches take longer than `limit_s`.
         """
-        rest, left_out = sorted(pool), list[str]()
-        if not rest:
+        remaining, left_out = sorted(pool), list[str]()
+        if not remaining:
             return left_out
-        among = sorted([*rest, *unaffected])
-        optima, late = await self.search.search_all(rest, among, limit_s)
+        among = sorted([*remaining, *unaffected])
+        optima, late = await self.search.search_all(remaining, among, limit_s)
         if late:  # a client that is left out cannot be a collaborator yet
-            left_out, rest = late, sorted(optima)
-            among = sorted([*rest, *unaffected])
-            optima = (await self.search.search_all(rest, among))[0] if rest else {}
-        full = {} if self.stages or left_out else optima  # only where the search was among all clients
+            left_out, remaining = late, sorted(optima)
+            among = sorted([*remaining, *unaffected])
+            optima = (await self.search.search_all(remaining, among))[0] if remaining else {}
+        full = {} if self.stages or left_out else optima  # only if the search was among all clients
         while optima:
-            rest = sorted(optima)
+            remaining = sorted(optima)
             stage = self.coalitions_of(optima, unaffected)
             await self.assign(stage, optima, among, full)
             if unaffected:
@@ -118,14 +118,14 @@ class Coordinator(Component):
             else:
                 self.stages.append(stage)
             settled = frozenset([client for coalition in stage for client in coalition])
-            among = rest = [client for client in rest if client not in settled]
+            among = remaining = [client for client in remaining if client not in settled]
             unaffected = ()
-            optima = (await self.search.search_all(rest, rest))[0] if rest else {}
+            optima = (await self.search.search_all(remaining, remaining))[0] if remaining else {}
         await self.tell_all()
         return left_out
 
     def coalitions_of(self, optima: Mapping[str, Optimum], unaffected: Sequence[str]) -> Stage:
-        """The next coalitions among the clients with these optima, given those of the unaffected clients."""
+        """Return the next coalitions among clients with these optima, given those of unaffected clients."""
         known = {client: optimum.collaborators for client, optimum in optima.items()}
         if self.settings.equilibrium == "at-once":
             return equilibrium_at_once(Benefits(known), known)
@@ -137,7 +137,7 @@ class Coordinator(Component):
     async def assign(
         self, stage: Stage, optima: Mapping[str, Optimum], among: Sequence[str], full: Mapping[str, Optimum]
     ) -> None:
-        """Make the assignments of these coalitions' members: their best weights in them, and losses.
+        """Assign these coalitions to their members, with their best weights in them and their losses.
 
         among: the clients among which the optima were found.
         """
@@ -148,7 +148,7 @@ class Coordinator(Component):
             inside = optimum if is_found else await self.search.search(client, coalition)
             alone = await self.search.search(client, [client])
             if inside is None or alone is None:
-                return  # it is gone: `lead` handles its departure
+                return  # the client is gone: `lead` handles its departure
             benefits = [(c, optimum.shares[c]) for c in sorted(optimum.collaborators) if c != client]
             losses = [("alone", alone.loss), ("equilibrium", inside.loss)]
             losses += [("full", full[client].loss)] if client in full else []
@@ -162,17 +162,17 @@ class Coordinator(Component):
         )
 
     async def handle_departure(self, client: str) -> None:
-        """Form the coalitions anew that a departure affects."""
+        """Form the coalitions again that a departure affects."""
         pool = affected_by_departure(self.stages, client)
         unaffected = self.unaffected([client])
         self.stages = without_coalitions_of(self.stages, [client, *pool])
-        self.told.pop(client, None)
+        self.confirmed.pop(client, None)
         await self.form_coalitions(
             [other for other in pool if other in self.election.up()], unaffected=unaffected
         )
 
     def unaffected(self, affected: Sequence[str]) -> list[str]:
-        """The members of the coalitions without any of these clients, in the first stage with one of them."""
+        """Return the members of unaffected coalitions in the first stage with an `affected` client."""
         for stage in self.stages:
             staying = [coalition for coalition in stage if not set(affected) & set(coalition)]
             if len(staying) < len(stage):
@@ -180,19 +180,19 @@ class Coordinator(Component):
         return []
 
     async def handle_arrival(self, client: str) -> None:
-        """Find out who would choose a newcomer as collaborator, and form their coalitions anew."""
+        """Find the clients that would choose a newcomer as collaborator, and form their coalitions again."""
         await self.search.learn_front(self.search.missing_rounds(client))
-        rest = sorted([client, *[other for stage in self.stages for one in stage for other in one]])
+        remaining = sorted([client, *[other for stage in self.stages for one in stage for other in one]])
         pool: list[str] = []
         for stage in self.stages:
             members = [other for coalition in stage for other in coalition]
-            optima, _ = await self.search.search_all(members, rest)
+            optima, _ = await self.search.search_all(members, remaining)
             pool = affected_by_arrival(
                 self.stages, [c for c, each in optima.items() if client in each.collaborators]
             )
             if pool:
                 break
-            rest = [other for other in rest if other not in members]
+            remaining = [other for other in remaining if other not in members]
         unaffected = self.unaffected(pool)
         self.stages = without_coalitions_of(self.stages, pool)
         await self.form_coalitions(
@@ -200,14 +200,14 @@ class Coordinator(Component):
         )
 
     async def tell_all(self) -> None:
-        """Tell each client its assignment, unless it knows it."""
+        """Send each client its assignment, unless it has it."""
         self.version += 1
         clients = [client for stage in self.stages for coalition in stage for client in coalition]
-        news = [c for c in clients if c in self.assignments and self.told.get(c) != self.assignments[c]]
+        news = [c for c in clients if c in self.assignments and self.confirmed.get(c) != self.assignments[c]]
         await asyncio.gather(*[self.tell_assignment(client, self.assignments[client]) for client in news])
 
     async def tell_assignment(self, client: str, assignment: CoalitionAssignment) -> None:
-        """Tell a client its assignment until it has confirmed it."""
+        """Send a client its assignment until the client confirms it."""
         pareto = await self.search.front.model(assignment.shares)
         full = None if assignment.full is None else await self.search.front.model(assignment.full)
         settled = Settled(
@@ -223,4 +223,4 @@ class Coordinator(Component):
             self._join(settled)
         elif await self.election.ask(client, settled) is None:
             return
-        self.told[client] = assignment
+        self.confirmed[client] = assignment

@@ -1,17 +1,16 @@
-"""The collaboration equilibrium: from who benefits from whom to coalitions that nobody has a reason to leave.
+"""Collaboration equilibrium: from the benefits between clients to coalitions that no client gains by leaving.
 
 "Learning to collaborate", sections 3 and 4.1. Clients are any names that can be sorted; a set of
-collaborators of a client always holds the client itself. The paper's definitions have a utility U(client,
-set); here are known no more than the optimal collaborator sets, which is all that Specific Pareto
-Optimization finds out.
+collaborators of a client always contains the client itself. The paper's definitions use a utility U(client,
+set); here only the optimal collaborator sets are known, because Specific Pareto Optimization finds no more.
 
-What the paper leaves open: it takes optimal collaborator sets to be unique. If several are as good, the
-smallest is taken, and of these the first in the clients' order. Strongly connected components of the benefit
-graph need then not be stable, and there may even be none that is: a coalition is then looked for inside a
-component that could do without the others (`_shrunk`), so that Axioms 1 and 2 hold in any case.
+The paper leaves one case open: it assumes that optimal collaborator sets are unique. If several are equally
+good, the smallest is taken, and of these the first in the clients' order. Strongly connected components of
+the benefit graph then need not be stable, and possibly none is: a coalition is then found inside a component
+that could do without the others (`_shrunk`), so that Axioms 1 and 2 hold in any case.
 
-The axioms admit other partitions beside the one that is found here, in which a client keeps others from their
-common optimum: nobody of them gains by leaving alone.
+The axioms also admit other partitions than the one that is found here, in which a client keeps others from
+their common optimum: none of them gains by leaving alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,25 +22,25 @@ C = TypeVar("C", bound=Any)
 
 
 class Benefits(Generic[C]):
-    """Who benefits from whom, by the optimal collaborator sets that were found among certain clients.
+    """Benefits between clients, by the optimal collaborator sets that were found among certain clients.
 
-    Among fewer of them each set loses those that are gone (assumption 1).
+    Among fewer clients, each set loses those that are gone (assumption 1).
     """
 
     def __init__(self, collaborators: Mapping[C, frozenset[C]]) -> None:
         self._collaborators = collaborators
 
     def collaborators(self, client: C, clients: frozenset[C]) -> frozenset[C]:
-        """The optimal collaborator set of a client among `clients` (definition 2); the client is in it."""
+        """Return a client's optimal collaborator set among `clients` (definition 2), with itself."""
         return (self._collaborators[client] & clients) | {client}
 
     def satisfied(self, client: C, coalition: frozenset[C], clients: frozenset[C]) -> bool:
-        """Whether a client is as well off in a coalition as it could be with any of `clients` (eq. 4)."""
+        """Return whether a client is as well off in a coalition as with any set of `clients` (eq. 4)."""
         return self.collaborators(client, clients) <= coalition
 
 
 def benefit_graph(benefits: Benefits[C], clients: Iterable[C]) -> nx.DiGraph:
-    """BG(clients): an edge from j to i where j is in the optimal collaborator set of i, without loops."""
+    """Return BG(clients): an edge from j to i if j is in the optimal collaborator set of i, without loops."""
     names = sorted(clients)
     graph = nx.DiGraph()
     graph.add_nodes_from(names)
@@ -52,7 +51,7 @@ def benefit_graph(benefits: Benefits[C], clients: Iterable[C]) -> nx.DiGraph:
 
 
 def is_stable(benefits: Benefits[C], coalition: Iterable[C], clients: Iterable[C]) -> bool:
-    """Definition 3: all in it are as well off as with everybody, and no part could do without the rest."""
+    """Check definition 3: all members are as well off as with all clients, and no part gains by leaving."""
     members, everybody = frozenset(coalition), frozenset(clients)
     return (
         bool(members)
@@ -62,10 +61,10 @@ def is_stable(benefits: Benefits[C], coalition: Iterable[C], clients: Iterable[C
 
 
 def stable_coalitions(benefits: Benefits[C], clients: Iterable[C]) -> list[tuple[C, ...]]:
-    """The components of the benefit graph that are stable, in the clients' order (theorem 1).
+    """Return the stable components of the benefit graph, in the clients' order (theorem 1).
 
-    If optimal collaborator sets are unique these are all coalitions that definition 3 calls stable. There is
-    always one at least, unless there are no clients.
+    If optimal collaborator sets are unique, these are all stable coalitions of definition 3. There is always
+    at least one, unless there are no clients.
     """
     everybody = frozenset(clients)
     components = strongly_connected(benefit_graph(benefits, everybody))
@@ -76,50 +75,51 @@ def stable_coalitions(benefits: Benefits[C], clients: Iterable[C]) -> list[tuple
 
 
 def equilibrium(benefits: Benefits[C], clients: Iterable[C]) -> list[list[tuple[C, ...]]]:
-    """Algorithm 1: the coalitions of the equilibrium, in the stages in which they were found.
+    """Return the coalitions of the equilibrium (algorithm 1), in the stages in which they were found.
 
-    Those of a stage are stable among all clients that were left by the stages before it.
+    Those of a stage are stable among all clients that earlier stages have left.
     """
-    rest, stages = frozenset(clients), []
-    while rest:
-        stage = stable_coalitions(benefits, rest)
+    remaining, stages = frozenset(clients), []
+    while remaining:
+        stage = stable_coalitions(benefits, remaining)
         stages.append(stage)
-        rest = rest.difference(*stage)
+        remaining = remaining.difference(*stage)
     return stages
 
 
 def equilibrium_at_once(benefits: Benefits[C], clients: Iterable[C]) -> list[tuple[C, ...]]:
-    """Algorithm 2: all strongly connected components of the benefit graph of all clients.
+    """Return all strongly connected components of the benefit graph of all clients (algorithm 2).
 
-    An equilibrium if the benefit graph of fewer clients is a part of this one (assumption 1, corollary 1).
+    They are an equilibrium if the benefit graph of fewer clients is a part of this one (assumption 1,
+    corollary 1).
     """
     return strongly_connected(benefit_graph(benefits, clients))
 
 
 def strongly_connected(graph: nx.DiGraph) -> list[tuple[Any, ...]]:
-    """The strongly connected components of a graph (Tarjan 1972), sorted, in the order of their first."""
+    """Return the strongly connected components of a graph (Tarjan 1972), sorted by their first members."""
     return sorted(tuple(sorted(component)) for component in nx.strongly_connected_components(graph))
 
 
 def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) -> list[C]:
-    """Whom the departure of a client affects: the rest of its coalition, and all found in later stages.
+    """Return the clients that a departure affects: its coalition, and all found in later stages.
 
-    Coalitions found before it, or in the same stage, are stable without it, too: nobody in them was better
-    off with it.
+    Coalitions found before it, or in the same stage, are also stable without it: none of their members was
+    better off with it.
     """
     for number, stage in enumerate(stages):
         mine = next((coalition for coalition in stage if client in coalition), None)
         if mine is not None:
-            rest = [member for member in mine if member != client]
-            return _pooled(rest, stages[number + 1 :]) if rest else []
+            remaining = [member for member in mine if member != client]
+            return _pooled(remaining, stages[number + 1 :]) if remaining else []
     return []
 
 
 def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: Iterable[C]) -> list[C]:
-    """Whom an arrival affects, which clients have in their optimal set among those of their stage and later.
+    """Return the clients that an arrival affects; `wanted_by`: clients with it in their optimal set.
 
-    The coalitions of these clients, as far as they were found in the first stage that has one of them, and
-    all that were found in later stages.
+    These sets are among the clients of their stage and later ones. Affected are the coalitions of these
+    clients that were found in the first stage with one of them, and all that were found in later stages.
     """
     wanting = frozenset(wanted_by)
     for number, stage in enumerate(stages):
@@ -132,7 +132,7 @@ def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: It
 def without_coalitions_of(
     stages: Sequence[Sequence[tuple[C, ...]]], affected: Iterable[C]
 ) -> list[list[tuple[C, ...]]]:
-    """The stages without the coalitions of those that are affected; empty ones are left out."""
+    """Return the stages without the coalitions of affected clients; empty stages are left out."""
     gone = frozenset(affected)
     remaining = [[coalition for coalition in stage if gone.isdisjoint(coalition)] for stage in stages]
     return [stage for stage in remaining if stage]
@@ -143,9 +143,9 @@ def _pooled(members: Iterable[C], stages: Sequence[Sequence[tuple[C, ...]]]) -> 
 
 
 def _self_sufficient(benefits: Benefits[C], members: frozenset[C], clients: frozenset[C]) -> frozenset[C]:
-    """The largest part of `members` in which everybody is as well off as with all `clients`; perhaps empty.
+    """Return the largest part of `members` in which all are as well off as with all `clients`, or none.
 
-    There is one: of two such parts, both together are one, too, since utilities do not fall with the choice.
+    It is unique: the union of two of these parts is also one, since utilities do not fall with more choice.
     """
     while True:
         content = frozenset(
@@ -157,16 +157,16 @@ def _self_sufficient(benefits: Benefits[C], members: frozenset[C], clients: froz
 
 
 def _parts(benefits: Benefits[C], members: frozenset[C], clients: frozenset[C]) -> list[frozenset[C]]:
-    """For each member the largest self-sufficient part without it, where that is not empty.
+    """Return for each member the largest self-sufficient part without it, unless that is empty.
 
-    A part that loses nothing by leaving (eq. 5 does not hold for it) lacks some member, so it lies in one.
+    A part that loses nothing by leaving (eq. 5 does not hold for it) lacks some member, so it is in one.
     """
     parts = [_self_sufficient(benefits, members - {member}, clients) for member in sorted(members)]
     return [part for part in parts if part]
 
 
 def _shrunk(benefits: Benefits[C], clients: frozenset[C]) -> tuple[C, ...]:
-    """A stable coalition where no component is one: what remains of all as long as a part can leave."""
+    """Return a stable coalition if no component is one, by removing clients while a part can leave."""
     members = clients
     while parts := _parts(benefits, members, clients):
         members = min(parts, key=lambda part: (len(part), sorted(part)))

@@ -1,13 +1,13 @@
-"""Leader election: one coordinator at a time, replaced when it is gone.
+"""Leader election: one coordinator at a time, which is replaced when it is gone.
 
-A term has a number and a leader. The highest number wins; if two clients both took the leader for dead and
-lead with the same number, the one whose name comes last wins. A leader that hears of a term above its own
-steps down. A leader sends heartbeats to everybody and gets answers: so it notices who is gone, and they
-notice when it is gone itself. They need not watch each other.
+A term has a number and a leader. The highest number wins; if two clients both assumed that the leader had
+crashed, and lead with the same number, the one with the last name wins. A leader that learns of a later term
+steps down. A leader sends heartbeats to all clients and gets answers: it thus notices which clients are gone,
+and they notice when the leader is gone. They need not watch each other.
 
-The successors of a leader that is gone are the others, sorted by name, from the one after it on. The first
-takes over at once if the departure is known, otherwise after one patience of silence. Each one after it waits
-for one patience more, in case those before it are gone, too.
+The successors of a leader that is gone are the others, sorted by name, starting after its name. The first
+takes over at once if the departure is known, otherwise after one patience of silence. Each later one waits
+for one patience more, in case those before it are also gone.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from protocols.learn_to_collaborate.messages import FromLeader, StillThere, Supe
 from protocols.shared.silence import Silence
 
 PATIENCES = 3
-"""How many patiences an answer may take from a peer whose other messages arrive."""
+"""Number of patiences that an answer may take from a peer if its other messages arrive."""
 HEARTBEATS = 4
-"""How often in a patience the leader makes sure that everybody is there."""
+"""Number of heartbeats in a patience by which the leader checks the other clients."""
 
 Term = tuple[int, str]
-"""The number of a term, and who leads in it."""
+"""Number of a term, and its leader."""
 
 
 class LeaderElection(Component):
-    """One client's part in the election: it knows who leads, and leads when it is its turn.
+    """Part of one client in the election: it knows the leader, and leads when it is its turn.
 
-    first: the first leader. lead(): what a leader does; cancelled when it steps down. stepped_down(): called
+    first: the first leader. lead(): the leader's work; cancelled when it steps down. stepped_down(): called
     then.
     """
 
@@ -48,52 +48,52 @@ class LeaderElection(Component):
         self.term: Term = (0, first)
         self._lead, self._stepped_down = weakly(lead), weakly(stepped_down)
         self._leading: list[asyncio.Task[None]] = []
-        self._heard_s = 0.0  # from the leader
+        self._received_s = 0.0  # time of the leader's last message
         self._silence = Silence(client, patience)
-        self._missed_s = 0.0  # when the leader was taken for gone
+        self._missed_s = 0.0  # time at which the leader was declared gone
 
     def reset(self) -> None:
-        """The client is back after a crash, which ended its tasks."""
+        """Restart after a crash, which ended the client's tasks."""
         self._leading = []
-        self._heard_s = self._missed_s = self.client.now
+        self._received_s = self._missed_s = self.client.now
 
     def start(self) -> None:
         """Lead if this client is the first leader, and watch the leader."""
         if self.term == (0, self.client.name) and not self.client.late:
-            self.begin_term()
+            self.start_term()
         self.client.spawn(self._watch())
 
     @property
     def leads(self) -> bool:
-        """Whether this client is the leader, and at work."""
+        """True if this client is the active leader."""
         return bool(self._leading)
 
     def step_down(self) -> None:
-        """Somebody else leads."""
+        """Stop leading, because another client leads."""
         self._stepped_down()
         for task in self._leading:
             task.cancel()
         self._leading = []
 
-    def begin_term(self) -> None:
-        """Lead in the next term, and begin from the beginning."""
+    def start_term(self) -> None:
+        """Lead in the next term, from the beginning."""
         self.term = (self.term[0] + 1, self.client.name)
         self._leading = [self.client.spawn(self._lead()), self.client.spawn(self._send_heartbeats())]
 
     def recognises(self, term: Term) -> bool:
-        """Take a later term over; whether the leader of `term` is the one to follow."""
+        """Adopt a later term; return whether the leader of `term` is the one to follow."""
         if term > self.term:
             if self.term[1] != term[1]:
                 self.step_down()
-            self.term, self._heard_s = term, self.client.now
+            self.term, self._received_s = term, self.client.now
         return term == self.term
 
-    def heard(self, message: object | None, sender: str) -> None:
+    def message_received(self, message: object | None, sender: str) -> None:
         if sender == self.term[1]:
-            self._heard_s = self.client.now
+            self._received_s = self.client.now
 
     def up(self) -> list[str]:
-        """Everybody who is believed to be up, this client among them; sorted."""
+        """Return all clients that are believed to be up, including this one; sorted."""
         return sorted([self.client.name, *self.client.peers])
 
     async def _watch(self) -> None:
@@ -103,44 +103,44 @@ class LeaderElection(Component):
             await client.sleep(patience_s / HEARTBEATS)
             if self.leads:
                 continue
-            silent_s, leader = client.now - self._heard_s, self.term[1]
+            silent_s, leader = client.now - self._received_s, self.term[1]
             if silent_s > patience_s and leader != client.name:
                 client.suspect(leader)
             heirs = [name for name in self.up() if name != leader]
             heirs = [name for name in heirs if name > leader] + [name for name in heirs if name < leader]
-            if leader == client.name:  # it is back from a crash, and nobody has taken over
+            if leader == client.name:  # it is back from a crash, and no other has taken over
                 its_turn = silent_s > patience_s
             else:
                 waited_s = client.now - self._missed_s
                 its_turn = leader not in client.peers and waited_s >= heirs.index(client.name) * patience_s
             if its_turn:
-                self.begin_term()
+                self.start_term()
 
     def peer_changed(self, peer: str, up: bool) -> None:
         if peer == self.term[1] and not up:
             self._missed_s = self.client.now
 
     async def _send_heartbeats(self) -> None:
-        """Tell everybody regularly that the leader is there, and find out who is gone."""
+        """Send heartbeats to all peers regularly, and find out which are gone."""
         while True:
             for peer in self.client.peers:
                 self.client.spawn(self.ask(peer, StillThere(self.term[0])))
             await self.client.sleep(self.patience / HEARTBEATS)
 
     async def ask(self, peer: str, message: FromLeader) -> object | None:
-        """Ask a peer; None if it is gone, or follows another leader.
+        """Ask a peer; return None if it is gone, or follows another leader.
 
-        A peer counts as gone if nothing at all was heard from it for one patience (a question alone may be
-        lost several times), or if it does not answer within `PATIENCES` of them.
+        A peer counts as gone if it has sent no message at all for one patience (a question alone may be lost
+        several times), or if it does not answer within `PATIENCES` of them.
         """
-        client, asked_s = self.client, self.client.now
+        client, start_s = self.client, self.client.now
         for attempt in range(PATIENCES):
             if not client.is_peer(peer):
                 break
             try:
                 answer = await client.ask(peer, message, timeout=self.patience, attempts=None)
             except PeerUnavailable:
-                if self._silence.is_silent(peer, asked_s) or attempt == PATIENCES - 1:
+                if self._silence.is_silent(peer, start_s) or attempt == PATIENCES - 1:
                     client.suspect(peer)
             except RemoteError:
                 client.suspect(peer)

@@ -1,4 +1,4 @@
-"""The gradients and losses that a client computes for the coordinator, perhaps with a head of its own."""
+"""Gradients and losses that a client computes for the coordinator, optionally with its own head."""
 
 import asyncio
 
@@ -10,9 +10,9 @@ from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 
 class LocalGradients(Component):
-    """One client's gradients at the models of the Pareto front.
+    """Gradients of one client at the models of the Pareto front.
 
-    head: with which it sees these models; None where they have theirs.
+    head: the client's own head for these models; None if they include heads.
     """
 
     def __init__(self, client: Client, settings: LearnToCollaborateSettings) -> None:
@@ -23,11 +23,11 @@ class LocalGradients(Component):
             self.head = client.part(client.compute.initial(), "head")
 
     def common(self, model: Vector) -> Vector:
-        """The part of a model, or of its gradient, that the front holds: all of it, or the backbone."""
+        """Return the part of a model, or of its gradient, that the front contains: all, or the backbone."""
         return model if self.head is None else self.client.part(model, "backbone")
 
     def whole(self, common: Vector) -> Vector:
-        """This client's model with that part from the front."""
+        """Return this client's model with that part from the front."""
         if self.head is None:
             return common
         client = self.client
@@ -35,7 +35,7 @@ class LocalGradients(Component):
         return client.with_part(model, "head", self.head)
 
     async def at(self, wanted: GradientWanted) -> GradientFound:
-        """This client's own gradient, and its validation loss."""
+        """Return this client's own gradient, and its validation loss."""
         client, at = self.client, self.whole(wanted.params)
         if wanted.on == "batch":
             gradient = await client.gradient(at)
@@ -43,7 +43,7 @@ class LocalGradients(Component):
                 rate = self.settings.head_learning_rate * wanted.share
                 self.head = self.head - rate * client.part(gradient, "head")
             return GradientFound(self.common(gradient))
-        # Both at once, so that no training comes between them on the device.
+        # Together, so that no training comes between them on the device.
         gradient, loss = await asyncio.gather(
             client.gradient(at, on="validation"), client.loss(at, on="validation")
         )

@@ -8,14 +8,14 @@ from protocols.framework.vectors import Scalar, Vector
 
 @dataclass(frozen=True)
 class FromLeader:
-    """Base of what only the coordinator sends, in its `term` (`leader_election`)."""
+    """Base of the messages that only the coordinator sends, in its `term` (`leader_election`)."""
 
     term: int
 
 
 @dataclass(frozen=True)
 class GradientWanted(FromLeader):
-    """Asks for the gradient at these parameters [P], on a training batch or on all validation samples."""
+    """Request for the gradient at these parameters [P], on a training batch or all validation samples."""
 
     params: Vector
     on: Literal["batch", "validation"]
@@ -23,9 +23,9 @@ class GradientWanted(FromLeader):
 
 @dataclass(frozen=True)
 class HeadStepWanted(GradientWanted):
-    """Asks for a backbone's gradient [P] on a training batch, and for a step of the own head there.
+    """Request for a backbone's gradient [P] on a training batch, and for a step of the receiver's head.
 
-    share: the weight d_i of the receiver's loss in this round, for its head, too.
+    share: the weight d_i of the receiver's loss in this round, which also applies to its head.
     """
 
     share: float
@@ -33,7 +33,7 @@ class HeadStepWanted(GradientWanted):
 
 @dataclass(frozen=True)
 class GradientFound:
-    """The gradient [P] that was wanted, and on validation samples the loss as well."""
+    """Gradient [P] that was requested; on validation samples also the loss."""
 
     gradient: Vector
     loss: Scalar | None = None
@@ -41,10 +41,10 @@ class GradientFound:
 
 @dataclass(frozen=True)
 class Settled(FromLeader):
-    """Asks the receiver to train with these `members`, sorted, itself among them, from now on.
+    """Request to train from now on with these `members`, sorted, including the receiver.
 
-    version: counts them within a term. benefits: the weight of each of its optimal collaborators, without
-    itself. losses: on its validation samples; see `Coalition`. pareto: the model that suits it best on its
+    version: counts these messages within a term. benefits: the weight of each of its optimal collaborators,
+    without itself. losses: on its validation samples; see `Coalition`. pareto: its best model on its
     coalition's Pareto front; full: on that of all clients, None if unknown. With `heads = "own"` both are
     backbones.
     """
@@ -59,17 +59,17 @@ class Settled(FromLeader):
 
 @dataclass(frozen=True)
 class StillThere(FromLeader):
-    """A heartbeat: the coordinator is at work. Its answer says that the client is there, too."""
+    """Heartbeat of the coordinator. The answer shows that the client is also up."""
 
 
 @dataclass(frozen=True)
 class Here:
-    """The answer to `StillThere` and `Settled`: the sender is there and has received it."""
+    """Confirmation of `StillThere` and `Settled`: the sender is up and has received the message."""
 
 
 @dataclass(frozen=True)
 class Superseded:
-    """An answer to a former leader: the sender follows this `broker`, in this `term`."""
+    """Answer to a former leader: the sender follows this `broker`, in this `term`."""
 
     term: int
     broker: str
@@ -77,9 +77,9 @@ class Superseded:
 
 @dataclass(frozen=True)
 class PartnerModel:
-    """To another member of the coalition: the sender's model, after so many training steps, at `time` (s).
+    """Model for another member of the coalition, after `age` training steps, at `time` (s).
 
-    Its backbone alone where heads are the clients' own.
+    With own heads it contains only the backbone.
     """
 
     params: Vector

@@ -1,4 +1,4 @@
-"""Learning to Collaborate's iteration: wait for a coalition, then train in it."""
+"""Iteration of Learning to Collaborate: wait for a coalition, then train in it."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -23,22 +23,22 @@ from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 
 class CollaboratingClient(Client):
-    """The common base of both forms of Learning to Collaborate: only their coordinators differ."""
+    """Common base of both forms of Learning to Collaborate: only their coordinators differ."""
 
     Settings = LearnToCollaborateSettings
     settings: LearnToCollaborateSettings
     weights_are_shares = True
-    edge_threshold = 0.0  # who is no collaborator has no weight at all
+    edge_threshold = 0.0  # only collaborators have weights
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
         self.gradients = LocalGradients(self, self.settings)
         self.coordinator = Coordinator(self, self.settings, self.gradients, self.join)
         self.settled: Settled | None = None
-        self.front_models: dict[str, Vector] = {}  # models of the Pareto front that it was told
+        self.front_models: dict[str, Vector] = {}  # models of the Pareto front from the coordinator
         self.has_settled = asyncio.Event()
         self.joined_s = 0.0
-        self.age = 0  # training steps of the model, and of the older of those that were mixed into it
+        self.age = 0  # training steps of the model, or of older models mixed into it
 
     async def on_start(self) -> None:
         election = self.coordinator.election
@@ -58,7 +58,7 @@ class CollaboratingClient(Client):
         watched = Requirement(
             "clients.count",
             lambda count: count > (settings.watched or 0),
-            f"has watched = {settings.watched}, the number of a client; must be more",
+            f"has watched = {settings.watched}, the number of a client; must be more than that",
         )
         return (
             watched,
@@ -71,25 +71,25 @@ class CollaboratingClient(Client):
             Requirement(
                 "clients.topology.kind",
                 lambda kind: kind == "complete",
-                'has a coordinator who talks to everybody; must be "complete"',
+                'has a coordinator that talks to all clients; must be "complete"',
             ),
         )
 
     async def step(self) -> None:
         if not self.context.alone:
-            await self.has_settled.wait()  # until it has a coalition: Pareto search and algorithm 1 or 2 are
-            # the coordinator's (`Coordinator.lead`)
+            await self.has_settled.wait()  # the coordinator (`Coordinator.lead`) runs the Pareto search and
+            # algorithm 1 or 2
         if self.is_content:
-            await self.sleep(self.settings.patience)  # nothing to do: a new coalition comes in a message
+            await self.sleep(self.settings.patience)  # idle: a new coalition comes in a message
         else:
             await self.train_in_coalition()
 
     async def train_in_coalition(self) -> None:
-        """Some local steps, after which one partner is sent the model."""
+        """Train some local steps, then send the model to one partner."""
         steps = int(min(self.settings.local_steps, self.compute.steps_left))
         update = await self.train(self.settings.local_steps)
         if self.is_content:
-            return  # it was given the front's model meanwhile: this update belongs to another one
+            return  # it got the front's model meanwhile: this update belongs to another model
         self.params = self.params + update
         self.age += steps
         partners = [member for member in self.partners if self.is_peer(member)]
@@ -99,16 +99,16 @@ class CollaboratingClient(Client):
 
     @property
     def partners(self) -> list[str]:
-        """The other members of its coalition."""
+        """Other members of its coalition."""
         return [] if self.settled is None else [name for name in self.settled.members if name != self.name]
 
     @property
     def is_content(self) -> bool:
-        """Whether it keeps the model that the Pareto front has for it."""
+        """True if it keeps its model from the Pareto front."""
         return self.settings.inside == "pareto" and bool(self.partners)
 
     def join(self, settled: Settled) -> None:
-        """Join a coalition; in its first one, a client begins with the Pareto model."""
+        """Join a coalition; in its first one, a client starts with the Pareto model."""
         before, self.settled = self.settled, settled
         if before is None or before.members != settled.members:
             self.joined_s = self.now
@@ -132,7 +132,7 @@ class CollaboratingClient(Client):
             case StillThere():
                 return Here()
             case GradientWanted():
-                return self.spawn(self.gradients.at(message))  # it holds up no other message
+                return self.spawn(self.gradients.at(message))  # a task, so that other messages need not wait
             case Settled():
                 newest = (-1, -1) if self.settled is None else (self.settled.term, self.settled.version)
                 if (message.term, message.version) > newest:
@@ -141,7 +141,7 @@ class CollaboratingClient(Client):
         return None
 
     def merge(self, message: PartnerModel, sender: str) -> None:
-        """Mix a partner's model in, by its age."""
+        """Mix in a partner's model, weighted by its age."""
         if sender in self.partners and not self.is_content:
             self.context.report(self.name, "staleness", self.now - message.time)
             share = message.age / (self.age + message.age) if message.age else 0.0
@@ -166,10 +166,10 @@ class CollaboratingClient(Client):
 
 @final
 class LearnToCollaborateAsynchronous(CollaboratingClient):
-    """Learning to Collaborate with a coordinator that goes on without gradients that are late."""
+    """Learning to Collaborate with a coordinator that continues without late gradients."""
 
-    def begin(self) -> None:
-        super().begin()
+    def setup(self) -> None:
+        super().setup()
         self.coordinator.search.limit_s = self.settings.time_limit
 
 

@@ -1,8 +1,8 @@
-"""The Pareto front that a coordinator learns: the hypernetwork HN(d), and who has which of its inputs.
+"""Pareto front that a coordinator learns: the hypernetwork HN(d), and the assignment of its inputs.
 
 "Learning to collaborate", section 4.2 and appendix B.1, after Navon et al., "Learning the Pareto front with
-hypernetworks" (2020). From weights d of the clients' losses HN makes the parameters of one model for them;
-trained on sum_i d_i l_i(HN(d)) for random d on the simplex, it holds the whole Pareto front of these losses.
+hypernetworks" (2020). From weights d of the clients' losses HN generates the parameters of one model; trained
+on sum_i d_i l_i(HN(d)) for random d on the simplex, it represents the whole Pareto front of these losses.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
-from protocols.shared.hypernetwork import Floats, begun, generated, initial, pulled_back, size, slope, widened
+from protocols.shared.hypernetwork import Floats, based, generated, initial, pulled_back, size, slope, widened
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
 LEAKS = {"none": None, "relu": 0.0, "leaky-relu": 0.01}
-"""Slopes of the activations below 0, by name; "none" has none."""
+"""Slopes of the activations below 0, by name; None for no activation."""
 
 
 class ParetoFront:
-    """Models for weights of the clients' losses, on the device of `owner`, to which it is charged.
+    """Models for weights of the clients' losses, computed on the device of `owner` at its cost.
 
-    Weights are given by name; whoever is not named has none. start: a model, or the part of one that the
-    clients have in common, near which all begin.
+    Weights are given by name; clients without a weight have 0. start: a model, or the common part of the
+    clients' models, near which all models start.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ParetoFront:
         self.clients = list(clients)
         self._widths: tuple[int, ...] = (len(self.clients), *settings.hidden, *start.shape)
         first = owner.vector(initial(self._widths, owner.rng, settings.spread))
-        self._weights: Vector = owner.apply(begun, first, start)
+        self._weights: Vector = owner.apply(based, first, start)
         self._velocity: Vector | None = None
 
     @property
@@ -47,11 +47,11 @@ class ParetoFront:
 
     @property
     def _flops(self) -> float:
-        """The cost of a pass through the hypernetwork, forward or backward to its inputs: two per number."""
+        """Cost of a pass through the hypernetwork, forward or backward to its inputs: two for each number."""
         return 2.0 * size(self._widths)
 
     def admit(self, client: str) -> None:
-        """One more input. The optimizer forgets what it was about to do."""
+        """Add an input for a client. The optimizer's velocity is reset."""
         self._weights = self._owner.apply(widened, self._weights, widths=self._widths)
         self._velocity = None
         self.clients.append(client)
@@ -61,13 +61,15 @@ class ParetoFront:
         return np.array([shares.get(client, 0.0) for client in self.clients])
 
     async def model(self, shares: Mapping[str, float]) -> Vector:
-        """HN(d)."""
+        """Return HN(d)."""
         d = self._input(shares)
         return await self._owner.apply(generated, self._weights, d, flops=self._flops, **self._form)
 
     async def slope(self, shares: Mapping[str, float], gradient: Vector) -> dict[str, float]:
-        """The derivative by the weight of each client in `shares` of a loss, of which `gradient` is that by
-        the model there."""
+        """Return the derivative of a loss for the weight of each client in `shares`.
+
+        gradient: that of the loss for the model there.
+        """
         d = self._input(shares)
         found = await self._owner.apply(
             slope, self._weights, d, gradient, flops=2 * self._flops, **self._form
@@ -76,7 +78,7 @@ class ParetoFront:
         return {client: by_client[client] for client in shares}
 
     async def learn(self, found: Iterable[tuple[Mapping[str, float], Vector]]) -> None:
-        """One step of SGD with momentum: `found` are weights d, each with a gradient by the model HN(d)."""
+        """Take one step of SGD with momentum; `found`: weights d with gradients for the models HN(d)."""
         terms: list[tuple[float, Vector]] = []
         for shares, gradient in found:
             d, flops = self._input(shares), 2 * self._flops

@@ -1,4 +1,4 @@
-"""Specific Pareto optimization (SPO): the coordinator learns the Pareto front, and searches it for each."""
+"""Specific Pareto optimization (SPO): the coordinator learns the Pareto front, and searches it."""
 
 import asyncio
 from collections import Counter
@@ -18,16 +18,16 @@ from protocols.learn_to_collaborate.pareto_front import ParetoFront
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 NEGLIGIBLE = 1e-3
-"""A client of less weight in a round is not asked: its gradient would hardly count."""
+"""Weight in a round below which a client is not asked: its gradient would hardly count."""
 _MISSED_MAX = 0.1
-"""The share of its rounds that a client may miss, down or cut off, without needing more of them."""
+"""Share of its rounds that a client may miss, down or cut off, before it needs more of them."""
 Shares = Mapping[str, float]
-"""Weights d by client; whoever is not named has none."""
+"""Weights d by client; clients without an entry have 0."""
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """The weights that suit a client best among certain clients, who of these are necessary, and its loss."""
+    """Best weights for a client among certain clients, the necessary ones of these, and its loss."""
 
     shares: Shares
     collaborators: frozenset[str]
@@ -35,11 +35,11 @@ class Optimum:
 
 
 class ParetoSearch(Component):
-    """The front of one coordinator, which it learns from all clients' gradients, and searches."""
+    """Front of one coordinator, which it learns from all clients' gradients, and searches."""
 
     front: ParetoFront
     limit_s: float | None = None
-    """How long the gradients of a round are waited for; None: until all have come."""
+    """Time to wait for the gradients of a round; None: until all have come."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class ParetoSearch(Component):
         self.election = election
         self.gradients = gradients
         self.arrived: list[tuple[str, Shares, Vector]] = []  # gradients that have yet to count
-        self.at_work: dict[str, asyncio.Task[None]] = {}  # who computes one, or did last
-        self.rounds: Counter[str] = Counter()  # of training in which each client took part
-        self.first: frozenset[str] = frozenset()  # the clients with which the front began
+        self.at_work: dict[str, asyncio.Task[None]] = {}  # the last gradient task of each client
+        self.rounds: Counter[str] = Counter()  # number of training rounds of each client
+        self.first: frozenset[str] = frozenset()  # the clients at the start of the front
 
-    def begin(self) -> None:
-        """Begin a front of its own, with those that are up."""
-        self.arrived.clear()  # of an earlier front of its own
+    def start(self) -> None:
+        """Start a new front, with the clients that are up."""
+        self.arrived.clear()  # gradients of an earlier front of this client
         self.rounds.clear()
         up = self.election.up()
         self.first = frozenset(up)
@@ -67,10 +67,10 @@ class ParetoSearch(Component):
         self.front = ParetoFront(self.client, self.settings, up, start)
 
     def missing_rounds(self, client: str) -> int:
-        """The rounds of training that a client still needs; 0 if it took part in nearly all of them.
+        """Return the rounds of training that a client still needs; 0 if it took part in nearly all of them.
 
-        A client that comes while the front is learned needs as many as one that comes later: what is left of
-        the phase may be too short for the front to hold anything of its loss.
+        A client that joins while the front is learned needs as many as one that joins later: the remainder of
+        the phase may be too short to represent its loss in the front.
         """
         settings = self.settings
         needed = settings.rounds if client in self.first else settings.newcomer_rounds
@@ -80,27 +80,27 @@ class ParetoSearch(Component):
     # --- gradients ------------------------------------------------------------------------------------------
 
     async def training_gradient(self, client: str, shares: Shares, model: Vector) -> GradientFound | None:
-        """A client's gradient in a round of training, in which its own head takes a step; None if gone."""
+        """Return a client's gradient in a training round, which also trains its own head; None if gone."""
         term = self.election.term[0]
         if self.gradients.head is None:
             return await self.gradient_of(client, GradientWanted(term, model, "batch"))
         return await self.gradient_of(client, HeadStepWanted(term, model, "batch", shares[client]))
 
     async def validation_gradient(self, client: str, model: Vector) -> GradientFound | None:
-        """A client's gradient and loss on what it holds back; None if it is gone."""
+        """Return a client's gradient and loss on its held-back samples; None if it is gone."""
         return await self.gradient_of(client, GradientWanted(self.election.term[0], model, "validation"))
 
     async def gradient_of(self, client: str, wanted: GradientWanted) -> GradientFound | None:
-        """A client's answer, perhaps this one's; None if it is gone."""
+        """Return the answer of a client, which may be this one; None if it is gone."""
         if client == self.client.name:
             return await self.gradients.at(wanted)
         answer = await self.election.ask(client, wanted)
         return answer if isinstance(answer, GradientFound) else None
 
-    # --- learning the front ---------------------------------------------------------------------------------
+    # --- learning -------------------------------------------------------------------------------------------
 
     async def learn_front(self, rounds: int) -> None:
-        """Train the hypernetwork with all clients that are up, also with those that come meanwhile."""
+        """Train the hypernetwork with all clients that are up, including those that join meanwhile."""
         for _ in range(rounds):
             for client in self.election.up():
                 if client not in self.front.clients:
@@ -108,13 +108,13 @@ class ParetoSearch(Component):
             await self.take_round()
 
     async def take_round(self) -> None:
-        """Send HN(d) for random d, and learn from what comes back."""
+        """Send HN(d) for random d, and learn from the answers."""
         up = self.election.up()
-        there = [client for client in self.front.clients if client in up]
-        self.rounds.update(there)
-        concentration = self.settings.concentration or 1 / len(there)
-        drawn = self.client.rng.dirichlet(np.full(len(there), concentration)).tolist()
-        shares = {client: share for client, share in zip(there, drawn, strict=True) if share >= NEGLIGIBLE}
+        present = [client for client in self.front.clients if client in up]
+        self.rounds.update(present)
+        concentration = self.settings.concentration or 1 / len(present)
+        drawn = self.client.rng.dirichlet(np.full(len(present), concentration)).tolist()
+        shares = {client: share for client, share in zip(present, drawn, strict=True) if share >= NEGLIGIBLE}
         model = await self.front.model(shares)
         for client in shares:
             if client not in self.at_work or self.at_work[client].done():
@@ -125,26 +125,26 @@ class ParetoSearch(Component):
             await self.front.learn(summed(arrived))
 
     async def wait_for_gradients(self) -> None:
-        """Until all that are under way have come, or time is up."""
+        """Wait until all requested gradients have come, or time is up."""
         under_way = [task for task in self.at_work.values() if not task.done()]
         if under_way:
             await asyncio.wait(under_way, timeout=self.limit_s)
 
     async def contribute(self, client: str, shares: Shares, model: Vector) -> None:
-        """One client's gradient of a round."""
+        """Get one client's gradient of a round."""
         answer = await self.training_gradient(client, shares, model)
         if answer is not None:
             self.arrived.append((client, shares, answer.gradient))
 
     def cancel(self) -> None:
-        """Ask nobody for gradients any more."""
+        """Stop all requests for gradients."""
         for task in self.at_work.values():
             task.cancel()
 
-    # --- searching it ---------------------------------------------------------------------------------------
+    # --- search ---------------------------------------------------------------------------------------------
 
     async def search(self, target: str, clients: Sequence[str]) -> Optimum | None:
-        """The weights d that suit `target` best, by descent on its validation loss. None if it is gone."""
+        """Find the best weights d for `target`, by descent on its validation loss. None if it is gone."""
         settings, count = self.settings, len(clients)
         d = np.full(count, 1 / count)
         for _ in range(settings.search_steps if count > 1 else 0):
@@ -177,7 +177,7 @@ class ParetoSearch(Component):
     async def search_all(
         self, targets: Iterable[str], clients: Sequence[str], limit_s: float | None = None
     ) -> tuple[dict[str, Optimum], list[str]]:
-        """Search for all targets at once: the optima of those that are not gone, and those that are late."""
+        """Search for all targets at once; return the optima of present ones, and the late targets."""
         searches = {target: self.client.spawn(self.search(target, clients)) for target in targets}
         try:
             await asyncio.wait(list(searches.values()), timeout=limit_s)
@@ -190,7 +190,7 @@ class ParetoSearch(Component):
 
 
 def summed(arrived: Sequence[tuple[str, Shares, Vector]]) -> list[tuple[Shares, Vector]]:
-    """For each d that gradients have come for: d, and sum_i d_i g_i over the clients that answered."""
+    """Return each d with gradients, and sum_i d_i g_i over the clients that answered."""
     rounds: dict[int, tuple[Shares, list[tuple[float, Vector]]]] = {}
     for client, shares, gradient in arrived:
         rounds.setdefault(id(shares), (shares, []))[1].append((shares[client], gradient))

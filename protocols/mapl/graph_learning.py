@@ -1,35 +1,35 @@
 """Collaborative graph learning (CGL) of MAPL (Mukherjee et al. 2024, section 4.2, algorithms 2 and 5).
 
 Client i holds weights w_ij of its peers j and w_ii of itself, on the simplex. It compares its classifier head
-with theirs, s_ij = -cos(head_i, head_j), s_ii = -1, and takes a few projected steps on
+with those of its peers, s_ij = -cos(head_i, head_j), s_ii = -1, and takes a few projected steps on
 
     mu1 sum_j gamma_j w_ij s_ij + mu2 (beta ||w_i||_2 - log(deg(i) + eps)),   deg(i) = sum_{j != i} w_ij
 
 where gamma_j is j's share of the samples (eqs. 7 and 8). A weight of 0 ends the exchange with that peer.
 
-Pure numpy in float64: the numbers are few, and a peer is kept or dropped by their last digits.
+It uses numpy in float64: there are few numbers, and their last digits decide whether a peer is kept.
 
-What the paper leaves open, and what follows from its formulas:
-- gamma divides by the samples of all clients; here by those of the client itself and the peers whose heads it
-  has. With equally many samples that makes it 1/M, in the paper too: `confidence = "equal"` is then the same.
-  To leave gamma out of the formula altogether (Table 3) is "none", that is 1, which makes similarity M times
+Open points of the paper, and consequences of its formulas:
+- gamma divides by the samples of all clients; here by those of the client itself and the peers with known
+  heads. With equal numbers of samples gamma is 1/M, also in the paper: `confidence = "equal"` is then the
+  same. "none" omits gamma from the formula (Table 3), that is, sets it to 1, which makes similarity M times
   as strong.
-- With the gradient of log(deg) the client's own weight goes to 0 among 10 or 20 clients: the degree favours
-  every peer by mu2 = .1, and what speaks for the client itself, mu1 gamma (1 - cos), is .05 or less. The
+- With the gradient of log(deg) the client's own weight goes to 0 among 10 or 20 clients: the degree favors
+  every peer by mu2 = .1, and the term in favor of the client itself, mu1 gamma (1 - cos), is .05 or less. The
   authors' code has no such gradient (it takes the degree from the weights before the step), and their
-  Figure 4 shows weights that are equal within a cluster, the client's own included:
+  Figure 4 shows weights that are equal within a cluster, including the client's own:
   `degree_gradient = False`.
-- The paper's step drops nobody unless the heads are very much alike. With n peers inside that share all the
-  weight, one outside stays at 0 only if mu1 cos/M > mu2 beta/sqrt(n), where cos is by how much the peers
-  inside are more similar: .67 for two clusters of 10 clients, .5 for two of 5. Cosines divided by the
+- The paper's step drops no peer unless the heads are very similar. With n peers inside a cluster that share
+  all the weight, one outside stays at 0 only if mu1 cos/M > mu2 beta/sqrt(n), where cos is the excess
+  similarity of the peers inside: .67 for two clusters of 10 clients, .5 for two of 5. Cosines divided by the
   largest ("per-class") are above that; plain ones of small models (.1 to .5) are not, and then all peers
   keep some weight.
-- ||w||_1 is 1 on the simplex, so that its gradient (1 everywhere, also at 0, where the weights can only grow)
-  is taken back by the projection: norm "l1" means no norm at all.
+- ||w||_1 is 1 on the simplex, so the projection undoes its gradient (1 everywhere, also at 0, where the
+  weights can only grow): norm "l1" means no norm at all.
 - The step "sign" is the first one of a fresh Adam(learning_rate), which the authors' code makes in every
   round: learning_rate * sign(gradient), whatever the size of the gradient.
-- The authors' code divides the peers' similarities by the largest. Where all are 0 or less, that would turn
-  the order round; here they are then left as they are.
+- The authors' code divides the peers' similarities by the largest. If all are 0 or less, that would reverse
+  their order; here they are then unchanged.
 """
 
 from collections.abc import Mapping
@@ -44,44 +44,44 @@ from protocols.framework.mathematics import project_on_simplex
 Floats = NDArray[np.float64]
 
 NEGLIGIBLE = 1e-9
-"""Smaller weights count as 0: a rounding error must not keep an exchange alive."""
+"""Weight below which a weight counts as 0: a rounding error must not keep an exchange alive."""
 
 
 @dataclass(frozen=True)
 class GraphLearning:
-    """How weights are learned. The defaults are the paper's; `AUTHORS_CODE` is the other form."""
+    """Parameters of the learning of weights. The defaults are the paper's; see also `AUTHORS_CODE`."""
 
     mu1: float = 0.5
     """Strength of the similarity."""
     mu2: float = 0.1
-    """Strength of the regulariser."""
+    """Strength of the regularizer."""
     beta: float = 0.5
-    """Strength of the norm in the regulariser: the larger, the more equal the weights."""
+    """Strength of the norm in the regularizer: the larger, the more equal the weights."""
     steps: int = 1
     """Steps in one update, E_g."""
     learning_rate: float = 0.1
     """Size of a step, eta; the paper does not state it, the authors' code has 0.1."""
     epsilon: float = 1e-6
-    """Keeps the logarithm of a degree of 0 finite."""
+    """Offset that keeps the logarithm of a degree of 0 finite."""
     similarity: Literal["whole", "per-class", "none"] = "whole"
-    """Cosine of the whole weight matrices; or of each class's row, averaged, over the largest peer's (the
-    authors' code); or the same for everybody (Table 3)."""
+    """Similarity of heads: cosine of the whole weight matrices; mean cosine of each class's rows, over the
+    largest peer's (the authors' code); or the same for all (Table 3)."""
     confidence: Literal["samples", "equal", "none"] = "samples"
-    """gamma: shares of the samples, 1/M, or 1 (Table 3)."""
+    """Factor gamma: shares of the samples, 1/M, or 1 (Table 3)."""
     norm: Literal["l2", "l1"] = "l2"
-    """Norm of the weights in the regulariser."""
+    """Norm of the weights in the regularizer."""
     degree_gradient: bool = True
-    """Whether the logarithm of the degree has a gradient."""
+    """True if the logarithm of the degree has a gradient."""
     step: Literal["gradient", "sign"] = "gradient"
     """Step along the gradient, or along its sign."""
 
 
 AUTHORS_CODE = GraphLearning(similarity="per-class", degree_gradient=False, step="sign")
-"""CGL as the authors' public code does it."""
+"""CGL as in the authors' public code."""
 
 
 def class_rows(head: ArrayLike, classes: int) -> Floats:
-    """The weights [K, d_z] of a flat head [K * (d_z + 1)], weights first, then K biases.
+    """Return the weights [K, d_z] of a flat head [K * (d_z + 1)], which has weights first, then K biases.
 
     Raises ValueError if the head's length does not fit.
     """
@@ -92,7 +92,7 @@ def class_rows(head: ArrayLike, classes: int) -> Floats:
 
 
 def _cosines(left: Floats, right: Floats) -> Floats:
-    """Cosines [...] of vectors [..., d]; 0 where one of them is 0."""
+    """Return the cosines [...] of vectors [..., d]; 0 for vectors of 0."""
     lengths = np.linalg.norm(left, axis=-1) * np.linalg.norm(right, axis=-1)
     return (left * right).sum(axis=-1) / np.where(lengths > 0, lengths, np.inf)
 
@@ -100,10 +100,10 @@ def _cosines(left: Floats, right: Floats) -> Floats:
 def head_similarity(
     head: ArrayLike, peers: Mapping[str, ArrayLike], classes: int, kind: str = "whole"
 ) -> dict[str, float]:
-    """Similarity of each peer's flat head to a client's, at most 1; biases do not count.
+    """Return the similarity of each peer's flat head to a client's, at most 1; biases do not count.
 
-    `kind` as `GraphLearning.similarity`. Raises ValueError for heads of different or impossible lengths, and
-    for an unknown kind.
+    `kind` is that of `GraphLearning.similarity`. Raises ValueError for heads of different or impossible
+    lengths, and for an unknown kind.
     """
     rows = class_rows(head, classes)
     others = {peer: class_rows(theirs, classes) for peer, theirs in peers.items()}
@@ -122,7 +122,7 @@ def head_similarity(
 
 
 def confidences(samples: ArrayLike, kind: str) -> Floats:
-    """gamma [n] for numbers of training samples [n]; `kind` as `GraphLearning.confidence`."""
+    """Return gamma [n] for numbers of training samples [n]; `kind` as in `GraphLearning.confidence`."""
     counts = np.asarray(samples, dtype=np.float64)
     if kind == "none":
         return np.ones_like(counts)
@@ -132,10 +132,10 @@ def confidences(samples: ArrayLike, kind: str) -> Floats:
 
 
 def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, client: int, how: GraphLearning) -> Floats:
-    """Gradient [n] of eq. 7 in one client's weights w [n], of 0 or more, with scores s and shares gamma [n]:
+    """Return the gradient [n] of eq. 7 for one client's weights w [n], 0 or more.
 
-    mu1 <gamma w, s> + mu2 (beta |w| - log(sum of w without its own, at place `client`)). Without the last
-    part's if `how` leaves that out.
+    With scores s and shares gamma [n], eq. 7 is mu1 <gamma w, s> + mu2 (beta |w| - log(sum of w without that
+    of `client`)). The gradient of the logarithm is omitted if `how` disables it.
     """
     if how.norm == "l1":
         direction = np.ones_like(weights)
@@ -152,17 +152,17 @@ def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, client: int, 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """A client's weights: for itself, and for its peers by name; 0 or more, 1 together."""
+    """Weights of a client: for itself, and for its peers by name; 0 or more, with sum 1."""
 
     itself: float
     peers: Mapping[str, float]
 
 
 def admit(before: Neighbourhood, peer: str) -> Neighbourhood:
-    """The weights with an equal share for a peer that had none, taken from everybody in proportion.
+    """Return the weights with an equal share for a peer that had none, taken from all in proportion.
 
-    In the authors' form nobody gets in otherwise: with "sign", all that are similar enough move by the same
-    amount, and the projection takes it back, from a newcomer at 0 too.
+    In the authors' form no peer gets a weight otherwise: with "sign", all similar enough peers move by the
+    same amount, and the projection takes it back, also from a newcomer at 0.
     """
     if before.peers.get(peer, 0.0) > 0:
         return before
@@ -181,12 +181,12 @@ def learn_weights(
     classes: int,
     how: GraphLearning,
 ) -> Neighbourhood:
-    """One update of a client's weights: `how.steps` projected steps.
+    """Update a client's weights by `how.steps` projected steps, and return the new ones.
 
     `heads` are flat heads [K * (d_z + 1)] and `samples` numbers of training samples, for the same peers; a
-    peer of theirs without a weight is a newcomer, whose weight was 0. A peer with a weight but without a head
-    cannot be judged: it keeps its weight, and the others share what remains. So it is with one whose head is
-    not finite, since its training diverged; a client to which this happened keeps all weights as they are.
+    peer in them without a weight is a newcomer, whose weight was 0. A peer with a weight but without a head
+    cannot be evaluated: it keeps its weight, and the others share the remainder. The same holds for a peer
+    with a head that is not finite, because its training diverged; a client in this state keeps all weights.
 
     Raises ValueError if `heads` and `samples` differ in their peers, and for heads that do not fit.
     """
@@ -198,7 +198,7 @@ def learn_weights(
     heads = {peer: theirs for peer, theirs in heads.items() if np.isfinite(theirs).all()}
     similarity = head_similarity(head, heads, classes, how.similarity)
     unjudged = {peer: weight for peer, weight in before.peers.items() if peer not in heads}
-    # In this order: the client itself, the peers with heads, and those without, whose entries stay.
+    # In this order: the client itself, the peers with heads, and those without, with constant entries.
     scores = np.array([-1.0, *(-similarity[peer] for peer in heads), *(0.0 for _ in unjudged)])
     gamma = confidences([sample_count, *(samples[peer] for peer in heads)], how.confidence)
     gamma = np.concatenate([gamma, np.zeros(len(unjudged))])
@@ -220,6 +220,6 @@ def learn_weights(
 
 
 def _rounded_to_zero(weights: Floats, total: float) -> Floats:
-    """Weights [n] of the same sum, of which none is above 0 only by rounding."""
+    """Return weights [n] of the same sum, with 0 for values that are positive only by rounding."""
     kept = np.where(weights < NEGLIGIBLE, 0.0, weights)
     return kept * (total / kept.sum())

@@ -7,7 +7,7 @@ from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class Knowledge:
-    """The parameters that a client shares: never its data, nor (without MAPL+) its backbone.
+    """Parameters that a client shares: never its data, nor (without MAPL+) its backbone.
 
     prototypes [K * d_p]; head [K * (d_z + 1)], None before the end of the warm-up; backbone: MAPL+ only. They
     are the sender's after its local training number `round` (from 1) on its `samples`, at `time` (s).
@@ -23,19 +23,19 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class RoundKnowledge(Knowledge):
-    """The sender's announcement of a round, which neighbours wait for in the synchronous form."""
+    """Announcement of a round by the sender, for which neighbors wait in the synchronous form."""
 
 
 @dataclass(frozen=True)
 class KnowledgeOnDemand(Knowledge):
-    """The answer to `KnowledgeWanted`."""
+    """Answer to `KnowledgeWanted`."""
 
 
 @dataclass(frozen=True)
 class KnowledgeWanted:
-    """Asks for the receiver's `Knowledge`."""
+    """Request for the receiver's `Knowledge`."""
 
 
 @dataclass(frozen=True)
 class Parted:
-    """The sender gives the receiver no weight, and will not send it what it learns."""
+    """Notice that the sender gives the receiver no weight, and will not send it further knowledge."""

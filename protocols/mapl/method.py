@@ -1,4 +1,4 @@
-"""MAPL's clients: local training, learned weights and mixing, synchronous or asynchronous."""
+"""Clients of MAPL: local training, learned weights and mixing, synchronous or asynchronous."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Knowledge)
 
 
 class MaplClient(Client):
-    """The common base of both forms of MAPL, in rounds and without."""
+    """Common base of both forms of MAPL."""
 
     Settings = MaplSettings
     settings: MaplSettings
@@ -29,9 +29,9 @@ class MaplClient(Client):
     heterogeneous = True
     two_way = True
     weights_are_shares = True
-    edge_threshold = 0.0  # neighbours are those with a weight at all
+    edge_threshold = 0.0  # any weight makes a neighbor
     mixed: tuple[str, ...] = ("prototypes",)
-    """The parts that are shared and mixed."""
+    """Parts that are shared and mixed."""
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> PersonalizedModelLoss:
@@ -45,8 +45,8 @@ class MaplClient(Client):
             variant=settings.loss_variant,
         )
 
-    def begin(self) -> None:
-        self.trainings = 0  # PMLs done, of E epochs each: the present one counts once it is done
+    def setup(self) -> None:
+        self.trainings = 0  # PMLs done, of E epochs each, without the one in progress
         self.neighbours = Neighbours(self, self.settings)
 
     async def on_start(self) -> None:
@@ -54,9 +54,9 @@ class MaplClient(Client):
         await super().on_start()
 
     async def train_locally(self) -> None:
-        """PML: E epochs on the client's own samples."""
-        if not self.neighbours.begun:  # not in `begin`, where it is not known whether this client is late
-            self.neighbours.begin()
+        """Run PML: E epochs on the client's own samples."""
+        if not self.neighbours.started:  # not in `setup`, which does not know whether this client is late
+            self.neighbours.start()
         update = await self.train(
             self.settings.local_epochs * self.compute.steps_per_epoch,
             fresh_optimizer=self.settings.fresh_optimizer,
@@ -66,18 +66,18 @@ class MaplClient(Client):
 
     @property
     def warm(self) -> bool:
-        """Whether the warm-up is over, after which heads are compared."""
+        """True if the warm-up is over, after which heads are compared."""
         return self.settings.graph_learning and self.trainings >= self.settings.warm_up
 
     def knowledge(self, kind: type[K]) -> K:
-        """This client's present parameters, to be shared."""
+        """Return this client's present parameters, for others."""
         parts = {name: self.part(self.params, name) for name in self.mixed}
         head = self.part(self.params, "head") if self.warm else None
         return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.trainings, self.now)
 
-    def heard(self, message: object, sender: str) -> bool:
-        """Take peers' knowledge at once when it arrives, even while this client trains; True if done with."""
-        done = super().heard(message, sender)
+    def intercept(self, message: object, sender: str) -> bool:
+        """Use peers' knowledge at once when it arrives, even while this client trains; True if handled."""
+        done = super().intercept(message, sender)
         match message:
             case Knowledge():
                 self.neighbours.remember(message, sender)
@@ -92,9 +92,9 @@ class MaplClient(Client):
         return done
 
     def update_weights(self) -> None:
-        """CGL among all with a known head, if enough are new; a neighbour without one keeps its weight.
+        """Run CGL among all with a known head, if enough are new; a neighbor without one keeps its weight.
 
-        In rounds nearly always all are new, so that it is done in each, as in algorithm 3.
+        In rounds nearly always all are new, so that CGL runs in each, as in algorithm 3.
         """
         neighbours = self.neighbours
         if not self.warm or neighbours.new_heads() < self.heads_wanted:
@@ -111,14 +111,14 @@ class MaplClient(Client):
         neighbours.adopt({peer: share for peer, share in self.cgl(before, heads).items() if share > 0}, heads)
 
     def cgl(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        """The peers' weights after CGL."""
+        """Return the peers' weights after CGL."""
         neighbours = self.neighbours
         head, classes = self.part(self.params, "head").numpy(), self.compute.classes
         samples = {peer: neighbours.known[peer].samples for peer in heads}
         return learn_weights(before, head, heads, self.samples, samples, classes, self.settings.graph).peers
 
     def with_strangers(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Neighbourhood:
-        """The weights, with an equal share for each stranger that would not lose part of it in the next step.
+        """Return the weights with an equal share for each stranger that would not lose part of it at once.
 
         The step along the sign moves all similar peers by the same amount, so it never lifts one from 0.
         """
@@ -133,14 +133,14 @@ class MaplClient(Client):
 
     @property
     def heads_wanted(self) -> int:
-        """How many new heads it takes before the weights are learned again."""
+        """Number of new heads needed before the weights are learned again."""
         neighbours = self.neighbours
         return max(1, math.ceil(self.settings.new_heads * len(neighbours.shares)))
 
     def mix(self) -> None:
-        """xi_i <- w_ii xi_i + sum_j w_ij xi_j, with the latest that is known of each neighbour j.
+        """Mix: xi_i <- w_ii xi_i + sum_j w_ij xi_j, with the latest known xi_j of each neighbor j.
 
-        xi_i stands for that of a neighbour of which nothing is known, and for what age takes from a weight.
+        The client's own xi_i replaces that of an unknown neighbor, and fills up weights reduced by age.
         """
         neighbours = self.neighbours
         weighted: list[tuple[float, Knowledge]] = []
@@ -157,7 +157,7 @@ class MaplClient(Client):
             self.params = self.with_part(self.params, name, mix(terms))
 
     def discount(self, age_s: float) -> float:
-        """The factor for the weight of a neighbour whose knowledge is `age_s` seconds old."""
+        """Return the factor for the weight of a neighbor with knowledge that is `age_s` seconds old."""
         half_life_s = self.settings.half_life
         return 1.0 if half_life_s is None else 0.5 ** (age_s / half_life_s)
 
@@ -166,7 +166,7 @@ class MaplClient(Client):
 
 
 class MAPLAsynchronous(MaplClient):
-    """MAPL without rounds: what a client knows is told when it knows it."""
+    """Client of MAPL without rounds: it sends its knowledge after each local training."""
 
     async def step(self) -> None:
         await self.train_locally()
@@ -179,13 +179,13 @@ class MAPLAsynchronous(MaplClient):
 
 
 class MAPL(MaplClient):
-    """MAPL in rounds: algorithm 3."""
+    """Client of MAPL in rounds: algorithm 3."""
 
     collected = (RoundKnowledge,)
     asynchronous: ClassVar[type[Client] | None] = MAPLAsynchronous
 
-    def begin(self) -> None:
-        super().begin()
+    def setup(self) -> None:
+        super().setup()
         self.rounds = Rounds(
             self,
             self.settings.patience,
@@ -200,9 +200,9 @@ class MAPL(MaplClient):
         self.rounds.announce()  # the head once it is warm (line 4), and the prototypes (line 7)
         self.neighbours.take_round(await self.rounds.gather())
         self.update_weights()  # CGL (line 5, algorithm 2)
-        self.mix()  # the neighbours' prototypes, by these weights (line 8)
+        self.mix()  # the neighbors' prototypes, by these weights (line 8)
         self.neighbours.check_neighbours(explore=self.warm)  # not in the paper
 
     def round_knowledge(self) -> RoundKnowledge:
-        """The message that the neighbours get in a round."""
+        """Return the message to the neighbors in a round."""
         return self.knowledge(RoundKnowledge)

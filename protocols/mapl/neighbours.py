@@ -1,4 +1,4 @@
-"""The neighbours of a client of MAPL, which are the peers with a weight: silent, lost and new ones."""
+"""Neighbors of a client of MAPL, which are the peers with a weight: silent, lost and new ones."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from protocols.mapl.settings import MaplSettings
 
 @dataclass
 class Contact:
-    """The state of one peer as a neighbour.
+    """State of one peer as a neighbor.
 
-    heard_s: when it sent something last as a neighbour. asked_s: when it was asked for what it knows, if it
-    has yet to answer. has_new_head: whether its head came after the weights were learned last. judged:
-    whether CGL learned its weight. unlinked: whether it was told that it has no weight.
+    received_s: time of its last message as a neighbor. asked_s: time of the request for its knowledge, if it
+    has yet to answer. has_new_head: whether its head came after the weights were last learned. judged:
+    whether CGL learned its weight. unlinked: whether it was notified that it has no weight.
     """
 
-    heard_s: float | None = None
+    received_s: float | None = None
     asked_s: float | None = None
     has_new_head: bool = False
     judged: bool = False
@@ -31,73 +31,73 @@ class Contact:
 
 
 class Neighbours(Component):
-    """The peers to which a client gives weights, and what all peers sent last."""
+    """Peers to which a client gives weights, and the last knowledge of all peers."""
 
     def __init__(self, client: Client, settings: MaplSettings) -> None:
         super().__init__(client)
         self.settings = settings
-        self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
-        self.known = PerPeer[Knowledge](client)  # the latest of every peer that sent some
+        self.shares: dict[str, float] = {}  # weights of the neighbors; the client has the remainder to 1
+        self.known = PerPeer[Knowledge](client)  # the latest knowledge of each peer that sent some
         self.contacts = PerPeer(client, Contact, on_departure=self._peer_left)
         self.has_judged = False  # whether CGL ever ran
-        self.begun = False
+        self.started = False
         client.round_trips.wait_at_first(settings.patience)
 
     def names(self) -> list[str]:
-        """The peers with a weight."""
+        """Return the peers with a weight."""
         return list(self.shares)
 
     def come_back(self) -> None:
-        """The client is back after a crash: its neighbours were not silent, it was away."""
+        """Restart the clocks after a crash: the client was away, its neighbors were not silent."""
         for peer in self.shares:
-            self.contacts[peer].heard_s = self.client.now
+            self.contacts[peer].received_s = self.client.now
             self.ask_for_knowledge(peer)
 
-    def begin(self) -> None:
-        """Give the first neighbours equal weights; who comes late asks them for what they know so far."""
-        self.begun = True
+    def start(self) -> None:
+        """Give the first neighbors equal weights; a late client asks them for their knowledge."""
+        self.started = True
         chosen, count = list(self.client.peers), self.settings.neighbours_at_start
         if count is not None and count < len(chosen):
             chosen = sorted([chosen[k] for k in self.client.rng.permutation(len(chosen))[:count].tolist()])
         for peer in chosen:
             self.shares[peer] = 1 / (1 + len(chosen))
-            self.contacts[peer].heard_s = self.client.now
+            self.contacts[peer].received_s = self.client.now
             if self.client.late:
                 self.ask_for_knowledge(peer)
 
     def new_heads(self) -> int:
-        """How many peers' heads came after the weights were learned last."""
+        """Return the number of heads that came after the weights were last learned."""
         return sum([contact.has_new_head for contact in self.contacts.values()])
 
     def adopt(self, shares: dict[str, float], judged: Collection[str]) -> None:
-        """CGL has learned these weights, from the heads of the peers `judged`: unlink those without one."""
+        """Adopt weights that CGL has learned from the heads of `judged`; unlink those without a weight."""
         self.shares, self.has_judged = shares, True
         for contact in self.contacts.values():
             contact.has_new_head, contact.judged = False, False
         for peer in shares:
             contact = self.contacts[peer]
             contact.judged, contact.unlinked = peer in judged, False
-            if contact.heard_s is None:
-                contact.heard_s = self.client.now
+            if contact.received_s is None:
+                contact.received_s = self.client.now
         for peer in judged:
             if peer not in shares:
                 self.unlink(peer)
 
     def unlink(self, peer: str) -> None:
-        """Tell a peer that it has no weight, unless it never had one and was only asked for its knowledge."""
+        """Notify a peer that it has no weight, unless it never had one and only answered a request."""
         contact = self.contacts[peer]
-        asked_only = type(self.known.pop(peer)) is KnowledgeOnDemand and contact.heard_s is None
-        if not asked_only:
-            contact.heard_s, contact.unlinked = None, True
+        answered_only = type(self.known.pop(peer)) is KnowledgeOnDemand and contact.received_s is None
+        if not answered_only:
+            contact.received_s, contact.unlinked = None, True
             self.client.tell(peer, Parted())
 
     def drop(self, peer: str) -> None:
-        """Take a neighbour's weight and give it to the client itself and the neighbours judged by CGL.
+        """Give a neighbor's weight to the client itself and neighbors with learned weights, in proportion.
 
-        In proportion to their weights, since CGL has learned these proportions. (The authors' step along the
-        sign moves all that are similar enough by the same amount, and would never restore them.) A neighbour
-        that is not judged yet keeps its weight, as in CGL itself. As long as CGL has judged nobody, all stay
-        equal, as if the client had begun with fewer neighbours.
+        CGL has learned these proportions. (The authors' step along the sign moves all that are similar enough
+        by the same amount, and would never restore them.) A neighbor without a learned weight keeps its
+        weight, as in CGL itself. Until CGL has run, all weights stay equal, as if the client had started with
+        fewer neighbors.
         """
         self.known.pop(peer, None)
         contact = self.contacts.pop(peer, None)
@@ -111,20 +111,20 @@ class Neighbours(Component):
                 self.shares[other] *= (1.0 - kept) / (1.0 - kept - share)
 
     def give_up(self, peer: str) -> None:
-        """A neighbour stayed silent too long: drop it now, whatever the membership makes of the suspicion.
+        """Drop a neighbor that stayed silent too long, whether or not the membership follows the suspicion.
 
-        A membership that watches only some peers, or waits for more than a suspicion, would keep it.
+        A membership that watches only some peers, or requires more than a suspicion, would keep it.
         """
         if peer in self.shares:
             self.client.suspect(peer)
             self.drop(peer)
 
     def check_neighbours(self, explore: bool) -> None:
-        """Ask silent neighbours for their knowledge, drop who stays silent; `explore` some strangers."""
+        """Ask silent neighbors for their knowledge, drop those that stay silent; `explore` some strangers."""
         for peer in list(self.shares):
             contact, trips = self.contacts[peer], self.client.round_trips
-            assert contact.heard_s is not None, "a neighbour counts as heard of when it becomes one"
-            silent_s = self.client.now - contact.heard_s
+            assert contact.received_s is not None, "becoming a neighbor sets the time of the last message"
+            silent_s = self.client.now - contact.received_s
             if silent_s > self.settings.patience:
                 self.give_up(peer)
             elif contact.asked_s is not None:
@@ -142,12 +142,12 @@ class Neighbours(Component):
                 self.client.tell(strangers[index], KnowledgeWanted())
 
     def ask_for_knowledge(self, peer: str) -> None:
-        """Ask a neighbour for its knowledge, for the first time or again."""
+        """Ask a neighbor for its knowledge, for the first time or again."""
         self.contacts[peer].asked_s = self.client.now
         self.client.tell(peer, KnowledgeWanted())
 
     def refuses(self, peer: str) -> bool:
-        """Whether a peer that waits for this client has no weight; if so, tell it again."""
+        """Return whether a peer that waits for this client has no weight; if so, notify it again."""
         contact = self.contacts.get(peer)
         if contact is None or not contact.unlinked:
             return False
@@ -155,14 +155,14 @@ class Neighbours(Component):
         return True
 
     def take_round(self, answers: Mapping[str, Knowledge]) -> None:
-        """Use the neighbours' knowledge of this round, even if a fast one's of the next is here already."""
+        """Use the neighbors' knowledge of this round, even if that of the next has already come."""
         for peer, knowledge in answers.items():
             if peer in self.shares:
                 self.known[peer] = knowledge
                 self.contacts[peer].has_new_head |= knowledge.head is not None
 
     def remember(self, knowledge: Knowledge, sender: str) -> None:
-        """Keep a peer's latest knowledge. If weights are not learned, the sender becomes a neighbour."""
+        """Keep a peer's latest knowledge. If weights are not learned, the sender becomes a neighbor."""
         contact = self.contacts[sender]
         asked_s, contact.asked_s = contact.asked_s, None
         trip = self.client.round_trips.of(sender, KnowledgeWanted)
@@ -172,18 +172,18 @@ class Neighbours(Component):
         trip.failures = 0
         before = self.known.get(sender)
         if sender in self.shares:
-            contact.heard_s = self.client.now
+            contact.received_s = self.client.now
         if before is not None and before.time > knowledge.time:
-            return  # overtaken on its way
+            return  # a later message overtook this one
         self.known[sender] = knowledge
         contact.has_new_head |= knowledge.head is not None
         learned = self.settings.graph_learning or sender in self.shares
-        if self.begun and not on_demand and not learned and self.client.is_peer(sender):
+        if self.started and not on_demand and not learned and self.client.is_peer(sender):
             self.shares = dict(
                 admit(Neighbourhood(1.0 - sum(self.shares.values()), self.shares), sender).peers
             )
-            contact.heard_s = self.client.now
+            contact.received_s = self.client.now
 
     def _peer_left(self, peer: str, contact: Contact | None) -> None:
-        """A peer that is gone loses its weight."""
+        """Drop a peer that has left, with its weight."""
         self.drop(peer)

@@ -1,4 +1,4 @@
-"""The settings of MAPL; the defaults are the paper's, where it says."""
+"""Settings of MAPL; the defaults are the paper's, as far as it states them."""
 
 from typing import Annotated, Literal
 
@@ -11,16 +11,16 @@ from protocols.mapl.graph_learning import GraphLearning
 
 
 class MaplSettings(ProtocolSettings):
-    """Train with prototypes shared among neighbours, whose weights are learned from their heads."""
+    """Train with prototypes shared among neighbors, with weights that are learned from their heads."""
 
     changing = ("local_epochs",)
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
-    """In rounds with all neighbours, or with nobody waiting for anybody."""
+    """Rounds with all neighbors, or the form without rounds, in which no client waits for another."""
     local_epochs: Count = 1
-    """Passes over the own samples in an iteration (E)."""
+    """Passes over the client's samples in an iteration (E)."""
     fresh_optimizer: bool = False
-    """Forget the optimizer's moments before each iteration, as the authors' code does."""
+    """Reset the optimizer's moments before each iteration, as the authors' code does."""
 
     contrastive: bool = True
     """Train with the supervised contrastive loss l_cont."""
@@ -33,26 +33,26 @@ class MaplSettings(ProtocolSettings):
     prototype_temperature: PositiveWeight | None = None
     """Temperature of l_proto; by default the same."""
     loss_variant: Literal["paper", "code"] = "paper"
-    """The losses as in the paper, or as in the authors' code."""
+    """Losses as in the paper, or as in the authors' code."""
 
     graph_learning: bool = True
-    """Learn the weights (CGL); without, they stay equal."""
+    """Learn the weights (CGL); otherwise they stay equal."""
     warm_up: CountOrZero = 100
-    """Iteration of a client, from 1, from which on its head is shared and its weights are learned (T_thr)."""
+    """Iteration of a client, from 1, from which its head is shared and its weights are learned (T_thr)."""
     graph_steps: Count = 1
     """Steps each time the weights are learned (E_g)."""
     graph_learning_rate: PositiveWeight = 0.1
     """Step size of the weights (eta)."""
     graph_step: Literal["gradient", "sign"] = "gradient"
-    """Along the gradient (paper), or its sign, as the authors' Adam, made afresh for each step, goes."""
+    """Step along the gradient (paper), or along its sign, like the authors' Adam, created for each step."""
     degree_gradient: bool = True
-    """Whether the logarithm of the degree has a gradient (paper), or is a constant (code). With it the own
-    weight falls to 0 in time."""
+    """Treatment of the logarithm of the degree: with a gradient (paper), or as a constant (code). With the
+    gradient, the client's own weight falls to 0 in time."""
     similarity: Literal["whole", "per-class", "none"] = "whole"
-    """Cosine of the heads' weights as one vector (paper), the mean cosine of their rows beside the largest of
-    all neighbours (code), or the same for all."""
+    """Cosine of the heads' weights as one vector (paper), the mean cosine of their rows relative to the
+    largest of all neighbors (code), or the same for all."""
     confidence: Literal["samples", "equal", "none"] = "samples"
-    """gamma: shares of the samples (paper), equal shares, or 1."""
+    """Factor gamma: shares of the samples (paper), equal shares, or 1."""
     norm: Literal["l2", "l1"] = "l2"
     """Norm in the regularizer."""
     mu1: Weight = 0.5
@@ -63,21 +63,21 @@ class MaplSettings(ProtocolSettings):
     """Weight of the norm in the regularizer."""
 
     new_heads: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Weights are learned when so large a share of the neighbours has sent a new head; in rounds nearly
-    always all have."""
+    """Share of the neighbors with new heads at which weights are learned; in rounds nearly always all have
+    new ones."""
     half_life: PositiveDuration | None = None
-    """What a neighbour sent counts half as much after this time, in rounds, too; by default its age does not
-    matter."""
+    """Time after which a neighbor's parameters count half as much, also in rounds; by default their age does
+    not matter."""
     neighbours_at_start: Count | None = None
-    """Begin with so many random neighbours instead of all peers."""
+    """Number of random neighbors to start with, instead of all peers."""
     explore: Weight = 0.0
-    """Strangers that are asked for what they know in an iteration, on average."""
+    """Average number of strangers that are asked for their knowledge in an iteration."""
     patience: PositiveDuration = default("1 min")
-    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
+    """Maximum wait for a silent neighbor, which gets repeated requests meanwhile."""
 
     @property
     def graph(self) -> GraphLearning:
-        """How the weights are learned."""
+        """Parameters of the learning of weights."""
         return GraphLearning(
             mu1=self.mu1,
             mu2=self.mu2,

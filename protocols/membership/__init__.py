@@ -1,5 +1,6 @@
-"""How clients learn who is there: each one's view of the others.
+"""Membership: how clients learn which clients are up; each has its own view of the others.
 
-`view` is what every kind has, and the kind whose clients say hello and goodbye; `swim` finds the dead by
-pings, `cyclon` keeps a random sample of all clients, and `active` has the views that come of the two.
+`view` contains the common base, and the kind with announced joins and departures; `swim` detects
+crashed clients by pings, `cyclon` keeps a random sample of all clients, and `active` contains the views that
+use these two.
 """

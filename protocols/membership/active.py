@@ -1,6 +1,6 @@
-"""Memberships that find out by themselves who is there: SWIM among fixed neighbours, and peer sampling.
+"""Memberships that detect changes themselves: SWIM among fixed neighbors, and peer sampling.
 
-Both live in the client that they belong to, and spend its network: every message is sent in its name.
+Both run inside the client that they belong to, and use its network: all messages are sent in its name.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from protocols.membership.view import Chance, Goodbye, MembershipView, Neighbour
 
 
 class SwimView(NeighbourView):
-    """The neighbours of the topology, watched by SWIM (the scenario's "swim").
+    """Neighbors of the topology, monitored by SWIM (the scenario's "swim").
 
-    A suspected peer remains one until it is declared dead.
+    A suspected peer remains a peer until it is declared dead.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class SwimView(NeighbourView):
         self._lived = False
         self._detector = FailureDetector(name, loop, draws, settings, self._changed)
         for peer in self.neighbours:
-            # Whoever is absent comes with incarnation 0, which is higher than this.
+            # An absent peer joins with incarnation 0, which is higher than this.
             self._detector.watch(peer, *((DEAD, -1) if peer in self._missing else (ALIVE, 0)))
 
-    def heard_from(self, sender: str) -> None:
-        self._detector.heard_from(sender)
+    def received_from(self, sender: str) -> None:
+        self._detector.received_from(sender)
 
     def on_message(self, message: object, sender: str) -> bool:
         return self._detector.receive(message, sender)
@@ -71,11 +71,11 @@ class SwimView(NeighbourView):
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """view, shuffle: entries in a view, and in a message; shuffle_every_s; detection: None for Cyclon alone;
-    contacts: how many the bootstrap service is asked for.
+    """Settings of a sampled view.
 
-    banned_s: how long a client that was declared dead is kept out of the view, while others still pass its
-    name on.
+    view, shuffle: entries in a view, and in a message; shuffle_every_s; detection: None for Cyclon alone;
+    contacts: number of clients requested from the bootstrap service; banned_s: time for which a client that
+    was declared dead is kept out of the view, while other clients still pass its name on.
     """
 
     contacts: int = 3
@@ -87,21 +87,21 @@ class SamplingSettings:
 
 
 class ContactService(Protocol):
-    """Names clients that are up to whoever asks."""
+    """Service that returns names of clients that are up."""
 
-    def note(self, name: str, *, up: bool) -> None:
-        """A client has come or gone."""
+    def record(self, name: str, *, up: bool) -> None:
+        """Record that a client has joined or left."""
 
     def contacts(self, name: str, count: int) -> list[str]:
-        """`count` clients that are up now, for this one; fewer if there are not so many."""
+        """Return `count` clients that are up now, for this one; fewer if fewer are up."""
 
 
 class SampledView(MembershipView):
-    """A random sample of all clients that are up (the scenario's "bootstrap"), from a few contacts by Cyclon.
+    """Random sample of all clients that are up (the scenario's "bootstrap"), from a few contacts by Cyclon.
 
     `peers` is the view, which changes with every shuffle. `on_change` is called for deaths and returns only,
-    not for peers that leave the view in exchange for others. Who leaves says goodbye to those in its own
-    view: it cannot know who else has it in theirs.
+    not for peers that leave the view in exchange for others. A client that leaves says goodbye to those in
+    its own view: it cannot know which other views contain it.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class SampledView(MembershipView):
         self._service = service
         self._banned_s = settings.banned_s
         self._banned_until_s: dict[str, float] = {}
-        self._peers: list[str] | None = None  # None: the view has changed since
+        self._peers: list[str] | None = None  # None after a change of the view
         self._detector = (
             None
             if settings.detection is None
@@ -145,11 +145,11 @@ class SampledView(MembershipView):
             self._peers = sorted(self._cyclon.view)
         return self._peers
 
-    def heard_from(self, sender: str) -> None:
+    def received_from(self, sender: str) -> None:
         if self._banned_until_s.pop(sender, None) is not None:
             self._report(sender, True)
         if self._detector is not None:
-            self._detector.heard_from(sender)
+            self._detector.received_from(sender)
 
     def on_message(self, message: object, sender: str) -> bool:
         if isinstance(message, Goodbye):
@@ -171,9 +171,9 @@ class SampledView(MembershipView):
             self._detector.start(tell)
 
     def join(self, tell: Tell) -> None:
-        self._service.note(self.name, up=True)
+        self._service.record(self.name, up=True)
         self._banned_until_s.clear()
-        self._cyclon.start_anew(tell)
+        self._cyclon.restart(tell)
         if self._detector is not None:
             self._detector.come_back(tell)
 
@@ -183,18 +183,18 @@ class SampledView(MembershipView):
         else:
             for peer in self.peers:
                 tell(peer, Goodbye())
-        self._service.note(self.name, up=False)
+        self._service.record(self.name, up=False)
         self._cyclon.stop()
 
     def crash(self) -> None:
-        self._service.note(self.name, up=False)
+        self._service.record(self.name, up=False)
         if self._detector is not None:
             self._detector.stop()
         self._cyclon.stop()
 
     def _declared(self, peer: str, up: bool) -> None:
         if up:
-            return  # it comes back into the view when it shuffles
+            return  # it returns to the view by its own shuffle
         now_s = self._loop.time()
         current = {name: until_s for name, until_s in self._banned_until_s.items() if until_s > now_s}
         self._banned_until_s = current | {peer: now_s + self._banned_s}
@@ -209,7 +209,7 @@ class SampledView(MembershipView):
         return until_s is not None
 
     def _view_changed(self) -> None:
-        """Watch whoever is in the view, and nobody else."""
+        """Watch exactly the clients in the view."""
         self._peers = None
         if self._detector is not None:
             self._detector.watch_only(self._cyclon.view)

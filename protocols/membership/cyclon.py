@@ -1,18 +1,18 @@
-"""Cyclon: a small, ever changing, random view of all clients, kept by exchanging entries.
+"""Cyclon: a small random view of all clients that changes continually, kept by exchanging entries.
 
 Voulgaris, Gavidia, van Steen, "CYCLON: inexpensive membership management for unstructured P2P overlays",
 2005, section 2.3 (enhanced shuffling). A view holds names with their ages, in shuffles. Once per period a
 client
 
-1. makes all entries one older, and picks the oldest, Q;
-2. sends Q some random other entries and a new one for itself;
-3. receives some of Q's, and Q's entry makes room for them; where there is no more room they replace those
-   that were sent.
+1. increases all ages by one, and picks the oldest entry, Q;
+2. sends Q some random other entries and a new entry for itself;
+3. receives some of Q's entries; they fill Q's entry and free positions, and then replace the entries that
+   were sent.
 
-A client that does not answer until the next shuffle is out of the view: so the dead vanish.
+A client that does not answer until the next shuffle is removed from the view, so crashed clients disappear.
 
-Differences to the paper: a newcomer starts with some contacts and shuffles with one of them at once, not
-by random walks. A client whose view has run empty asks for contacts again.
+Differences from the paper: a newcomer starts with some contacts and shuffles with one of them at once, not
+by random walks. A client with an empty view asks for contacts again.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from protocols.membership.swim import sample
 from protocols.membership.view import Chance, MembershipMessage, Tell
 
 Entry = tuple[str, int]
-"""A name and its age, in shuffles."""
+"""Name and its age, in shuffles."""
 
 
 @dataclass(frozen=True, slots=True)
 class CyclonRequest(MembershipMessage):
-    """Some of the sender's entries, its own among them; answered by a `CyclonReply`."""
+    """Some of the sender's entries, including one for itself; answered by a `CyclonReply`."""
 
     entries: tuple[Entry, ...]
 
@@ -41,11 +41,11 @@ class CyclonReply(MembershipMessage):
 
 
 class Cyclon:
-    """One client's part in Cyclon.
+    """Part of one client in Cyclon.
 
-    contacts(): some other clients, to begin with. view_size, shuffle_size: entries in a view, and in a
-    message. `changed()` is called when the names in the view have changed. `refused(name)`: whether an entry
-    must not enter, because its client is known to be dead.
+    contacts(): returns some other clients, for the start. view_size, shuffle_size: entries in a view, and in
+    a message. `changed()` is called when the names in the view have changed. `refused(name)`: whether an
+    entry must not enter, because its client is known to be dead.
     """
 
     def __init__(
@@ -75,32 +75,32 @@ class Cyclon:
         self._refused = refused
         self._tell: Tell | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._asked: str | None = None
+        self._partner: str | None = None
         self._sent: list[str] = []
         self._meet_contacts()
 
     def start(self, tell: Tell, *, at_once: bool) -> None:
-        """Begin to shuffle, at once (a newcomer) or after a random part of the period."""
+        """Start to shuffle, at once (a newcomer) or after a random part of the period."""
         self._tell = tell
         wait_s = 0.0 if at_once else self._every_s * self._draws.uniform()
         self._timer = self._loop.call_later(wait_s, self._shuffle)
 
-    def start_anew(self, tell: Tell) -> None:
-        """Come after the start, or back after an absence, with nothing but contacts."""
+    def restart(self, tell: Tell) -> None:
+        """Start later than the others, or again after an absence, with contacts only."""
         self.view.clear()
-        self._asked, self._sent = None, []
+        self._partner, self._sent = None, []
         self._meet_contacts()
         self._changed()
         self.start(tell, at_once=True)
 
     def stop(self) -> None:
-        """Be silent: this client is down."""
+        """Stop sending: this client is down."""
         self._tell = None
         if self._timer is not None:
             self._timer.cancel()
 
     def remove(self, name: str) -> None:
-        """Take a client out of the view."""
+        """Remove a client from the view."""
         if self.view.pop(name, None) is not None:
             self._changed()
 
@@ -110,23 +110,23 @@ class Cyclon:
     def _shuffle(self) -> None:
         assert self._tell is not None  # the timer ends with the client
         self._timer = self._loop.call_later(self._every_s, self._shuffle)
-        if self._asked is not None:  # it has not answered
-            self.remove(self._asked)
+        if self._partner is not None:  # it has not answered
+            self.remove(self._partner)
         if not self.view:
             self._meet_contacts()
             self._changed()
         for name in self.view:
             self.view[name] += 1
-        self._asked = max(self.view, key=self.view.__getitem__, default=None)
-        if self._asked is None:
+        self._partner = max(self.view, key=self.view.__getitem__, default=None)
+        if self._partner is None:
             return
-        others = [name for name in self.view if name != self._asked]
+        others = [name for name in self.view if name != self._partner]
         self._sent = sample(self._draws, others, self._shuffle_size - 1)
         entries = [(self.name, 0), *[(name, self.view[name]) for name in self._sent]]
-        self._tell(self._asked, CyclonRequest(tuple(entries)))
+        self._tell(self._partner, CyclonRequest(tuple(entries)))
 
     def receive(self, message: object, sender: str) -> bool:
-        """Take in a message; False if it is not one of Cyclon's."""
+        """Handle a message; return False if it is not one of Cyclon's."""
         match message:
             case CyclonRequest(entries):
                 if self._tell is not None:
@@ -136,9 +136,9 @@ class Cyclon:
                     self._tell(sender, CyclonReply(tuple([(name, self.view[name]) for name in sent])))
                     self._merge(entries, sent)
             case CyclonReply(entries):
-                if self._tell is not None and sender == self._asked:
-                    self._asked = None
-                    self.view.pop(sender, None)  # its place is for one of its entries; it now has ours
+                if self._tell is not None and sender == self._partner:
+                    self._partner = None
+                    self.view.pop(sender, None)  # makes room for its entries; it now has this client's
                     self._merge(entries, self._sent)
             case _:
                 return False

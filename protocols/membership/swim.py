@@ -1,20 +1,20 @@
-"""SWIM: who of some members is up, found out by pinging them.
+"""SWIM: detection of the members that are up, by pings.
 
 Das, Gupta, Motivala, "SWIM: scalable weakly-consistent infection-style process group membership protocol",
-2002. Once per protocol period a client pings one member, each in turn in an order that is shuffled anew for
-every pass (section 4.3). If no ack comes within the timeout, some proxies are asked to ping it; if none has
-come by the end of the period, the member is suspected (section 4.2), and declared dead when it has not
-refuted that for some periods. What is new about members rides on pings and acks (section 4.1).
+2002. Once per protocol period a client pings one member, in an order that is shuffled for every pass (section
+4.3). If no ack comes within the timeout, some proxies are asked to ping it; if none has come by the end of
+the period, the member is suspected (section 4.2), and declared dead if it has not refuted the suspicion for
+some periods. News about members is sent with pings and acks (section 4.1).
 
-Differences to the paper:
-- A client watches the members that it was given, its peers, and not all there are. News of others is neither
-  kept nor passed on, so where peers are a small sample of all clients, news hardly spreads: each client finds
-  out about its own peers mostly by its own pings and those of its proxies.
-- A member that is new waits for the next pass; section 4.3 inserts it at a random place of the present one.
-- A member that was declared dead comes back with a higher incarnation. Now and then a dead one is pinged, so
-  that the two sides of a network that was cut find each other again.
-- Any message from a suspected member ends the suspicion here; elsewhere only a refutation does. So a suspect
-  is told with each message to it that it is suspected, until its refutation arrives.
+Differences from the paper:
+- A client watches only the given members, its peers, and not all clients. News of others is neither kept nor
+  passed on, so if peers are a small sample of all clients, news hardly spreads: each client learns about its
+  own peers mostly by its own pings and those of its proxies.
+- A new member waits for the next pass; section 4.3 inserts it at a random position of the present one.
+- A member that was declared dead comes back with a higher incarnation. From time to time a dead member is
+  pinged, so that the two sides of a network that was cut find each other again.
+- Any message from a suspected member ends the suspicion in its receiver; elsewhere only a refutation does.
+  Each message to a suspect therefore carries the suspicion, until its refutation arrives.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from protocols.membership.view import Chance, MembershipMessage, Tell
 
 ALIVE, SUSPECT, DEAD, LEFT = range(4)
 News = tuple[str, int, int]
-"""A member's name, its status and its incarnation."""
+"""Name of a member, its status and its incarnation."""
 
-_RELAYS_MAX = 64  # pings on behalf of others whose ack is still awaited
+_RELAYS_MAX = 64  # pings on behalf of others with acks still awaited
 
 
 @dataclass(frozen=True, slots=True)
 class SwimPing(MembershipMessage):
-    """Are you there? Answered by a `SwimAck` of the same number."""
+    """Ping, answered by a `SwimAck` of the same number."""
 
     number: int
     news: tuple[News, ...]
@@ -42,7 +42,7 @@ class SwimPing(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class SwimAck(MembershipMessage):
-    """`name` is there; it was asked so in ping (or ping request) `number`."""
+    """Confirmation that `name` is up, in answer to ping (or ping request) `number`."""
 
     number: int
     name: str
@@ -51,7 +51,7 @@ class SwimAck(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class SwimPingRequest(MembershipMessage):
-    """Please ping `target`, which did not answer my ping `number`."""
+    """Request to ping `target`, which did not answer the sender's ping `number`."""
 
     target: str
     number: int
@@ -60,7 +60,7 @@ class SwimPingRequest(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class SwimNews(MembershipMessage):
-    """From a client that comes or goes: news of itself. In return to one that comes: news of the others."""
+    """News of a client that joins or leaves, about itself; as an answer to a join, news of the others."""
 
     news: tuple[News, ...]
     wants_answer: bool = False
@@ -68,7 +68,9 @@ class SwimNews(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class SwimSettings:
-    """period_s, timeout_s: of the protocol; proxies: asked after the timeout; suspicion_periods: until a
+    """Settings of SWIM.
+
+    period_s, timeout_s: of the protocol; proxies: number asked after the timeout; suspicion_periods: until a
     suspected member is dead; news_per_message: at most; retransmissions: lambda, each piece of news is passed
     on lambda log2(n + 1) times; reconnect_s: time between two pings of dead members.
     """
@@ -83,25 +85,26 @@ class SwimSettings:
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout_s < self.period_s:
-            raise ValueError(f"the timeout, {self.timeout_s!r} s, must be shorter than the period, above 0")
+            raise ValueError(f"the timeout, {self.timeout_s!r} s, must be above 0 and below the period")
 
 
 @dataclass(slots=True)
 class _Watched:
-    """One member, as this client believes it to be.
+    """Member of the watched ones, as this client believes it to be.
 
-    timer: while suspected, declares it dead. unrefuted: it was suspected, and has been heard from, but has
-    not refuted the suspicion, of which others may know. told_s: when it was last told that it is gone.
+    timer: declares a suspected member dead. unrefuted: the member was suspected, and has sent a message, but
+    has not refuted the suspicion, of which others may know. notified_s: time of the last notice to it that it
+    counts as gone.
     """
 
     status: int = ALIVE
     incarnation: int = 0
     timer: asyncio.TimerHandle | None = None
     unrefuted: bool = False
-    told_s: float = -math.inf
+    notified_s: float = -math.inf
 
     def set_status(self, status: int, incarnation: int) -> None:
-        """Believe this, and stop the timer."""
+        """Set the status, and stop the timer."""
         self.status, self.incarnation, self.unrefuted = status, incarnation, False
         if self.timer is not None:
             self.timer.cancel()
@@ -113,7 +116,7 @@ _MESSAGES = (SwimPing, SwimAck, SwimPingRequest, SwimNews)
 
 
 class FailureDetector:
-    """One client's part in SWIM; `changed(name, up)` is called when a watched member is gone, or back."""
+    """Part of one client in SWIM; `changed(name, up)` is called when a watched member is gone, or back."""
 
     def __init__(
         self,
@@ -132,32 +135,32 @@ class FailureDetector:
         self._members: dict[str, _Watched] = {}
         self._tell: Tell | None = None  # None while this client is down
         self._timer: asyncio.TimerHandle | None = None
-        self._turn: list[str] = []  # who is still to be pinged in this pass, the next one last
-        self._pinged: str | None = None  # whose ack is awaited
+        self._turn: list[str] = []  # members still to be pinged in this pass, the next one last
+        self._pinged: str | None = None  # member with an awaited ack
         self._number = 0
         self._period_ends_s = 0.0
         self._reconnect_at_s = 0.0
         self._relays: dict[
             int, tuple[str, int]
-        ] = {}  # number of our ping -> (who asked for it, their number)
+        ] = {}  # number of this client's ping -> (requester, number of its ping)
         self._relayed = 0
         self._news: dict[str, list[int]] = {}  # name -> [status, incarnation, times passed on]
 
-    # --- whom to watch --------------------------------------------------------------------------------------
+    # --- watched members ------------------------------------------------------------------------------------
 
     def watch(self, name: str, status: int = ALIVE, incarnation: int = 0) -> None:
-        """Ping this member from now on; nothing happens if it is watched already."""
+        """Start to ping this member; no effect if it is already watched."""
         if name not in self._members:
             self._members[name] = _Watched(status, incarnation)
 
     def forget(self, name: str) -> None:
-        """Watch this member no longer."""
+        """Stop watching this member."""
         member = self._members.pop(name, None)
         if member is not None:
             member.set_status(LEFT, 0)
 
     def watch_only(self, names: Iterable[str]) -> None:
-        """Watch these members and no others, but for those that have yet to refute that they are dead."""
+        """Watch exactly these members, and those that have yet to refute that they are dead."""
         wanted, members = dict.fromkeys(names), self._members
         for name in [name for name in members if name not in wanted]:
             if members[name].status != SUSPECT:
@@ -166,21 +169,21 @@ class FailureDetector:
             self.watch(name)
 
     def is_up(self, name: str) -> bool:
-        """Whether a watched member is believed to be up; a suspected one is, until it is declared dead."""
+        """Return whether a watched member is believed to be up, which includes suspected ones."""
         return self._members[name].status in _UP
 
-    # --- this client's own life -----------------------------------------------------------------------------
+    # --- sessions of this client ----------------------------------------------------------------------------
 
     def start(self, tell: Tell) -> None:
-        """Begin to ping, after a random part of a period."""
+        """Start to ping, after a random part of a period."""
         self._tell = tell
         now_s = self._loop.time()
         self._reconnect_at_s = now_s + self._settings.reconnect_s
         self._period_ends_s = now_s + self._settings.period_s * self._draws.uniform()
-        self._timer = self._loop.call_at(self._period_ends_s, self._begin_period)
+        self._timer = self._loop.call_at(self._period_ends_s, self._start_period)
 
     def come_back(self, tell: Tell) -> None:
-        """Start again after an absence: believe that all are up, and tell some of the own return."""
+        """Restart after an absence: assume that all members are up, and tell some of them of the return."""
         for name, member in self._members.items():
             was_up = self.is_up(name)
             member.set_status(ALIVE, member.incarnation)
@@ -190,7 +193,7 @@ class FailureDetector:
         self.introduce(tell)
 
     def introduce(self, tell: Tell) -> None:
-        """Start, and make this client known to some."""
+        """Start, and announce this client to some members."""
         self._turn, self._pinged = [], None
         self._news.clear()
         self._relays.clear()
@@ -200,14 +203,14 @@ class FailureDetector:
             tell(peer, hello)
 
     def leave(self, tell: Tell) -> None:
-        """Say goodbye to some, who pass it on, and be silent."""
+        """Send goodbye to some members, which pass it on, and stop."""
         goodbye = SwimNews(((self.name, LEFT, self.incarnation),))
         for peer in self._some(self._settings.proxies):
             tell(peer, goodbye)
         self.stop()
 
     def stop(self) -> None:
-        """Be silent: this client is down."""
+        """Stop sending: this client is down."""
         self._tell = None
         if self._timer is not None:
             self._timer.cancel()
@@ -217,31 +220,31 @@ class FailureDetector:
 
     # --- a protocol period ----------------------------------------------------------------------------------
 
-    def _begin_period(self) -> None:
+    def _start_period(self) -> None:
         assert self._tell is not None  # the timer ends with the client
         if self._pinged is not None:
             self.suspect(self._pinged)
         self._pinged = self._next_in_turn()
-        began_s = self._period_ends_s
-        self._period_ends_s = began_s + self._settings.period_s
-        if began_s >= self._reconnect_at_s:
+        start_s = self._period_ends_s
+        self._period_ends_s = start_s + self._settings.period_s
+        if start_s >= self._reconnect_at_s:
             self._reconnect()
         if self._pinged is None:
-            self._timer = self._loop.call_at(self._period_ends_s, self._begin_period)
+            self._timer = self._loop.call_at(self._period_ends_s, self._start_period)
             return
         self._number += 1
         self._tell(self._pinged, SwimPing(self._number, self._take_news(self._pinged)))
-        self._timer = self._loop.call_at(began_s + self._settings.timeout_s, self._ask_proxies)
+        self._timer = self._loop.call_at(start_s + self._settings.timeout_s, self._ask_proxies)
 
     def _ask_proxies(self) -> None:
         if self._pinged is not None:
             assert self._tell is not None
             for proxy in self._some(self._settings.proxies, but=self._pinged):
                 self._tell(proxy, SwimPingRequest(self._pinged, self._number, self._take_news(proxy)))
-        self._timer = self._loop.call_at(self._period_ends_s, self._begin_period)
+        self._timer = self._loop.call_at(self._period_ends_s, self._start_period)
 
     def _next_in_turn(self) -> str | None:
-        for _ in range(2):  # the rest of this pass, and a new one
+        for _ in range(2):  # the remainder of this pass, and a new one
             while self._turn:
                 name = self._turn.pop()
                 if name in self._members and self.is_up(name):
@@ -253,19 +256,19 @@ class FailureDetector:
         self._reconnect_at_s += self._settings.reconnect_s
         dead = [name for name, member in self._members.items() if member.status == DEAD]
         for name in sample(self._draws, dead, 1):
-            self._say_that_it_is_gone(name)
+            self._report_death_to(name)
 
-    def _say_that_it_is_gone(self, name: str) -> None:
-        """Ping a member that is believed dead, or to have left; if it is there, it refutes that."""
+    def _report_death_to(self, name: str) -> None:
+        """Ping a member that is believed dead, or to have left; if it is up, it refutes that."""
         if self._tell is not None:
             member = self._members[name]
-            member.told_s = self._loop.time()
+            member.notified_s = self._loop.time()
             self._tell(name, SwimPing(0, ((name, member.status, member.incarnation),)))
 
     # --- messages -------------------------------------------------------------------------------------------
 
     def receive(self, message: object, sender: str) -> bool:
-        """Take in a message; False if it is not one of SWIM's."""
+        """Handle a message; return False if it is not one of SWIM's."""
         if not isinstance(message, _MESSAGES):
             return False
         if self._tell is None:
@@ -299,29 +302,29 @@ class FailureDetector:
             assert self._tell is not None
             self._tell(relay[0], SwimAck(relay[1], name, self._take_news(relay[0])))
 
-    def heard_from(self, sender: str) -> None:
-        """A message of whatever kind came from `sender`: it is up. Cheap where that is no news."""
+    def received_from(self, sender: str) -> None:
+        """Record that a message came from `sender`, which is therefore up. Cheap if that was known."""
         member = self._members.get(sender)
         if member is None or member.status == ALIVE:
             return
         if member.status == SUSPECT:
             member.set_status(ALIVE, member.incarnation)
             member.unrefuted = True
-        elif self._loop.time() >= member.told_s + self._settings.period_s:
-            self._say_that_it_is_gone(sender)
+        elif self._loop.time() >= member.notified_s + self._settings.period_s:
+            self._report_death_to(sender)
 
-    # --- what is known --------------------------------------------------------------------------------------
+    # --- knowledge about members ----------------------------------------------------------------------------
 
     def suspect(self, name: str) -> None:
-        """`name` did not answer: unless it refutes this in time, it is dead."""
+        """Suspect `name`, which did not answer: unless it refutes this in time, it is declared dead."""
         member = self._members.get(name)
         if member is not None and member.status == ALIVE:
             self._learn(name, SUSPECT, member.incarnation)
 
     def _learn(self, name: str, status: int, incarnation: int) -> None:
-        """Take in one piece of news, and pass it on if it is new."""
+        """Record one piece of news, and pass it on if it is new."""
         if name == self.name:
-            if status != ALIVE:  # also where this incarnation is the newer one: somebody does not know it
+            if status != ALIVE:  # even if this incarnation is newer: some member does not know it
                 self.incarnation = max(self.incarnation, incarnation + 1)
                 self._news[name] = [ALIVE, self.incarnation, 0]
             return
@@ -338,7 +341,7 @@ class FailureDetector:
             self._changed(name, not was_up)
 
     def _take_news(self, receiver: str) -> tuple[News, ...]:
-        """The news for a message: that the receiver is suspected, if so, and the news sent least often."""
+        """Return the news for a message: a suspicion of the receiver, and the news sent least often."""
         suspicion = self._suspicion_of(receiver)
         if not self._news:
             return suspicion
@@ -351,21 +354,21 @@ class FailureDetector:
         return suspicion + tuple([(name, entry[0], entry[1]) for name, entry in chosen if name != receiver])
 
     def _suspicion_of(self, receiver: str) -> tuple[News, ...]:
-        """The suspicion of a receiver, which every message to it carries until it has refuted it."""
+        """Return the suspicion of a receiver, which every message to it carries until it is refuted."""
         member = self._members.get(receiver)
         if member is None or not (member.status == SUSPECT or member.unrefuted):
             return ()
         return ((receiver, SUSPECT, member.incarnation),)
 
     def _some(self, count: int, but: str | None = None) -> list[str]:
-        """Random members that are believed to be up."""
+        """Return random members that are believed to be up."""
         members = self._members.items()
         names = [name for name, member in members if member.status in _UP and name != but]
         return sample(self._draws, names, count)
 
 
 def _overrides(status: int, incarnation: int, member: _Watched) -> bool:
-    """Whether such news overrides what is known of a member (section 4.2)."""
+    """Return whether news overrides the known state of a member (section 4.2)."""
     if status == ALIVE:
         return incarnation > member.incarnation
     if status == SUSPECT:
@@ -376,7 +379,7 @@ def _overrides(status: int, incarnation: int, member: _Watched) -> bool:
 
 
 def sample(draws: Chance, names: Sequence[str], count: int) -> list[str]:
-    """`count` different names in random order, or all if there are fewer."""
+    """Return `count` different names in random order, or all if there are fewer."""
     pool = list(names)
     count = min(count, len(pool))
     for index in range(count):  # the first steps of Fisher and Yates' shuffle

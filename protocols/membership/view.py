@@ -1,6 +1,6 @@
-"""Membership: whom a client believes to be up, and how it learns of changes.
+"""Membership: the clients that a client believes to be up, and how it learns of changes.
 
-Here is what all kinds share, and the one that sends a word when it comes and when it goes.
+This module contains the common base, and the kind that sends a message on each join and departure.
 """
 
 from abc import ABC, abstractmethod
@@ -11,20 +11,20 @@ from typing import Protocol
 
 _NOBODY: frozenset[str] = frozenset()
 Tell = Callable[[str, object], object]
-"""An actor's verb: `tell(peer, message)` sends the message and does not wait."""
+"""Function such as `Actor.tell`: `tell(peer, message)` sends the message and does not wait."""
 
 
 class Chance(Protocol):
-    """Where random numbers come from."""
+    """Source of random numbers."""
 
     def uniform(self) -> float:
-        """A number in [0, 1)."""
+        """Return a number in [0, 1)."""
 
 
 class MembershipMessage:
-    """Base class of the messages by which clients learn of each other; they are counted apart.
+    """Base class of messages about membership, which are counted separately.
 
-    No others are given to a view.
+    A view receives no other messages.
     """
 
     __slots__ = ()
@@ -32,19 +32,19 @@ class MembershipMessage:
 
 @dataclass(frozen=True, slots=True)
 class Hello(MembershipMessage):
-    """I am up: sent to all topology neighbours on a join and on a rejoin."""
+    """Announcement that the sender is up, to all topology neighbors on a join and on a rejoin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goodbye(MembershipMessage):
-    """I am leaving: sent to all topology neighbours, or the view, on a graceful leave, not on a crash."""
+    """Announcement that the sender leaves, to all topology neighbors or the view; a crash sends none."""
 
 
 class MembershipView(ABC):
-    """One client's view of who is there.
+    """View of one client: the clients that it believes to be up.
 
-    The client calls `heard_from` for every message that reaches it, answers included, and then gives it to
-    `on_message` if it is a `MembershipMessage`. `on_change(peer, up)`, where set, is called when a peer has
+    The client calls `received_from` for every message that reaches it, answers included, and then passes it
+    to `on_message` if it is a `MembershipMessage`. `on_change(peer, up)`, if set, is called when a peer has
     come up or gone down, as far as this client knows.
     """
 
@@ -57,38 +57,38 @@ class MembershipView(ABC):
     @property
     @abstractmethod
     def peers(self) -> list[str]:
-        """The peers believed to be up, sorted. A change makes a new list, so one that was read stays."""
+        """Peers believed to be up, sorted. A change makes a new list; lists that were read stay unchanged."""
 
     @abstractmethod
-    def heard_from(self, sender: str) -> None:
-        """A message of whatever kind came from `sender`. Cheap: it is called for every message."""
+    def received_from(self, sender: str) -> None:
+        """Record that a message came from `sender`. Cheap, because it is called for every message."""
 
     @abstractmethod
     def on_message(self, message: object, sender: str) -> bool:
-        """Take in a message about membership; False if it is something else, for the client to handle."""
+        """Handle a message about membership; return False for other messages, which the client handles."""
 
     @abstractmethod
     def suspect(self, peer: str) -> None:
-        """`peer` did not answer in time."""
+        """Mark `peer` as suspect: it did not answer in time."""
 
     @abstractmethod
     def start(self, tell: Tell) -> None:
-        """This client is there from the start of the run, like all that are not known to be absent."""
+        """Start at the beginning of the run, like all clients that are not known to be absent."""
 
     @abstractmethod
     def join(self, tell: Tell) -> None:
-        """This client comes up, for the first time or again; whatever it believed before is out of date.
+        """Start, for the first time or again; earlier beliefs are outdated.
 
-        What it now believes of its neighbours otherwise than before is reported, as any other change is.
+        Changed beliefs about neighbors are reported, as other changes are.
         """
 
     @abstractmethod
     def leave(self, tell: Tell) -> None:
-        """This client leaves gracefully."""
+        """Leave gracefully."""
 
     @abstractmethod
     def crash(self) -> None:
-        """This client is gone without a word (its actor can't say so: whoever crashes it calls this)."""
+        """End without a message; the code that crashes the actor calls this."""
 
     def _report(self, peer: str, up: bool) -> None:
         if self.on_change is not None:
@@ -96,27 +96,27 @@ class MembershipView(ABC):
 
 
 class NeighbourView(MembershipView):
-    """A membership among fixed neighbours: those of the topology."""
+    """Membership among fixed neighbors: those of the topology."""
 
     __slots__ = ("_missing", "_peers")
 
     def __init__(self, name: str, neighbours: Iterable[str], absent: Collection[str] = ()) -> None:
-        """`absent`: those that are known not to be there yet; all other neighbours are believed to be up."""
+        """Start with all neighbors up, except `absent`, which are known to join later."""
         super().__init__(name)
         self._peers = sorted(set(neighbours))
         if name in self._peers:
-            raise ValueError(f"{name} cannot be its own neighbour")
-        self._missing = _NOBODY  # the neighbours that are not among the peers
+            raise ValueError(f"{name} cannot be its own neighbor")
+        self._missing = _NOBODY  # neighbors that are not among the peers
         if absent:
             self._believe_down(peer for peer in self._peers if peer in absent)
 
     def __repr__(self) -> str:
         kind, up = type(self).__name__, len(self._peers)
-        return f"<{kind} of {self.name}, {up} of {len(self.neighbours)} neighbours up>"
+        return f"<{kind} of {self.name}, {up} of {len(self.neighbours)} neighbors up>"
 
     @property
     def neighbours(self) -> tuple[str, ...]:
-        """Those in the topology, sorted."""
+        """Neighbors in the topology, sorted."""
         return tuple(sorted([*self._peers, *self._missing]) if self._missing else self._peers)
 
     @property
@@ -124,10 +124,10 @@ class NeighbourView(MembershipView):
         return self._peers
 
     def start(self, tell: Tell) -> None:
-        """Nothing to do: the others know."""
+        """Do nothing: the others know."""
 
     def _believe_down(self, names: Iterable[str]) -> None:
-        """Start afresh: all neighbours are up but these. What differs from before is reported."""
+        """Assume that all neighbors except these are up, and report the differences from before."""
         neighbours, before, self._missing = self.neighbours, self._missing, frozenset(names)
         self._peers = [peer for peer in neighbours if peer not in self._missing]
         for peer in neighbours:
@@ -151,17 +151,17 @@ class NeighbourView(MembershipView):
 
 
 class AnnouncedView(NeighbourView):
-    """Peers tell one another (the scenario's "announce"), and silence is the only sign of a crash.
+    """Membership by announcements (the scenario's "announce"); silence is the only sign of a crash.
 
-    A client that comes up knows nothing of who is: it believes all its neighbours to be up until they say
-    Goodbye or are suspected. Any message of a neighbour is proof that it is back. So a message that overtook
-    its sender's Goodbye on a datagram link brings the sender back until the next suspicion; to ignore it
-    would be worse, since a peer whose Hello was lost would stay unknown for good.
+    A client that comes up does not know which neighbors are up: it believes all of them to be up until they
+    say Goodbye or are suspected. Any message of a neighbor proves that it is back. A message that overtook
+    its sender's Goodbye on a datagram link therefore brings the sender back until the next suspicion.
+    Ignoring it would be worse, since a peer with a lost Hello would stay unknown for good.
     """
 
     __slots__ = ()
 
-    def heard_from(self, sender: str) -> None:
+    def received_from(self, sender: str) -> None:
         if sender in self._missing:
             self._add(sender)
 
@@ -186,8 +186,8 @@ class AnnouncedView(NeighbourView):
         self._tell_all(tell, Goodbye())
 
     def crash(self) -> None:
-        """Nobody hears of it."""
+        """Do nothing: a crash is not announced."""
 
     def _tell_all(self, tell: Tell, message: Hello | Goodbye) -> None:
-        for peer in self.neighbours:  # also those believed down: the belief may be wrong
+        for peer in self.neighbours:  # also neighbors believed down: the belief may be wrong
             tell(peer, message)

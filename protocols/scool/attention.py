@@ -3,12 +3,12 @@
     p_ij = softmax_j <E(d_i; phi), E(d_j; phi)>,   d_i = theta_i - theta_i^0                     (eqs. 25, 26)
 
 E is a network of two layers, 10 and 5 wide (tanh between them). Its first layer would have ten numbers for
-each parameter of the model, which nobody could gossip, so it sees a sketch of d_i: its coordinates with
-random signs, added up in a few hundred groups, scaled to length 1. Inner products of sketches are those of
-the updates, up to noise.
+each parameter of the model, too many for gossip, so its input is a sketch of d_i: its coordinates with random
+signs, added up in a few hundred groups, scaled to length 1. Inner products of sketches are those of the
+updates, up to noise.
 
 A client takes part in its own row: it is its first candidate (eq. 29 and the authors' code; eq. 58 leaves it
-out of the likelihood). Everything but the sketch is small: numpy and torch in float64.
+out of the likelihood). All except the sketch is small, and uses numpy and torch in float64.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from protocols.scool.weights import exclusive_entropy
 Floats = NDArray[np.float64]
 
 HIDDEN, WIDTH = 10, 5
-"""Numbers of units of the encoder's layers."""
+"""Widths of the encoder's layers."""
 
 
 def sketch(update: Tensor, signs: Tensor, width: int) -> Tensor:
-    """An update [P] as `width` numbers of length 1, by signs [P] that are the same for all clients.
+    """Return a sketch of an update [P], `width` numbers of length 1, by signs [P] that all clients share.
 
-    An update of zeros stays so. Written for `Client.apply`.
+    An update of zeros stays zero. Written for `Client.apply`.
     """
     signed = update * signs
     padded = torch.nn.functional.pad(signed, (0, -signed.shape[-1] % width))
@@ -40,13 +40,13 @@ def sketch(update: Tensor, signs: Tensor, width: int) -> Tensor:
 
 
 def first_encoder(width: int, rng: np.random.Generator) -> Floats:
-    """phi [n] at first: in each layer uniform in +-1/sqrt(inputs)."""
+    """Return the initial phi [n]: in each layer uniform in +-1/sqrt(inputs)."""
     layers = [((width + 1) * HIDDEN, width), ((HIDDEN + 1) * WIDTH, HIDDEN)]
     return np.concatenate([rng.uniform(-1, 1, count) / np.sqrt(inputs) for count, inputs in layers])
 
 
 def _encoded(encoder: Tensor, sketches: Tensor) -> Tensor:
-    """E of sketches [..., width]: [..., WIDTH]."""
+    """Return E of sketches [..., width]: [..., WIDTH]."""
     width = sketches.shape[-1]
     first, second = encoder.split([(width + 1) * HIDDEN, (HIDDEN + 1) * WIDTH])
     hidden = torch.tanh(sketches @ first[HIDDEN:].view(width, HIDDEN) + first[:HIDDEN])
@@ -59,12 +59,12 @@ def _log_attention(encoder: Tensor, sketches: Tensor) -> Tensor:
 
 
 def log_attention(encoder: Floats, sketches: Floats) -> Floats:
-    """log p_i [n] (eq. 25) for the sketches [n, width] of a client, which comes first, and its peers."""
+    """Return log p_i [n] (eq. 25) for the sketches [n, width] of a client, which is first, and its peers."""
     return np.asarray(_log_attention(torch.from_numpy(encoder), torch.from_numpy(sketches)).numpy())
 
 
 def encoder_gradient(encoder: Floats, sketches: Floats, weights: Floats) -> Floats:
-    """Gradient [n] of sum_j w_ij log p_ij in phi (eqs. 31, 62), of one client's row w_i."""
+    """Return the gradient [n] of sum_j w_ij log p_ij for phi (eqs. 31, 62), of one client's row w_i."""
     parameters = torch.from_numpy(encoder).requires_grad_()
     with torch.enable_grad():
         value = torch.from_numpy(weights) @ _log_attention(parameters, torch.from_numpy(sketches))
@@ -74,7 +74,7 @@ def encoder_gradient(encoder: Floats, sketches: Floats, weights: Floats) -> Floa
 
 @dataclass(frozen=True)
 class Adam:
-    """Ascent by Adam (Kingma and Ba 2014) with weight decay, one step at a time; a client keeps its own."""
+    """Ascent by Adam (Kingma and Ba 2014) with weight decay, one step at a time; state of one client."""
 
     learning_rate: float = 0.1
     weight_decay: float = 0.01
@@ -83,7 +83,7 @@ class Adam:
     square: Floats | float = 0.0
 
     def ascended(self, at: Floats, gradient: Floats) -> tuple[Floats, Adam]:
-        """Parameters after a step up the gradient, and what to take the next one with."""
+        """Return the parameters after a step up the gradient, and the state for the next one."""
         gradient = gradient - self.weight_decay * at
         steps = self.steps + 1
         mean = 0.9 * self.mean + 0.1 * gradient
@@ -94,5 +94,5 @@ class Adam:
 
 
 def bound(log_likelihoods: Floats, weights: Floats, log_prior: Floats, temperature: float = 1.0) -> float:
-    """The lower bound of eq. 58 without the prior of the models; all [..., n], with the client itself."""
+    """Return the lower bound of eq. 58 without the models' prior; all [..., n], with the client itself."""
     return float((weights * (log_likelihoods + log_prior)).sum() + temperature * exclusive_entropy(weights))

@@ -1,11 +1,11 @@
-"""The stochastic block model as a prior of the cooperation graph (Li et al. 2023, section 4.2, appendix D).
+"""Stochastic block model as a prior of the cooperation graph (Li et al. 2023, section 4.2, appendix D).
 
-Client i has a membership Omega_i [M], a distribution over M blocks, and an edge (i, j) is there a priori with
+Client i has a membership Omega_i [M], a distribution over M blocks, and an edge (i, j) exists a priori with
 probability B(g, h) if i is in block g and j in h. All functions are about one client and its n peers, whose
-memberships are the rows of `others` [n, M]: each client computes its own from what the others told it.
+memberships are the rows of `others` [n, M]: each client computes its own from the others' messages.
 
-Pure numpy in float64. Pairs are those of two different clients: the paper's sums over i, j would make the
-bound quadratic in Omega_i, and its closed form for Omega_i the maximum of something else.
+It uses numpy in float64. Pairs are those of two different clients: the paper's sums over i, j would make the
+bound quadratic in Omega_i, and its closed form for Omega_i the maximum of another function.
 """
 
 import numpy as np
@@ -18,28 +18,28 @@ from protocols.scool.weights import independent_entropy
 Floats = NDArray[np.float64]
 
 PROBABILITY_MIN = 1e-3
-"""Probabilities in B are at least so far from 0 and 1: what was learned of strangers can be unlearned."""
+"""Least distance of probabilities in B from 0 and 1, so that early errors can be corrected."""
 
 
 def first_probabilities(blocks: int, inside: float, across: float) -> Floats:
-    """B [M, M] with one probability inside blocks and one across (the authors' code: .8 and .2)."""
+    """Return B [M, M] with one probability inside blocks and one across (the authors' code: .8 and .2)."""
     return np.where(np.eye(blocks, dtype=bool), inside, across).astype(np.float64)
 
 
 def edge_log_odds(own: Floats, others: Floats, probabilities: Floats) -> Floats:
-    """The prior's evidence for edges from the client to its peers [n]: the sums over g, h in eq. 18."""
+    """Return the prior's evidence for edges from the client to peers [n]: the sums over g, h in eq. 18."""
     return np.asarray(others @ (np.log(probabilities) - np.log1p(-probabilities)).T @ own)
 
 
 def concentration(own: Floats, alpha: Floats) -> Floats:
-    """gamma_i [M] (eqs. 19, 46)."""
+    """Return gamma_i [M] (eqs. 19, 46)."""
     return own + alpha
 
 
 def membership(
     gamma: Floats, others: Floats, outgoing: Floats, incoming: Floats, probabilities: Floats
 ) -> Floats:
-    """Omega_i [M] (eqs. 20, 21, 48). outgoing [n]: w_ij; incoming [n]: w_ji, nan where it is not known."""
+    """Return Omega_i [M] (eqs. 20, 21, 48). outgoing [n]: w_ij; incoming [n]: w_ji, nan if unknown."""
     present, absent = np.log(probabilities), np.log1p(-probabilities)
     known = ~np.isnan(incoming)
     incoming, senders = incoming[known], others[known]
@@ -53,12 +53,12 @@ def membership(
 
 
 def edge_counts(own: Floats, others: Floats, outgoing: Floats) -> tuple[Floats, Floats]:
-    """A client's share in the numerator and the denominator [M, M] of B (eqs. 24, 52)."""
+    """Return a client's part of the numerator and the denominator [M, M] of B (eqs. 24, 52)."""
     return np.outer(own, outgoing @ others), np.outer(own, others.sum(axis=0))
 
 
 def edge_probabilities(present: Floats, possible: Floats) -> Floats:
-    """B [M, M] from the sums, or means, of all clients' `edge_counts`; 1/2 between blocks without pairs."""
+    """Return B [M, M] from sums or means of all clients' `edge_counts`; 1/2 for blocks without pairs."""
     ratio = np.divide(present, possible, out=np.full_like(present, 0.5), where=possible > 1e-12)
     return np.clip(ratio, PROBABILITY_MIN, 1 - PROBABILITY_MIN)
 
@@ -72,10 +72,10 @@ def bound(
     probabilities: Floats,
     temperature: float = 1.0,
 ) -> float:
-    """The lower bound of eq. 41 without the prior of the models, which inference leaves alone.
+    """Return the lower bound of eq. 41 without the prior of the models, which inference does not change.
 
-    log_likelihoods [K, K]: log P(D_j | theta_i); weights [K, K], of which the diagonal does not count;
-    memberships and concentrations [K, M].
+    log_likelihoods [K, K]: log P(D_j | theta_i); weights [K, K], with an ignored diagonal; memberships and
+    concentrations [K, M].
     """
     clients = len(weights)
     pairs = ~np.eye(clients, dtype=bool)

@@ -1,4 +1,4 @@
-"""SCooL's M-step of the model: what a client makes of its own gradients and of its peers'."""
+"""M-step of the model of SCooL: the combination of a client's own gradients and those of its peers."""
 
 from abc import ABC, abstractmethod
 
@@ -12,11 +12,11 @@ from protocols.scool.posterior import Posterior
 from protocols.scool.settings import SCooLSettings
 
 _STIFFNESS = 1e-3
-"""The weight of a proximal term that stands for a constant gradient: a weak pull to a far point."""
+"""Weight of a proximal term that represents a constant gradient: a weak pull to a far point."""
 
 
 class Descent(Component, ABC):
-    """One client's theta_i in an iteration: the model that its peers judge, and the M-step of theta_i."""
+    """Update of one client's theta_i in an iteration: the model that peers evaluate, and the M-step."""
 
     def __init__(self, client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> None:
         super().__init__(client)
@@ -26,20 +26,20 @@ class Descent(Component, ABC):
 
     @abstractmethod
     async def model_to_judge(self, number: int) -> Vector:
-        """The model that the peers judge in round `number`, trained first where the peers' updates are used.
+        """Return the model that peers evaluate in round `number`, already trained if their updates are used.
 
-        In rounds it also publishes what this client answers to peers that ask in this one.
+        In rounds this also publishes the client's answer to peers that ask in this round.
         """
 
     @abstractmethod
     async def m_step(self, oldest: int | None) -> None:
-        """The client's next model, by the weights of the posterior (eq. 10).
+        """Set the client's next model, by the weights of the posterior (eq. 10).
 
         oldest: with given weights, the round of the oldest models that may be mixed; None for any.
         """
 
     def _scales(self, weights: list[float]) -> tuple[float, float]:
-        """The factor of the own gradient, and the one by which the peers' weights are multiplied."""
+        """Return the factor of the client's own gradient, and the one of the peers' weights."""
         if self.settings.aggregation == "sum":
             return 1.0, 1.0
         total = self.posterior.prior.own_weight + sum(weights)
@@ -47,9 +47,9 @@ class Descent(Component, ABC):
 
 
 class PeersUpdates(Descent):
-    """First-order cross gradients: the peers' gradients of their own models stand for those of this client's.
+    """First-order cross gradients: peers' gradients for their own models replace those for this client's.
 
-    A client trains first, and shows its peers what it has come to.
+    A client trains first, and sends its peers the trained model.
     """
 
     async def model_to_judge(self, number: int) -> Vector:
@@ -60,7 +60,7 @@ class PeersUpdates(Descent):
         return client.params + self.update
 
     async def m_step(self, oldest: int | None) -> None:
-        """theta_i and its own update, with those that the peers have made of their models (eq. 33)."""
+        """Set theta_i from the client's own update and the peers' updates of their models (eq. 33)."""
         client, received = self.client, []
         for peer, weight in self.posterior.row.items():
             known = self.posterior.known[peer]
@@ -71,11 +71,11 @@ class PeersUpdates(Descent):
         own, factor = self._scales([weight for weight, _ in received])
         peers_updates = [(factor * weight, new) for weight, new in received]
         client.params = mix([(1.0, client.params), (own, self.update), *peers_updates])
-        del self.update  # it has been used, and holding it would keep a sum from being computed in one go
+        del self.update  # it has been used, and holding it would prevent computing a sum in one call
 
 
 class JudgedFirst(Descent):
-    """Base of those for which the peers' answers come before the local steps."""
+    """Base of updates in which the peers' answers come before the local steps."""
 
     async def model_to_judge(self, number: int) -> Vector:
         if self.posterior.waits:
@@ -89,18 +89,18 @@ class JudgedFirst(Descent):
 
     @abstractmethod
     async def descended(self, oldest: int | None) -> Vector:
-        """The client's model after its local steps, and with what the peers add to it."""
+        """Return the client's model after its local steps, combined with the peers' contributions."""
 
 
 class GivenWeights(JudgedFirst):
-    """The Dirac prior: eq. 16, which is D-PSGD."""
+    """Dirac prior: eq. 16, which is D-PSGD."""
 
     async def descended(self, oldest: int | None) -> Vector:
         update = await self.client.train(steps_of(self.client, self.settings))
         return mix([*self._mixture(oldest), (1.0, update)])
 
     def _mixture(self, oldest: int | None) -> list[tuple[float, Vector]]:
-        """The models of the client and its peers, by the fixed weights."""
+        """Return the models of the client and its peers, with the fixed weights."""
         present: dict[str, PeerEvaluation] = {}
         for peer in self.client.peers:
             evaluation = self.posterior.known[peer].evaluation
@@ -114,7 +114,7 @@ class GivenWeights(JudgedFirst):
 
 
 class ExactGradients(JudgedFirst):
-    """Cross gradients of this client's model, which the peers have computed at the beginning."""
+    """Cross gradients for this client's model, which the peers have computed at the start."""
 
     async def descended(self, oldest: int | None) -> Vector:
         client, posterior = self.client, self.posterior
@@ -124,11 +124,11 @@ class ExactGradients(JudgedFirst):
             if (known := posterior.known[peer]).gradient is not None
         ]
         own, factor = self._scales([weight for weight, _ in gradients])
-        own = max(own, 1e-6)  # the attention of a client to itself may be 0, and divides here
+        own = max(own, 1e-6)  # the attention of a client to itself may be 0, and is a divisor here
         proximal = []
         if gradients:
-            # A pull c (x - (start - G/c)) is G + c (x - start), with a small c. In training the own gradient
-            # weighs 1: so G is divided by its weight before, and the update is multiplied by it after.
+            # A pull c (x - (start - G/c)) is G + c (x - start), with a small c. In training the client's own
+            # gradient has weight 1: G is divided by its weight before, and the update multiplied by it after.
             away = mix([(factor * weight / own / _STIFFNESS, gradient) for weight, gradient in gradients])
             proximal = [(_STIFFNESS, client.params - away)]
         for peer in posterior.row:
@@ -138,7 +138,7 @@ class ExactGradients(JudgedFirst):
 
 
 def descent_of(client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> Descent:
-    """The M-step of the settings."""
+    """Return the M-step of the settings."""
     posterior = evaluations.posterior
     kind = GivenWeights if posterior.fixed else ExactGradients if posterior.exact else PeersUpdates
     return kind(client, settings, evaluations)

@@ -1,6 +1,6 @@
 """Dirichlet distributions, as the block models' priors and posteriors of memberships.
 
-Pure numpy in float64. M is the number of blocks.
+It uses numpy in float64. M is the number of blocks.
 """
 
 import numpy as np
@@ -11,32 +11,33 @@ from protocols.scool.special import digamma, gammaln
 Floats = NDArray[np.float64]
 
 CONCENTRATION_MIN, CONCENTRATION_MAX = 1e-3, 1e3
-"""Bounds of alpha: one membership per client tells little of it, and its likelihood may have no maximum."""
+"""Bounds of alpha: one membership per client has little information on it, and its likelihood may have no
+maximum."""
 _HALVINGS_MAX = 30
 
 
 def expected_log(concentration: Floats) -> Floats:
-    """E[log pi] [..., M] under Dirichlet(concentration [..., M]): psi(gamma_g) - psi(sum gamma)."""
+    """Return E[log pi] [..., M] under Dirichlet(concentration [..., M]): psi(gamma_g) - psi(sum gamma)."""
     return digamma(concentration) - digamma(concentration.sum(axis=-1, keepdims=True))
 
 
 def log_normaliser(concentration: Floats) -> Floats:
-    """log Gamma(sum_g a_g) - sum_g log Gamma(a_g), [...]: of the density of Dirichlet(a [..., M])."""
+    """Return log Gamma(sum_g a_g) - sum_g log Gamma(a_g), [...]: of the density of Dirichlet(a [..., M])."""
     return gammaln(concentration.sum(axis=-1)) - gammaln(concentration).sum(axis=-1)
 
 
 def entropy(concentration: Floats) -> Floats:
-    """-E[log q(pi)] [...] of q = Dirichlet(concentration [..., M])."""
+    """Return -E[log q(pi)] [...] of q = Dirichlet(concentration [..., M])."""
     return -log_normaliser(concentration) - ((concentration - 1) * expected_log(concentration)).sum(axis=-1)
 
 
 def expected_log_density(alpha: Floats, mean_log: Floats) -> float:
-    """E[log p(pi | alpha)] [] where mean_log [M] is the expectation of log pi."""
+    """Return E[log p(pi | alpha)] [] if mean_log [M] is the expectation of log pi."""
     return float(log_normaliser(alpha) + ((alpha - 1) * mean_log).sum())
 
 
 def concentration_gradient(alpha: Floats, mean_log: Floats) -> Floats:
-    """Gradient [M] of `expected_log_density` in alpha [M]: mean_log_g - psi(alpha_g) + psi(sum alpha).
+    """Return the gradient [M] of `expected_log_density` for alpha [M]: mean_log_g - psi(alpha_g) + psi(sum).
 
     Eqs. 23, 50 and 79 have sum_g psi(alpha_g) where the derivative of the bound has psi(alpha_g); this is
     the derivative, of the mean over clients instead of their sum.
@@ -45,7 +46,7 @@ def concentration_gradient(alpha: Floats, mean_log: Floats) -> Floats:
 
 
 def ascend_concentration(alpha: Floats, mean_log: Floats, step_size: float) -> Floats:
-    """alpha [M] after a step of gradient ascent on the bound, halved until the bound does not fall.
+    """Return alpha [M] after a step of gradient ascent on the bound, halved until the bound does not fall.
 
     mean_log [M]: E[log pi], averaged over all clients. The result is within the bounds of this module.
     """

@@ -9,7 +9,7 @@ from protocols.framework.vectors import Scalar, Vector
 
 @dataclass(frozen=True)
 class Beliefs:
-    """The part of the sender's posterior on which the receiver's depends.
+    """Part of the sender's posterior on which the receiver's depends.
 
     weight: its w_ij for the receiver; None before it has one. membership [M]: its Omega_i, or the expected
     log of its pi_i. assigned [M]: with mixed memberships, its phi_{i<-j} for the receiver j. sketch: with
@@ -24,9 +24,9 @@ class Beliefs:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Asks for the loss of the sender's model `params` on the receiver's data; None if losses do not count.
+    """Request for the loss of the model `params` on the receiver's data; None if losses are not used.
 
-    Sent in `round` (synchronous), after so many `iterations`, at virtual `time` (s).
+    Sent in `round` (synchronous), after `iterations`, at virtual `time` (s).
     """
 
     params: Vector | None
@@ -38,11 +38,11 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class PeerEvaluation:
-    """The answer: `loss` of the model on the sender's data, and the `gradient` there with exact gradients.
+    """Answer with the `loss` of the model on the sender's data, and the `gradient` with exact gradients.
 
-    `loss` is None where the sender has no time for it, or got no model. `progress`: the sum of the sender's
-    own updates so far, after so many `iterations`; with fixed weights its model, at `degree` peers; None with
-    exact gradients. Synchronous: all are as of the sender's `round`.
+    `loss` is None if the sender has no time for it, or got no model. `progress`: the sum of the sender's own
+    updates so far, after `iterations`; with fixed weights its model, at `degree` peers; None with exact
+    gradients. Synchronous: all are as of the sender's `round`.
     """
 
     loss: Scalar | None
@@ -57,9 +57,9 @@ class PeerEvaluation:
 
 @dataclass(frozen=True)
 class Shared:
-    """Push-sum: half of the sender's `numbers` [n] and `weight`, and, to be averaged, its `encoder` [m].
+    """Half of the sender's `numbers` [n] and `weight` for push-sum, and its `encoder` [m] to be averaged.
 
-    `steps`: how often the encoder was trained.
+    `steps`: number of training steps of the encoder.
     """
 
     numbers: np.ndarray | None

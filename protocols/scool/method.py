@@ -1,4 +1,4 @@
-"""SCooL's clients, in rounds: algorithm 1."""
+"""Clients of SCooL in rounds: algorithm 1."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from protocols.scool.settings import SCooLSettings
 
 @final
 class SCooL(Client):
-    """SCooL with any of its priors, in rounds; `SCooLAsynchronous` is its form without."""
+    """Client of SCooL with any of its priors, in rounds; `SCooLAsynchronous` is the form without rounds."""
 
     Settings = SCooLSettings
     settings: SCooLSettings
@@ -30,7 +30,7 @@ class SCooL(Client):
         assert isinstance(settings, SCooLSettings)
         return (common_start("shared"), *held_back(settings.judged_on))
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.weights_are_shares = self.settings.prior == "attention"
         self.rounds = RoundMessages(self)
         self.posterior = Posterior(self, self.settings, waits=True)
@@ -38,32 +38,32 @@ class SCooL(Client):
         self.descent = descent_of(self, self.settings, self.evaluations)
 
     async def run(self) -> None:
-        # As of the round before, so that who asks in this one is answered once this client has trained in it.
+        # As of the previous round, so that questions of this round are answered after this client's training.
         self.evaluations.publish(self.iterations, self.rounds.number - 1)
         await super().run()
 
     async def step(self) -> None:
-        # With eq. 33 the own steps of M (line 14) come before E: answers to peers contain their sum.
+        # With eq. 33 the client's steps of M (line 14) come before E: answers to peers contain their sum.
         judged = await self.descent.model_to_judge(self.rounds.number)
         # Each peer j answers: log P(D_j | theta_i) for E, its updates or a gradient for M, and its beliefs.
         await self.ask_all(judged)
-        # E (lines 7 and 8): w_i, and what the prior has besides. With attention also M of the encoder's phi.
+        # E (lines 7 and 8): w_i and the prior's parameters; with attention also M of the encoder's phi.
         await self.posterior.infer(judged)
-        # M (lines 13 to 16): theta_i, with what the peers have sent.
+        # M (lines 13 to 16): theta_i, with the peers' contributions.
         await self.descent.m_step(oldest=self.rounds.number)
         # M (line 17): B and alpha by push-sum; the encoder's phi is averaged.
         self.posterior.learn_and_gossip()
-        self.begin_next_round()
+        self.start_next_round()
 
-    def begin_next_round(self) -> None:
-        """Go on with the next round, or with a later one in which some peer is already."""
+    def start_next_round(self) -> None:
+        """Go to the next round, or to a later one that some peer has already reached."""
         known = [peer.evaluation for peer in self.posterior.known.values()]
         rounds = [evaluation.round for evaluation in known if evaluation is not None]
         self.rounds.number = max([self.rounds.number + 1, *rounds])
 
     async def ask_all(self, model: Vector) -> None:
-        """Ask those that this client talks to, and wait for all answers."""
-        names, number = self.evaluations.asked_now(), self.rounds.number
+        """Ask the peers that this client communicates with, and wait for all answers."""
+        names, number = self.evaluations.peers_to_ask(), self.rounds.number
         for peer in names:
             self.rounds.tell(peer, self.evaluations.request(peer, model, number))
         found = await self.rounds.collect(
@@ -72,8 +72,8 @@ class SCooL(Client):
         self.rounds.discard(PeerEvaluation)
         for peer in names:
             if peer in found:
-                self.evaluations.note(peer, found[peer].message)  # type: ignore[arg-type]
-                # No pauses in rounds: a peer with no news, as it has finished, still evaluates models.
+                self.evaluations.record(peer, found[peer].message)  # type: ignore[arg-type]
+                # No pauses in rounds: a peer without news, because it has finished, still evaluates models.
                 self.posterior.known[peer].pause_left = 0
             elif self.is_peer(peer):
                 self.suspect(peer)
@@ -81,17 +81,17 @@ class SCooL(Client):
     async def on_message(self, message: object, sender: str) -> object:
         match message:
             case EvaluationRequest():
-                if sender in self.posterior.dropped:  # who is asked sends its beliefs with its answers
+                if sender in self.posterior.dropped:  # other peers send their beliefs with their answers
                     self.posterior.listen(sender, message.beliefs)
                 if message.round > self.rounds.number + 1:
-                    self.rounds.number = message.round  # the others went on without this client
+                    self.rounds.number = message.round  # the others continued without this client
                 self.spawn(self.answer(message, sender))
             case Shared():
                 self.posterior.merge(message)
         return None
 
     async def answer(self, request: EvaluationRequest, sender: str) -> None:
-        """Tell a peer how well its model does here, once this client has come as far as that round."""
+        """Evaluate a peer's model and answer, once this client has reached that round."""
         evaluations, number = self.evaluations, request.round
         while not self.finished and evaluations.published[-1].round < number:
             await evaluations.news.wait()

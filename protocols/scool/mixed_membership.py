@@ -1,11 +1,11 @@
-"""The mixed membership stochastic block model as a prior of the graph (Li et al. 2023, appendix F).
+"""Mixed membership stochastic block model as a prior of the graph (Li et al. 2023, appendix F).
 
-Here a client acts for another block towards each peer: for the pair (i, j) client i draws a block from its
-pi_i, and client j one from its pi_j. Client i keeps what belongs to the pairs (i, j) that it begins: both
-indicators' posteriors phi_{i->j} and phi_{i<-j} (`sending` and `receiving` [n, M] here) beside w_ij. Its
-peers tell it the expected log of their pi_j, and their phi_{j<-i}, which gamma_i needs.
+Here a client may act for another block towards each peer: for the pair (i, j) client i draws a block from its
+pi_i, and client j one from its pi_j. Client i keeps the state of the pairs (i, j) that it starts: both
+indicators' posteriors phi_{i->j} and phi_{i<-j} (`sending` and `receiving` [n, M] here) and w_ij. Its peers
+send it the expected log of their pi_j, and their phi_{j<-i}, which gamma_i needs.
 
-Pure numpy in float64. Pairs are those of two different clients.
+It uses numpy in float64. Pairs are those of two different clients.
 """
 
 import numpy as np
@@ -19,32 +19,32 @@ Floats = NDArray[np.float64]
 
 
 def edge_log_odds(sending: Floats, receiving: Floats, probabilities: Floats) -> Floats:
-    """The prior's evidence for the edges (i, j), [n]: the sums over g, h in eq. 71."""
+    """Return the prior's evidence for the edges (i, j), [n]: the sums over g, h in eq. 71."""
     log_odds = np.log(probabilities) - np.log1p(-probabilities)
     return np.asarray(((sending @ log_odds) * receiving).sum(axis=1))
 
 
 def concentration(alpha: Floats, sending: Floats, received: Floats) -> Floats:
-    """gamma_i [M] (eq. 74). received [n, M]: phi_{j<-i}, of the pairs that the peers began."""
+    """Return gamma_i [M] (eq. 74). received [n, M]: phi_{j<-i}, of the pairs that the peers started."""
     return np.asarray(alpha + sending.sum(axis=0) + received.sum(axis=0))
 
 
 def sending_blocks(gamma: Floats, receiving: Floats, weights: Floats, probabilities: Floats) -> Floats:
-    """phi_{i->j} [n, M] (eq. 76), from gamma_i [M]."""
+    """Return phi_{i->j} [n, M] (eq. 76), from gamma_i [M]."""
     present, absent = np.log(probabilities), np.log1p(-probabilities)
     edges = weights[:, None] * (receiving @ present.T) + (1 - weights[:, None]) * (receiving @ absent.T)
     return np.asarray(softmax(edges + expected_log(gamma)))
 
 
 def receiving_blocks(peer_logs: Floats, sending: Floats, weights: Floats, probabilities: Floats) -> Floats:
-    """phi_{i<-j} [n, M] (eq. 77). peer_logs [n, M]: the expected log of each peer's pi_j."""
+    """Return phi_{i<-j} [n, M] (eq. 77). peer_logs [n, M]: the expected log of each peer's pi_j."""
     present, absent = np.log(probabilities), np.log1p(-probabilities)
     edges = weights[:, None] * (sending @ present) + (1 - weights[:, None]) * (sending @ absent)
     return np.asarray(softmax(edges + peer_logs))
 
 
 def edge_counts(sending: Floats, receiving: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """A client's share in the numerator and the denominator [M, M] of B (eq. 81)."""
+    """Return a client's part of the numerator and the denominator [M, M] of B (eq. 81)."""
     return (weights[:, None] * sending).T @ receiving, sending.T @ receiving
 
 
@@ -58,7 +58,7 @@ def bound(
     probabilities: Floats,
     temperature: float = 1.0,
 ) -> float:
-    """The lower bound of appendix F.0.2 without the prior of the models.
+    """Return the lower bound of appendix F.0.2 without the prior of the models.
 
     log_likelihoods and weights [K, K]; sending and receiving [K, K, M], phi_{i->j} and phi_{i<-j} at [i, j];
     concentrations [K, M]. Diagonals do not count.

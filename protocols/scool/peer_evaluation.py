@@ -1,4 +1,4 @@
-"""How clients of SCooL ask each other to evaluate their models, and exchange their beliefs."""
+"""Mutual evaluation of models by clients of SCooL, and exchange of their beliefs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ from protocols.shared.pace import LOSS_SHARE, TimeForPeers
 from protocols.shared.silence import Silence
 
 ATTEMPTS = 2
-"""Asynchronous: how often a question is sent before it is given up, after three estimated round trips; the
-next iteration has a newer one."""
+"""Number of times that a question is sent in the asynchronous form before it is given up, after three
+estimated round trips; the next iteration has a newer one."""
 ASKED_SHARE, ASKED_LEAST = 0.05, 20
-"""By default so many peers are asked in an iteration as take this share of the time of its training, but at
-least so many (fewer if there are fewer)."""
+"""Default number of peers to ask in an iteration: as many as take this share of the time of its training, but
+at least the second value (fewer if there are fewer peers)."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """The state that a client answers with: progress after so many `iterations`, and a sketch of its update.
+    """State that a client answers with: its progress after `iterations`, and a sketch of its update.
 
-    told: in rounds, its beliefs at that time, by peer.
+    beliefs: in rounds, its beliefs at that time, by peer.
     """
 
     progress: Vector | None
@@ -35,11 +35,11 @@ class Publication:
     time: float
     degree: int
     sketch: Vector | None
-    told: Mapping[str, Beliefs] = field(default_factory=dict)
+    beliefs: Mapping[str, Beliefs] = field(default_factory=dict)
 
 
 class PeerEvaluations(Component):
-    """Whom one client asks to evaluate its model, and how it evaluates those of others."""
+    """Requests of one client for evaluations of its model, and its evaluations of others' models."""
 
     def __init__(self, client: Client, settings: SCooLSettings, posterior: Posterior) -> None:
         super().__init__(client)
@@ -50,35 +50,35 @@ class PeerEvaluations(Component):
         client.round_trips.wait_at_first(settings.patience)
         self.progress_made = client.params - client.params
         self.published: tuple[Publication, ...] = ()  # of the last two rounds
-        self.news = asyncio.Event()  # of a later publication
+        self.news = asyncio.Event()  # set by a later publication
 
-    def life_began(self) -> None:
-        self.posterior.known.clear()  # of a life before: what peers did since must not count as one step
+    def session_started(self) -> None:
+        self.posterior.known.clear()  # of an earlier session: later progress must not count as one step
         self.peer_time.paces.clear()
         self.earn_time()
 
     def budget_spent(self) -> None:
-        self.news.set()  # whoever waits for a later round gets the last one
+        self.news.set()  # peers that wait for a later round get the last one
 
-    # --- what others are told -------------------------------------------------------------------------------
+    # --- answers --------------------------------------------------------------------------------------------
 
     @property
     def progress(self) -> Vector | None:
-        """The progress that peers use: the model, or the sum of its updates; None with exact gradients."""
+        """Progress that peers use: the model, or the sum of its updates; None with exact gradients."""
         if self.posterior.fixed:
             return self.client.params
         return None if self.posterior.exact else self.progress_made
 
     def publish(self, iterations: int, number: int, model: Vector | None = None) -> None:
-        """From now on others are answered with this, after so many iterations, in round `number`.
+        """Set the answer to others from now on, after `iterations`, in round `number`.
 
-        model: the present one, by default `params`, of which attention shows a sketch.
+        model: the present one, by default `params`, for the sketch of attention.
         """
         client, prior = self.client, self.posterior.prior
-        drawn = prior.shown(client.params if model is None else model)
-        # What is learned after this belongs to the next round.
-        told = prior.told_all(client.peers) if self.posterior.waits else {}
-        latest = Publication(self.progress, iterations, number, client.now, len(client.peers), drawn, told)
+        drawn = prior.sketched(client.params if model is None else model)
+        # Later learning belongs to the next round.
+        beliefs = prior.beliefs_of_all(client.peers) if self.posterior.waits else {}
+        latest = Publication(self.progress, iterations, number, client.now, len(client.peers), drawn, beliefs)
         self.published = (*self.published[-1:], latest)
         self.news.set()
         self.news = asyncio.Event()
@@ -86,14 +86,15 @@ class PeerEvaluations(Component):
     async def evaluated(
         self, request: EvaluationRequest, sender: str, latest: Publication | None = None
     ) -> PeerEvaluation:
-        """Evaluate a peer's model, and tell what was published."""
+        """Evaluate a peer's model, and answer with the published state."""
         client = self.client
         if latest is None:
             latest = self.published[-1]
-            if client.finished:  # with what has come since
+            if client.finished:  # with the updates that have come since
                 latest = replace(latest, progress=self.progress)
         loss = gradient = None
-        has_time = self.posterior.waits or self.peer_time.suffices or client.finished  # those wait anyway
+        # In rounds and after the end, the client waits anyway.
+        has_time = self.posterior.waits or self.peer_time.suffices or client.finished
         if request.params is not None and has_time:
             self.peer_time.spend(self.cost)
             loss = await client.loss(request.params, on=self.settings.judged_on)
@@ -111,14 +112,14 @@ class PeerEvaluations(Component):
         )
 
     def _beliefs(self, peer: str, latest: Publication) -> Beliefs:
-        """The part of this client's posterior that `peer` needs to know."""
-        told = latest.told.get(peer) or self.posterior.prior.told(peer)
-        return replace(told, sketch=latest.sketch)
+        """Return the part of this client's posterior that `peer` needs to know."""
+        beliefs = latest.beliefs.get(peer) or self.posterior.prior.beliefs(peer)
+        return replace(beliefs, sketch=latest.sketch)
 
-    # --- what this client asks ------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
-    def asked_now(self) -> list[str]:
-        """The peers to ask in this iteration; if there are too many, those that were asked least often."""
+    def peers_to_ask(self) -> list[str]:
+        """Return the peers to ask in this iteration; if there are too many, those asked least often."""
         ready = []
         for peer in self.posterior.targets():
             known = self.posterior.known[peer]
@@ -126,7 +127,7 @@ class PeerEvaluations(Component):
             if not (known.asking or known.pause_left):
                 ready.append(peer)
         limit = self.settings.consulted
-        if limit is None:  # on average as many ask this client
+        if limit is None:  # on average the same number of peers asks this client
             limit = max(ASKED_LEAST, int(ASKED_SHARE * steps_of(self.client, self.settings) / self.cost))
         if not self.posterior.fixed and len(ready) > limit:
             mixed = [ready[k] for k in self.client.rng.permutation(len(ready)).tolist()]
@@ -134,7 +135,7 @@ class PeerEvaluations(Component):
         return ready
 
     def request(self, peer: str, model: Vector, number: int) -> EvaluationRequest:
-        """The question to a peer after the iteration that ends now, in round `number`."""
+        """Return the question to a peer after the iteration that ends now, in round `number`."""
         client, known = self.client, self.posterior.known[peer]
         known.times_asked += 1
         if known.first_asked is None:
@@ -151,7 +152,7 @@ class PeerEvaluations(Component):
             evaluation = await self.client.ask(
                 peer, request, timeout=self.settings.patience, attempts=ATTEMPTS
             )
-            self.note(peer, evaluation)
+            self.record(peer, evaluation)
         except PeerUnavailable:
             self.silence.suspect_if_silent(peer)
         except RemoteError:
@@ -159,25 +160,25 @@ class PeerEvaluations(Component):
         finally:
             known.asking = False
 
-    def note(self, peer: str, evaluation: PeerEvaluation) -> None:
-        """Remember an answer."""
+    def record(self, peer: str, evaluation: PeerEvaluation) -> None:
+        """Record an answer."""
         known = self.posterior.known[peer]
         self.peer_time.met(peer, evaluation.time, evaluation.iterations)
         known.answered(evaluation)
         self.posterior.listen(peer, evaluation.beliefs)
 
     def earn_time(self) -> None:
-        """An iteration is over, in which each peer asks once; or none has begun yet."""
+        """Earn time at the start, and after each iteration, in which each peer asks once."""
         steps, called_for = steps_of(self.client, self.settings), self.cost * len(self.client.peers)
         self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 
     @property
     def cost(self) -> float:
-        """How long an evaluation takes, in units of a gradient's time."""
+        """Time of an evaluation, in units of a gradient's time."""
         batches = 1 if self.settings.judged_on == "batch" else self.client.compute.steps_per_epoch
         return LOSS_SHARE * batches + (self.settings.cross_gradients == "exact")
 
 
 def steps_of(client: Client, settings: SCooLSettings) -> int:
-    """Training steps of an iteration."""
+    """Return the number of training steps of an iteration."""
     return settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch

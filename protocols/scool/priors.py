@@ -1,4 +1,4 @@
-"""One client's part of the graph's posterior under each prior, and how others' parts change it."""
+"""Part of the graph's posterior of one client under each prior, and its updates by messages of others."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,16 @@ Floats = NDArray[np.float64]
 
 
 class Prior(ABC):
-    """One client's row of the posterior.
+    """Row of one client in the posterior.
 
-    `weights`: w_ij of all peers that it has judged and that are there; `own_weight`: of its own gradient
-    beside these.
+    `weights`: w_ij of all peers that it has evaluated and that are up; `own_weight`: of its own gradient next
+    to these.
     """
 
     fixed = False
-    """Whether the weights are given, so that nothing is inferred."""
+    """True if the weights are given, so that no inference is needed."""
     judges_itself = False
-    """Whether inference needs the client's likelihood of its own data."""
+    """True if inference needs the client's likelihood of its own data."""
 
     def __init__(self, client: Client, settings: SCooLSettings) -> None:
         self.client = client
@@ -36,60 +36,60 @@ class Prior(ABC):
         self.weights = PerPeer[float](client)
         self.own_weight = 1.0
 
-    def shown(self, model: Vector) -> Vector | None:
-        """A sketch of the client's model for its peers; None for priors that look at no models."""
+    def sketched(self, model: Vector) -> Vector | None:
+        """Return a sketch of the client's model for its peers; None for priors that do not use models."""
         return None
 
     @abstractmethod
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
-        """The E-step: sets new weights of these peers; returns the evidence by peer (logit or log mass).
+        """Run the E-step: set new weights of these peers; return the evidence by peer (logit or log mass).
 
         likelihoods: log P(D_j | theta_i) by peer; own: of the client's own data.
         """
 
-    def told(self, peer: str) -> Beliefs:
-        """This client's beliefs, as far as `peer` needs them."""
-        return self.told_all([peer])[peer]
+    def beliefs(self, peer: str) -> Beliefs:
+        """Return this client's beliefs, as far as `peer` needs them."""
+        return self.beliefs_of_all([peer])[peer]
 
-    def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
-        """This client's beliefs by peer, as far as each of them needs them."""
+    def beliefs_of_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
+        """Return this client's beliefs by peer, as far as each of them needs them."""
         return {peer: Beliefs(self.weights.get(peer)) for peer in peers}
 
     @abstractmethod
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
-        """Remember what `peer` told."""
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
+        """Record the beliefs of `peer`."""
 
     def statistics(self) -> Floats | None:
-        """This client's part [n] of the sums that the prior's parameters are learned from; None for none."""
+        """Return this client's part [n] of the sums for the prior's parameters; None without any."""
         return None
 
     def learn(self, average: Floats) -> None:
-        """The M-step of the prior's parameters, from the average of all clients' statistics."""
+        """Run the M-step of the prior's parameters, from the average of all clients' statistics."""
         raise NotImplementedError(f"{type(self).__name__} has no statistics")
 
     def gossiped(self) -> tuple[Floats | None, int]:
-        """The encoder [m] that clients average by gossip, and how often it was trained; None for none."""
+        """Return the encoder [m] that clients gossip, or None, and its number of training steps."""
         return None, 0
 
     def merge(self, encoder: Floats, steps: int) -> None:
-        """Average with another client's encoder, each by how often it was trained."""
+        """Average with another client's encoder, weighted by their numbers of training steps."""
         raise NotImplementedError(f"{type(self).__name__} has no encoder")
 
 
 class FixedPrior(Prior):
-    """Dirac: the weights are Metropolis-Hastings', by the degrees in the topology."""
+    """Dirac prior: the weights are Metropolis-Hastings', by the degrees in the topology."""
 
     fixed = True
 
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
         return {}
 
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
         pass
 
 
 class BlockPrior(Prior):
-    """The stochastic block model: Omega_i, gamma_i, and the own estimates of alpha and B."""
+    """Stochastic block model: Omega_i, gamma_i, and the client's own estimates of alpha and B."""
 
     def __init__(self, client: Client, settings: SCooLSettings) -> None:
         super().__init__(client, settings)
@@ -97,15 +97,15 @@ class BlockPrior(Prior):
         blocks = settings.blocks
         self.alpha = np.full(blocks, settings.alpha)
         self.probabilities = block_model.first_probabilities(blocks, settings.inside, settings.across)
-        self.membership = rng.dirichlet(np.ones(blocks))  # equal ones would stay equal for ever
+        self.membership = rng.dirichlet(np.ones(blocks))  # equal ones would always stay equal
         self.gamma = block_model.concentration(self.membership, self.alpha)
         self.known = PerPeer[Floats](client)
         self.incoming = PerPeer[float](client)
 
-    def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
+    def beliefs_of_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
         return {peer: Beliefs(self.weights.get(peer), self.membership) for peer in peers}
 
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
         assert beliefs.membership is not None
         self.known[peer] = beliefs.membership
         if beliefs.weight is not None:
@@ -117,8 +117,8 @@ class BlockPrior(Prior):
             return {}
         found, others = np.array([likelihoods[peer] for peer in names]), self.rows(names)
         evidence = found
-        # The closed form raises the bound while the others stay where they are. If all go at once, groups
-        # that share a block leave it together, for the same one, and part never.
+        # The closed form raises the bound while the others stay unchanged. If all change at once, groups that
+        # share a block always leave it together, for the same one.
         moves = self.rng.random() < self.settings.moving
         for _ in range(self.settings.sweeps):
             evidence = found + block_model.edge_log_odds(self.membership, others, self.probabilities)
@@ -136,7 +136,7 @@ class BlockPrior(Prior):
         return dict(zip(names, evidence.tolist(), strict=True))
 
     def rows(self, peers: Sequence[str]) -> Floats:
-        """Memberships [n, M] as these peers told them."""
+        """Return memberships [n, M] from these peers' messages."""
         return np.stack([self.known[peer] for peer in peers])
 
     def statistics(self) -> Floats | None:
@@ -147,7 +147,7 @@ class BlockPrior(Prior):
         return self.summed(*block_model.edge_counts(self.membership, self.rows(pairs), outgoing))
 
     def summed(self, present: Floats, possible: Floats) -> Floats:
-        """Edge counts and the expected log of pi_i, as one array [2 M M + M]."""
+        """Return edge counts and the expected log of pi_i, as one array [2 M M + M]."""
         return np.concatenate([present.ravel(), possible.ravel(), dirichlet.expected_log(self.gamma)])
 
     def learn(self, average: Floats) -> None:
@@ -167,12 +167,12 @@ class MixedPrior(BlockPrior):
         self.receiving = PerPeer[Floats](client)
         self.assigned = PerPeer[Floats](client)
 
-    def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
+    def beliefs_of_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
         logs = dirichlet.expected_log(self.gamma)
         return {peer: Beliefs(self.weights.get(peer), logs, self.receiving.get(peer)) for peer in peers}
 
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
-        super().hear(peer, beliefs)
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
+        super().receive(peer, beliefs)
         if beliefs.assigned is not None:
             self.assigned[peer] = beliefs.assigned
 
@@ -203,7 +203,7 @@ class MixedPrior(BlockPrior):
         return dict(zip(names, evidence.tolist(), strict=True))
 
     def received(self) -> Floats:
-        """phi_{j<-i} [n, M] of the peers that have told theirs."""
+        """Return phi_{j<-i} [n, M] of the peers that have sent it."""
         return np.array(list(self.assigned.values())).reshape(-1, self.settings.blocks)
 
     def statistics(self) -> Floats | None:
@@ -220,7 +220,7 @@ class MixedPrior(BlockPrior):
 class AttentionPrior(Prior):
     """Attention: the encoder phi, and the sketches of the peers' updates.
 
-    `infer` trains the encoder as well, by a step on the own row (the M-step of eq. 31).
+    `infer` also trains the encoder, by a step on the client's own row (the M-step of eq. 31).
     """
 
     judges_itself = True
@@ -234,13 +234,13 @@ class AttentionPrior(Prior):
         self.sketch: Vector | None = None
         self.sketches = PerPeer[Floats | Vector](client)
 
-    def shown(self, model: Vector) -> Vector | None:
-        """A sketch of how far it has come from its start."""
+    def sketched(self, model: Vector) -> Vector | None:
+        """Return a sketch of the model's change from its start."""
         change = self.client.trainable(model - self.client.compute.initial())
         self.sketch = self.client.apply(attention.sketch, change, self.signs, width=self.settings.sketch)
         return self.sketch
 
-    def hear(self, peer: str, beliefs: Beliefs) -> None:
+    def receive(self, peer: str, beliefs: Beliefs) -> None:
         if beliefs.sketch is not None:
             self.sketches[peer] = beliefs.sketch
 
@@ -250,7 +250,7 @@ class AttentionPrior(Prior):
             self.own_weight = 1.0
             self.weights.clear()
             return {}
-        for peer in names:  # read here, not when they came, so that one call computes many
+        for peer in names:  # read here, not on arrival, so that one call computes many
             drawn = self.sketches[peer]
             if not isinstance(drawn, np.ndarray):
                 self.sketches[peer] = drawn.numpy().astype(np.float64)
@@ -281,4 +281,4 @@ PRIORS: Mapping[str, type[Prior]] = {
     "mmsbm": MixedPrior,
     "attention": AttentionPrior,
 }
-"""By the setting `prior`."""
+"""Priors by the setting `prior`."""

@@ -23,6 +23,6 @@ expit = _of_arrays(torch.special.expit)
 
 
 def softmax(values: Floats) -> Floats:
-    """Shares of 1 along the last axis, in proportion to the exponentials."""
+    """Return shares of 1 along the last axis, in proportion to the exponentials."""
     masses = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(masses / masses.sum(axis=-1, keepdims=True))

@@ -1,1 +1,1 @@
-"""What several methods have in common: rounds, servers, numbers that pairs share, losses."""
+"""Parts that several methods use: rounds, servers, numbers that pairs share, losses."""

@@ -1,15 +1,15 @@
-"""A server without rounds: it makes use of what each client has done when it arrives, and nobody waits.
+"""Server without rounds: it uses the work of each client on arrival, and no client waits for another.
 
-    a client, again and again:   trains from the model that the server gave it, and sends what came of it
-    the server, at each arrival: uses it, and answers with its model as it is by then
+    each client, repeatedly:     trains from the server's last model, and sends the result
+    the server, at each arrival: uses the result, and answers with its current model
 
-Only clients begin anything, so the server need not know who is there, and a slow or dead client holds up
-nobody. A client asks until it is answered, however long the server is away. What it sends is used once,
-whatever is repeated or lost: the server keeps when it gave each client its last model, and uses nothing that
-was made of another one. So it is with a server that comes back: with its old state it goes on, and afresh it
-gives a new model to everybody who asks.
+Only clients start exchanges, so the server need not know which clients are up, and a slow or dead client
+delays no other. A client asks until it is answered, however long the server is away. The server uses each
+result once, whatever messages are repeated or lost: it keeps the time of the last model for each client, and
+ignores results from another model. The same holds for a server that restarts: with its old state it
+continues, and without it, it gives a new model to each client that asks.
 
-A client is judged by the last model that it was given, and keeps that when its budget is spent.
+A client is evaluated by the last model from the server, and keeps that when its budget is used.
 """
 
 import math
@@ -35,7 +35,7 @@ _PAUSE_S = 1.0
 
 @dataclass(frozen=True)
 class Start:
-    """A server's model for a client to train from, and when it was given."""
+    """Model of the server for a client to train from, and the time of the answer."""
 
     params: Vector
     time: float
@@ -43,43 +43,43 @@ class Start:
 
 @dataclass(frozen=True)
 class Report:
-    """A client's work from the `Start` of that `time`; None from a client that has no `Start` yet."""
+    """Work of a client from the `Start` of that `time`; None from a client that has no `Start` yet."""
 
     work: object | None = None
     time: float | None = None
 
 
 class AsyncSettings(ProtocolSettings):
-    """A server without rounds: `local_steps` or `local_epochs`, and `patience`."""
+    """Settings of a server without rounds: `local_steps` or `local_epochs`, and `patience`."""
 
     changing: ClassVar[tuple[str, ...]] = ("local_steps", "local_epochs")
 
     local_steps: Count | None = None
-    """Training steps from one model of the server's to the next, instead of `local_epochs`."""
+    """Training steps between two models from the server, instead of `local_epochs`."""
     local_epochs: Count = 1
-    """Passes of a client over its own samples from one model to the next; each drops the last incomplete
+    """Passes of a client over its own samples between two models; each drops the last incomplete
     batch."""
     patience: PositiveDuration = default("10 s")
-    """How slow the network may be when nothing is known of it yet: an answer is asked for again after a
-    quarter of this, and later after what answers have taken, until there is one."""
+    """Initial guess of the network's slowness: an answer is requested again after a quarter of this, and
+    later after the time that answers usually take, until it comes."""
 
 
 class AsyncServer(Server):
-    """Uses what each client has done as it arrives. A method says how, in `arrived`."""
+    """Server that uses the work of each client on arrival. A method overrides `arrived`."""
 
     _machinery = True
     settings: AsyncSettings
     version = 0
-    """How often its model has changed."""
+    """Number of changes of its model."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.given: dict[str, tuple[float, int]] = {}  # to each client last: when, and which version
+        self.given: dict[str, tuple[float, int]] = {}  # by client: time and version of the last answer
 
     def arrived(self, work: Any, client: str, staleness: int) -> None:
-        """Make use of what `work` of a client returned; assign `self.params` what it makes of the model.
+        """Use `work`, the result of a client's `work` method; assign the new model to `self.params`.
 
-        staleness: how often the model has changed since the client was given the one that it trained from.
+        staleness: number of changes of the model since the client got the one that it trained from.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no arrived()")
 
@@ -95,15 +95,15 @@ class AsyncServer(Server):
 
 
 class AsyncClient(Client):
-    """A client of an `AsyncServer`. A method names its `server`, and may say what a client does in `work`."""
+    """Client of an `AsyncServer`. A method names its `server`, and may override `work`."""
 
     _machinery = True
     Settings = AsyncSettings
     settings: AsyncSettings
     server: ClassVar[type[AsyncServer]] = AsyncServer
-    """The class of the server."""
+    """Class of the server."""
     start: Start | None = None
-    """The last message from the server to work from."""
+    """Last message of the server to work from."""
 
     @classmethod
     def servers(
@@ -112,36 +112,36 @@ class AsyncClient(Client):
         return ServerPlan.one(cls.server, AsyncServer, clients)
 
     async def work(self, start: Vector) -> object:
-        """Work from the server's model `start`; what is returned, never None, is sent to the server.
+        """Work from the server's model `start` and return the result for the server, never None.
 
-        Here it is the trained model.
+        By default the result is the trained model.
         """
         return await self.trained(start)
 
     async def trained(self, start: Vector, proximal: Sequence[tuple[float | Scalar, Vector]] = ()) -> Vector:
-        """`start` after the local steps, with a fresh optimizer."""
+        """Return `start` after the local steps, with a fresh optimizer."""
         steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
         return start + await self.train(steps, start=start, proximal=proximal, fresh_optimizer=True)
 
     async def step(self) -> None:
-        """One training, sent and answered."""
+        """Train once, send the result and wait for the answer."""
         if self.context.alone:
             self.params = await self.trained(self.params)
             return
-        start = self.start or await self._asked(Report())
+        start = self.start or await self._exchange(Report())
         self.params = start.params
         work = await self.work(start.params)
         if work is None:
-            raise TypeError(f"{at_line(self.work)} returned nothing: it is what the server makes use of")
+            raise TypeError(f"{at_line(self.work)} returned nothing: return a result for the server")
         self.context.report(self.name, "staleness", self.now - start.time)
-        self.start = await self._asked(Report(work, start.time))
+        self.start = await self._exchange(Report(work, start.time))
         self.params = self.start.params
 
-    async def _asked(self, report: Report) -> Start:
-        """The server's answer, however long it takes.
+    async def _exchange(self, report: Report) -> Start:
+        """Return the server's answer, however long it takes.
 
-        After some attempts it is asked anew, and after more the next time: the waits between attempts double,
-        which is long where many are lost, and right where the network is slower than anybody knew.
+        After some attempts it starts a new question, and later ones have more attempts. The waits between
+        attempts double: long where many messages are lost, but right where the network is slower than known.
         """
         self.round_trips.wait_at_first(self.settings.patience)
         for times in count():
@@ -152,6 +152,6 @@ class AsyncClient(Client):
                 timeout = more * max(self.settings.patience, all_attempts_s)
                 answer: Start = await self.ask(server, report, timeout=timeout, attempts=more * _ATTEMPTS)
                 return answer
-            except (PeerUnavailable, RemoteError):  # lost, away, or known to be
+            except (PeerUnavailable, RemoteError):  # the message is lost, or the server is away
                 await self.sleep(doubled_s(_PAUSE_S, times))
         raise AssertionError("the loop above has no end")

@@ -1,13 +1,13 @@
-"""A part of the model is averaged by a server, and the rest stays with each client.
+"""Part of the model that a server averages, while each client keeps the other part.
 
     each round: u_i <- u for the sampled clients i
                 (u_i, v_i) <- E local epochs, of both at once
                 u <- sum_i n_i u_i / sum_i n_i
 
-u is the part that is shared (the head, or the backbone), v_i what client i keeps. Only u travels. Until there
-is an average a client trains its own u_i. With the next task comes the average, so that a model, as it is
-evaluated, is by default what the client has trained last, its own u_i included; with `broadcast = "all"` the
-average is sent as soon as it is made, and takes the place of u_i in what is evaluated.
+u is the shared part (the head, or the backbone), v_i the part that client i keeps. Only u is sent. Until
+there is an average, a client trains its own u_i. The average comes with the next task, so by default a model
+is evaluated as the client trained it last, including its u_i; with `broadcast = "all"` the average is sent as
+soon as it is made, and replaces u_i in evaluations.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettin
 
 @dataclass(frozen=True)
 class PartTask(RoundTask):
-    """Train on, with this part; None: with the own one."""
+    """Task to train with this part; with None, the client keeps its own."""
 
     part: Vector | None
     round: int
@@ -30,7 +30,7 @@ class PartTask(RoundTask):
 
 @dataclass(frozen=True)
 class TrainedPart:
-    """A client's trained part and the number of samples it was trained on."""
+    """Trained part of a client, and the number of samples it was trained on."""
 
     part: Vector
     samples: int
@@ -38,24 +38,24 @@ class TrainedPart:
 
 @dataclass(frozen=True)
 class AveragePart:
-    """The new average."""
+    """New average of the part."""
 
     part: Vector
 
 
 class AveragedPartSettings(RoundSettings):
-    """A server averages a part of its clients' models."""
+    """Settings of a server that averages a part of its clients' models."""
 
     weights: Weighing = "samples"
-    """How much a client counts: as it has samples, or as much as any other."""
+    """Weights of clients in the average: by their numbers of samples, or equal."""
 
 
 class AveragedPartServer(RoundServer):
-    """Averages the part that is shared."""
+    """Server that averages the shared part."""
 
     settings: AveragedPartSettings
     average: Vector | None = None
-    """The last average."""
+    """Last average."""
 
     def task(self, client: str, number: int) -> RoundTask:
         return PartTask(self.average, number)
@@ -70,7 +70,7 @@ class AveragedPartServer(RoundServer):
 
 
 class SharedPart(Component):
-    """The part of one client's model that a server averages: "head" or "backbone"."""
+    """Part of one client's model that a server averages: "head" or "backbone"."""
 
     def __init__(self, client: RoundClient, name: str) -> None:
         super().__init__(client)
@@ -90,5 +90,5 @@ class SharedPart(Component):
         return TrainedPart(client.part(client.params, self.name), client.samples)
 
     def take(self, part: Vector) -> None:
-        """Go on with the average."""
+        """Replace the part by the average."""
         self.client.params = self.client.with_part(self.client.params, self.name, part)

@@ -1,4 +1,4 @@
-"""Averages of neighbours' models: with all of them in rounds, or with one at a time and nobody waiting."""
+"""Averages of neighbors' models: with all neighbors in rounds, or with one at a time and without waiting."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.rounds import Rounds
 from protocols.framework.vectors import Vector, mix
 
-_ATTEMPTS = 4  # to exchange with one peer
+_ATTEMPTS = 4  # of an exchange with one peer
 
 
 def neighbour_weights(client: Client, rounds: Rounds, models: Mapping[str, Any]) -> dict[str, float]:
-    """W_ij of those whose `RoundModel` came: the topology's weights, or else Metropolis-Hastings'.
+    """Return the weights W_ij of the models: the topology's weights, or else those of Metropolis-Hastings.
 
-    `neighbour_weights(self, self.rounds, models)` has them by name, with what `gather` returned as `models`;
-    what is left of 1 is the client's own. With the degrees as they were announced, both ends of a link
-    compute the same weight, 1 / (1 + max(d_i, d_j)). A message of the method's own needs a `degree`.
+    `neighbour_weights(self, self.rounds, models)` returns them by name, for the `models` that `gather`
+    returned; the client's own weight is 1 minus their sum. From the announced degrees, both ends of a link
+    compute the same weight, 1 / (1 + max(d_i, d_j)). A message class of your own needs a `degree`.
     """
     if client.mixing_weights is not None:
         return {peer: client.mixing_weights[peer] for peer in models}
@@ -27,9 +27,9 @@ def neighbour_weights(client: Client, rounds: Rounds, models: Mapping[str, Any])
 
 
 def neighbour_mean(own: Vector, weights: Mapping[str, float], models: Mapping[str, Any]) -> Vector:
-    """sum_j W_ij x_j, as `neighbour_mean(self.params, weights, models)`.
+    """Return sum_j W_ij x_j, as `neighbour_mean(self.params, weights, models)`.
 
-    What the weights leave of 1 is the client's own.
+    The client's own weight is 1 minus the sum of `weights`.
     """
     kept = 1.0 - sum(weights.values())
     return mix([(kept, own)] + [(weights[peer], model.params) for peer, model in models.items()])
@@ -37,21 +37,21 @@ def neighbour_mean(own: Vector, weights: Mapping[str, float], models: Mapping[st
 
 @dataclass(frozen=True)
 class Exchange:
-    """Asks a peer to average its model with this one; the answer is an Exchange with its model, or None."""
+    """Request to average models, with the sender's model; the answer is an Exchange too, or None."""
 
     params: Vector
     time: float
 
 
 class PairAveraging(Component):
-    """AD-PSGD's exchange: a client and one random neighbour at a time go halfway towards each other's model.
+    """Exchange of AD-PSGD: a client and one random neighbor move halfway towards each other's model.
 
-    What is added is (x_j - x_i)/2 of the models at the time of sending, so that it needs no lock and keeps
-    the mean. If two ask each other at the same time, only the request of the first one by name is granted:
-    both exchanges together would just swap the models.
+    Each adds (x_j - x_i)/2, of the models at the time of sending, which needs no lock and keeps the mean. If
+    two clients ask each other at the same time, only the request of the first one by name is granted: both
+    exchanges together would just swap the models.
 
-    answered(answer, asked): what to answer instead, such as with a gradient at the asker's model; it may be a
-    task of the client's. met(peer, answer): called when an exchange is done.
+    answered(answer, asked): returns another answer, for example with a gradient at the asker's model; it may
+    return a task of the client. met(peer, answer): called after an exchange.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class PairAveraging(Component):
         super().__init__(client)
         self.patience = patience
         self.asked: str | None = None
-        """The peer whose answer is awaited."""
+        """Peer with an awaited answer."""
         self._answered = weakly(answered) if answered else None
         self._met = weakly(met) if met else None
 
-    def begin(self) -> None:
-        """Begin an exchange with a random peer, unless one is under way."""
+    def start(self) -> None:
+        """Start an exchange with a random peer, unless one is in progress."""
         if self.client.peers and self.asked is None:
             self.client.spawn(self.exchange(self.client.pick_peer()))
 
@@ -92,10 +92,10 @@ class PairAveraging(Component):
             self.asked = None
 
     def on_message(self, message: object, sender: str) -> object:
-        """The answer to a peer's request."""
+        """Return the answer to a peer's request."""
         client = self.client
         if not isinstance(message, Exchange) or (self.asked == sender and client.name < sender):
-            return None  # ours to it will do
+            return None  # this client's request to it is enough
         client.context.report(client.name, "staleness", client.now - message.time)
         sent = client.params
         client.params = sent + (message.params - sent) / 2

@@ -1,8 +1,8 @@
-"""Losses that shape features, as pure functions of tensors; all work under vmap and grad, without a branch
+"""Losses that shape features, as pure functions of tensors; they support vmap and grad, without a branch
 on data.
 
-Computed in float32 at least and outside autocast: cosines of bfloat16 agree to two digits only, and a
-temperature of 100 leaves nothing but the last digits to tell samples apart.
+They are computed in float32 or wider and outside autocast: cosines in bfloat16 have only two correct digits,
+and with a temperature of 100 only the last digits distinguish samples.
 """
 
 from contextlib import nullcontext
@@ -13,31 +13,31 @@ from torch import Tensor
 from torch.nn import functional
 
 Variant = Literal["paper", "code"]
-"""A formula as MAPL's paper states it, or as its authors' public code computes it."""
+"""Variant of a formula: as in MAPL's paper, or as in its authors' public code."""
 Reduction = Literal["mean", "sum"]
-"""Over the rows of a batch."""
+"""Reduction over the rows of a batch."""
 
 
 def exact(values: Tensor) -> Tensor:
-    """float32 at least: half precisions are widened, float64 stays."""
+    """Return values in float32 or wider: half precisions are converted, float64 stays."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def products(left: Tensor, right: Tensor) -> Tensor:
-    """Inner products [B, C] of the rows of [B, d] and [C, d], never in a half precision."""
+    """Return inner products [B, C] of the rows of [B, d] and [C, d], never in half precision."""
     device = left.device.type
-    casts = torch.amp.is_autocast_available(device)  # not on the meta device, where memory is counted
+    casts = torch.amp.is_autocast_available(device)  # False on the meta device, which only counts memory
     with torch.autocast(device, enabled=False) if casts else nullcontext():
         return exact(left) @ exact(right).mT
 
 
 def normalized(rows: Tensor) -> Tensor:
-    """Rows [B, d] of length 1; a row of zeros stays one."""
+    """Return rows [B, d] scaled to length 1; rows of zeros stay zero."""
     return functional.normalize(exact(rows), dim=-1)
 
 
 def reduced(rows: Tensor, reduction: Reduction) -> Tensor:
-    """Mean or sum of the rows' losses [B]."""
+    """Return the mean or sum of the rows' losses [B]."""
     return rows.mean() if reduction == "mean" else rows.sum()
 
 
@@ -48,7 +48,7 @@ def supervised_contrastive(
     variant: Variant = "paper",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Supervised contrastive loss l_cont, in nats, of projections p [Q, d_p] with labels [Q].
+    """Return the supervised contrastive loss l_cont, in nats, of projections p [Q, d_p] with labels [Q].
 
     With cos(q, r) the cosine of two rows, X(q) the other rows of q's class and A(q) all other rows:
 
@@ -58,13 +58,13 @@ def supervised_contrastive(
             - sum_q log(sum_{r in X(q)} exp(cos(q, r)/tau) / sum_{m in A(q)} exp(cos(q, m)/tau))
 
     A row that is alone in its class contributes 0. `reduction` "sum" is the paper's sum over q; "mean"
-    divides it by Q, as its eq. 1, its own l_proto and every public implementation do: a sum would tie the
-    balance with the other losses to the batch size.
+    divides it by Q, as its eq. 1, its own l_proto and every public implementation do: with a sum, the balance
+    with the other losses would depend on the batch size.
     """
     rows = normalized(projections)
     others = ~torch.eye(rows.shape[0], dtype=torch.bool, device=rows.device)
     positives = (labels[:, None] == labels[None, :]) & others
-    lowest = torch.finfo(rows.dtype).min  # not -inf: the branch not taken below would hold nan
+    lowest = torch.finfo(rows.dtype).min  # not -inf, with which the branch not taken below would be nan
     logits = products(rows, rows) / temperature
     total = logits.masked_fill(~others, lowest).logsumexp(dim=1)
     count = positives.sum(dim=1)
@@ -78,8 +78,10 @@ def supervised_contrastive(
 def prototype_contrast(
     projections: Tensor, labels: Tensor, prototypes: Tensor, temperature: float, variant: Variant = "paper"
 ) -> Tensor:
-    """Sample-to-prototype loss l_proto, in nats: mean cross-entropy over the rows of the similarities of
-    projections p [Q, d_p] to the prototypes xi [K, d_p], against the labels [Q].
+    """Return the sample-to-prototype loss l_proto, in nats.
+
+    It is the mean cross-entropy over the rows of the similarities of projections p [Q, d_p] to the prototypes
+    xi [K, d_p], against the labels [Q].
 
     paper (MAPL, section 4.1): similarity cos(p, xi^k)/tau. code: <p/||p||, xi^k>, with prototypes of any
     length and no temperature, which cancels there.
@@ -92,11 +94,11 @@ def prototype_contrast(
 
 
 def uniformity(prototypes: Tensor, temperature: float = 1.0, variant: Variant = "paper") -> Tensor:
-    """The loss l_uni, which keeps the prototypes xi [K, d_p] of different classes apart.
+    """Return the loss l_uni, which keeps the prototypes xi [K, d_p] of different classes apart.
 
-    paper (MAPL, eq. 5): 1/K sum_k sum_{r != k} cos(xi^k, xi^r), between -1 (a regular simplex, or anything
-    else whose directions add up to 0) and K - 1 (all the same); no temperature.
-    code: exp(<xi^k, xi^r>/tau) in the cosine's place, of prototypes of any length.
+    paper (MAPL, eq. 5): 1/K sum_k sum_{r != k} cos(xi^k, xi^r), between -1 (a regular simplex, or any other
+    directions that add up to 0) and K - 1 (all equal); no temperature.
+    code: exp(<xi^k, xi^r>/tau) in place of the cosine, with prototypes of any length.
     """
     rows = normalized(prototypes) if variant == "paper" else exact(prototypes)
     similarities = products(rows, rows)

@@ -1,7 +1,7 @@
-"""Gradients of losses with respect to what models make of a batch, in closed form, for N clients at once.
+"""Gradients of losses with respect to the outputs of models for a batch, in closed form, for N clients.
 
-Batches lie in columns: outputs are [N, width, B], and labels [N, B]. Each function returns the gradient of
-`times` times the loss of the same name, client by client, and computes in the precision of what it is given.
+Batches are in columns: outputs are [N, width, B], and labels [N, B]. Each function returns the gradient of
+`times` times the loss of the same name, client by client, and computes in the precision of its arguments.
 """
 
 import torch
@@ -14,9 +14,9 @@ _LENGTH_MIN = 1e-12  # as of torch.nn.functional.normalize
 
 
 class Directions:
-    """Vectors divided by their lengths, `unit`; a vector of zeros stays one. `dim` is the vectors' own.
+    """Vectors divided by their lengths, `unit`; a vector of zeros stays zero. `dim` is that of the vectors.
 
-    If they are not `divided`, `unit` are the vectors themselves.
+    If they are not `divided`, `unit` contains the vectors themselves.
     """
 
     def __init__(self, vectors: Tensor, dim: int, *, divided: bool = True) -> None:
@@ -29,30 +29,30 @@ class Directions:
         self.unit = vectors / self._divisor
 
     def back(self, of_unit: Tensor, *more: Tensor) -> Tensor:
-        """The gradient with respect to the vectors, of the sum of these with respect to `unit`.
+        """Return the gradient for the vectors, from the sum of the given gradients for `unit`.
 
-        It uses them up.
+        The arguments are overwritten.
         """
         for other in more:
             of_unit.add_(other)
         if not self._divided:
             return of_unit
         along = (of_unit * self.unit).sum(dim=self._dim, keepdim=True)
-        along.mul_(self._length >= _LENGTH_MIN)  # below, the divisor is constant
+        along.mul_(self._length >= _LENGTH_MIN)  # below this length, the divisor is constant
         return of_unit.addcmul_(self.unit, along, value=-1.0).div_(self._divisor)
 
 
 def supervised_contrastive_gradient(
     rows: Tensor, labels: Tensor, temperature: float, variant: Variant, reduction: Reduction, times: float
 ) -> Tensor:
-    """With respect to the unit vectors `rows` [N, d_p, Q]."""
+    """Return the gradient with respect to the unit vectors `rows` [N, d_p, Q]."""
     likeness = rows.mT.bmm(rows).div_(temperature)
     lowest = torch.finfo(rows.dtype).min
     likeness.diagonal(dim1=1, dim2=2).fill_(lowest)
     same = labels.unsqueeze(1) == labels.unsqueeze(2)
     same.diagonal(dim1=1, dim2=2).fill_(False)
     count = same.sum(dim=1, keepdim=True, dtype=rows.dtype)
-    slope = likeness.softmax(dim=1).mul_(count > 0)  # who is alone in its class, a column here, has no loss
+    slope = likeness.softmax(dim=1).mul_(count > 0)  # a row alone in its class, here a column, has no loss
     if variant == "paper":
         slope.sub_(same / count.clamp_(min=1))
     else:
@@ -64,14 +64,14 @@ def supervised_contrastive_gradient(
 def prototype_contrast_gradients(
     rows: Tensor, labels: Tensor, prototypes: Tensor, temperature: float, times: float
 ) -> tuple[Tensor, Tensor]:
-    """With respect to the unit vectors `rows` [N, d_p, Q], and to `prototypes` [N, K, d_p] of any length."""
+    """Return gradients for unit vectors `rows` [N, d_p, Q], and `prototypes` [N, K, d_p] of any length."""
     slope = cross_entropy_gradient(prototypes.bmm(rows).div_(temperature), labels)
     slope.mul_(times / (rows.shape[2] * temperature))
     return prototypes.mT.bmm(slope), slope.bmm(rows.mT)
 
 
 def uniformity_gradient(prototypes: Tensor, temperature: float, variant: Variant, times: float) -> Tensor:
-    """With respect to the prototypes [N, K, d_p]; in the paper's variant they are unit vectors."""
+    """Return the gradient for the prototypes [N, K, d_p]; in the paper's variant they are unit vectors."""
     share = 2 * times / prototypes.shape[1]
     if variant == "paper":
         return (prototypes.sum(dim=1, keepdim=True) - prototypes).mul_(share)

@@ -1,11 +1,11 @@
-"""A hypernetwork: a perceptron that makes the parameters of a model of a few numbers.
+"""Hypernetwork: a perceptron that generates the parameters of a model from a short vector.
 
-Inputs [N] -> hidden layers -> parameters [P] of the model, linear at its end. Its own parameters are one
-flat vector: layer after layer the matrix [out, in], row by row, then the biases [out].
+Inputs [N] -> hidden layers -> parameters [P] of the model, with a linear output. The hypernetwork's own
+parameters are one flat vector: for each layer the matrix [out, in], row by row, then the biases [out].
 
-Whoever trains it needs to see neither data nor the model's architecture: clients are sent the model, and
-answer with gradients there, or with what training made of it, which the chain rule turns into those of the
-hypernetwork's parameters and of its inputs. All are pure functions that run under `apply`.
+Training it requires neither the data nor the model's architecture: clients get the model, and answer with
+gradients at the model, or with the change by training. The chain rule converts these into gradients for the
+hypernetwork's parameters and inputs. All are pure functions that run under `apply`.
 """
 
 import itertools
@@ -21,14 +21,15 @@ Floats = NDArray[np.float64]
 
 
 def size(widths: Sequence[int]) -> int:
-    """Numbers of a hypernetwork whose layers have these widths: (N, hidden ..., P)."""
+    """Return the number of parameters of a hypernetwork with layers of these widths: (N, hidden ..., P)."""
     return sum(out * (into + 1) for into, out in itertools.pairwise(widths))
 
 
 def initial(widths: Sequence[int], rng: np.random.Generator, spread: float = 1.0) -> Floats:
-    """The flat parameters to begin with, but the last layer's biases: `begun` has these.
+    """Return the initial flat parameters without the last layer's biases, which `based` adds.
 
-    Uniform within 1/sqrt(inputs of the layer), as usual; the last layer's matrix is `spread` times that.
+    They are uniform within 1/sqrt(inputs of the layer), as usual; the last layer's matrix is scaled by
+    `spread`.
     """
     parts: list[Floats] = []
     for number, (into, out) in enumerate(itertools.pairwise(widths)):
@@ -39,15 +40,15 @@ def initial(widths: Sequence[int], rng: np.random.Generator, spread: float = 1.0
     return np.concatenate(parts)
 
 
-def begun(first: Tensor, start: Tensor) -> Tensor:
-    """The flat parameters, of `initial` and of the model [P] near which all that it makes lie at first."""
+def based(first: Tensor, start: Tensor) -> Tensor:
+    """Return the flat parameters from those of `initial` and the model [P] near which generation starts."""
     return torch.cat([first, start])
 
 
 def generated(weights: Tensor, inputs: Tensor, widths: tuple[int, ...], leak: float | None) -> Tensor:
-    """The model [P], of the flat parameters and the inputs [N].
+    """Return the model [P] for the flat parameters and the inputs [N].
 
-    leak: slope of the hidden layers' activation below 0, 0 for ReLU; None for no activation at all.
+    leak: slope of the hidden layers' activation below 0, 0 for ReLU; None for no activation.
     """
     return _activations(weights, inputs, widths, leak)[-1]
 
@@ -55,7 +56,7 @@ def generated(weights: Tensor, inputs: Tensor, widths: tuple[int, ...], leak: fl
 def pulled_back(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of a loss by the flat parameters and by the inputs [N], from that by the model [P]."""
+    """Return a loss's gradients for the flat parameters and the inputs [N], from that for the model [P]."""
     activations = _activations(weights, inputs, widths, leak)
     *behind, of_inputs = _gradients(weights, activations, gradient, widths, leak)
     parts: list[Tensor] = []
@@ -67,14 +68,14 @@ def pulled_back(
 def slope(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> Tensor:
-    """The gradient of a loss by the inputs [N] alone, from that by the model [P]."""
+    """Return a loss's gradient for the inputs [N] alone, from that for the model [P]."""
     return _gradients(weights, _activations(weights, inputs, widths, leak), gradient, widths, leak)[-1]
 
 
 def widened(weights: Tensor, widths: tuple[int, ...]) -> Tensor:
-    """The flat parameters with one more input, whose column in the first layer is the mean of the others'.
+    """Return the flat parameters with one more input; its column in the first layer is the others' mean.
 
-    So the hypernetwork answers to the newcomer as to all others together, until it has learned better.
+    The hypernetwork then treats the newcomer as the average of all others, until it has learned more.
     """
     into, out = widths[0], widths[1]
     matrix = weights[: out * into].reshape(out, into)
@@ -89,19 +90,19 @@ def _gradients(
     widths: tuple[int, ...],
     leak: float | None,
 ) -> list[Tensor]:
-    """The gradients by what each layer makes before it is activated, the last one first, and by inputs."""
+    """Return the gradients for each layer's outputs before activation, last layer first, and for inputs."""
     found = [gradient]
     for layer, (matrix, _) in reversed(list(enumerate(_layers(weights, widths)))):
         gradient = matrix.T @ gradient
         if leak is not None and layer > 0:
-            # What the activation has made is above 0 where it was before.
+            # The output of the activation is above 0 where its input was.
             gradient = gradient * torch.where(activations[layer] > 0, 1.0, leak)
         found.append(gradient)
     return found
 
 
 def _layers(weights: Tensor, widths: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
-    """Each layer's matrix [out, in] and biases [out]."""
+    """Return each layer's matrix [out, in] and biases [out]."""
     layers, at = [], 0
     for into, out in itertools.pairwise(widths):
         matrix = weights[at : at + out * into].view(out, into)
@@ -113,7 +114,7 @@ def _layers(weights: Tensor, widths: tuple[int, ...]) -> list[tuple[Tensor, Tens
 def _activations(
     weights: Tensor, inputs: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> list[Tensor]:
-    """The inputs, what each layer hands to the next, and the last layer's outputs."""
+    """Return the inputs, the outputs of each hidden layer, and the last layer's outputs."""
     layers, found = _layers(weights, widths), [inputs]
     for number, (matrix, bias) in enumerate(layers):
         outputs = matrix @ found[-1] + bias

@@ -1,4 +1,4 @@
-"""How models are judged by a client's own samples."""
+"""Evaluation of models on a client's own samples."""
 
 import math
 from collections.abc import Iterable
@@ -9,9 +9,10 @@ from protocols.framework.vectors import Vector
 
 
 async def losses_of(client: Client, models: Iterable[Vector], on: Samples) -> list[float]:
-    """The client's mean loss of each model; infinite for one that has diverged, whose loss is no number.
+    """Return the client's mean loss of each model; infinite for a diverged model, which has no finite loss.
 
-    Nothing is less than no number, so that such a model would be everybody's. Each is a pass over them.
+    Comparisons with nan are False, so a diverged model could win every comparison. Each loss takes a pass
+    over the samples.
     """
     losses = [float(loss) for loss in [await client.loss(model, on=on) for model in models]]
     return [loss if math.isfinite(loss) else math.inf for loss in losses]

@@ -1,6 +1,6 @@
-"""The objectives of MAPL and of the methods that it is compared with, for decoupled models.
+"""Objectives of MAPL and of the methods that it is compared with, for decoupled models.
 
-An `Objective` of protocols/framework/objectives.py each: frozen, pure, vmappable.
+Each implements `Objective` of protocols/framework/objectives.py: frozen, pure, and usable under vmap.
 """
 
 from dataclasses import dataclass
@@ -32,21 +32,21 @@ from protocols.shared.gradients import (
     uniformity_gradient,
 )
 
-_ALL_OFF = "all four losses are switched off: nothing is left to train"
+_ALL_OFF = "all four losses are switched off: switch on at least one"
 
 
 @dataclass(frozen=True)
 class PersonalizedModelLoss:
-    """MAPL's local loss (Mukherjee et al. 2024, eqs. 2-5): l_cont + l_ce + l_proto + l_uni, unweighted.
+    """Local loss of MAPL (Mukherjee et al. 2024, eqs. 2-5): l_cont + l_ce + l_proto + l_uni, unweighted.
 
-    Each can be switched off, as in Table 2. The model needs the part "prototypes" for l_proto and l_uni, and
-    "projection" for l_cont and l_proto.
+    Each term can be switched off, as in Table 2. The model needs the part "prototypes" for l_proto and l_uni,
+    and "projection" for l_cont and l_proto.
 
-    `temperature` is tau of l_cont; the paper's 100 makes the loss nearly flat: a cosine counts a hundredth
-    of what a logit does. `prototype_temperature` is that of l_proto (None: the same; the paper has one symbol
-    for both, but gives its value "for the supervised contrastive loss"). `reduction` "sum" is the paper's
-    formula for l_cont and l_ce to the letter; its eq. 1 and its authors' code take means, and so does the
-    default.
+    `temperature` is tau of l_cont; the paper's 100 makes the loss nearly flat: a cosine has a hundredth of
+    the effect of a logit. `prototype_temperature` is that of l_proto (None: the same; the paper has one
+    symbol for both, but gives its value "for the supervised contrastive loss"). `reduction` "sum" is
+    literally the paper's formula for l_cont and l_ce; its eq. 1 and its authors' code take means, and so does
+    the default.
 
     The authors' code (`variant` "code") differs in all three contrastive losses; it has no temperature in
     l_proto (1, on prototypes of any length), and `temperature` also in l_uni.
@@ -87,7 +87,7 @@ class PersonalizedModelLoss:
         return self.temperature if self.prototype_temperature is None else self.prototype_temperature
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
-        """As of any `ClosedForm`."""
+        """Return the gradients, as any `ClosedForm` does."""
         of_scores = None
         if self.cross_entropy:
             of_scores = cross_entropy_gradient(outputs.scores, y)
@@ -100,7 +100,7 @@ class PersonalizedModelLoss:
         return OutputGradients(of_scores, None, of_rows, parameters)
 
     def _contrasts(self, outputs: ModelOutputs, y: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """The gradients with respect to projections and prototypes, of B times the three other losses."""
+        """Return the gradients for projections and prototypes, of B times the three other losses."""
         times, paper = y.shape[1], self.variant == "paper"
         of_rows, of_prototypes = list[Tensor](), list[Tensor]()
         if self.contrastive or self.prototype:
@@ -125,25 +125,25 @@ class PersonalizedModelLoss:
 
 def _projections(projections: Tensor | None) -> Tensor:
     if projections is None:
-        raise ValueError('the model makes no projections: the protocol must name "projection" in its parts')
+        raise ValueError('the model has no projections: the protocol must name "projection" in its parts')
     return projections
 
 
 @dataclass(frozen=True)
 class ContrastiveClassifier:
-    """FedClassAvg's local loss (Jang et al. 2022): l_cont + l_ce + rho * pull of the head to its anchor.
+    """Local loss of FedClassAvg (Jang et al. 2022): l_cont + l_ce + rho * pull of the head to its anchor.
 
-    l_cont is on the features z of both views, l_ce on the first views (their code; `cross_entropy_views` 2
-    for both). The anchor, part "head_anchor" [K * (d_z + 1)], is the averaged head as it came from the
-    server; it gets no gradient, and one of zeros (none came yet) does not pull.
+    l_cont uses the features z of both views, l_ce the first views (their code; `cross_entropy_views` 2 for
+    both). The anchor, part "head_anchor" [K * (d_z + 1)], is the averaged head as it came from the server; it
+    gets no gradient, and an anchor of zeros (none has come yet) does not pull.
 
     `pull`: "norm" is ||head - anchor||_2; "squared" half its square; "code" half the mean square of the
-    weights' differences plus half that of the biases', as in their code and MAPL's copy of it. Which of the
-    first two is the paper's was not to be checked: its text is not at hand.
+    weights' differences plus half that of the biases', as in their code and MAPL's copy of it. It is unknown
+    which of the first two is the paper's: its text was not available.
 
-    Differences: z is normalised, as in MAPL's copy and in the loss that they cite; their own code leaves that
-    out. Their code multiplies l_cont by temperature/0.07, so that its gradient is that of a temperature of
-    .07 with the sharing-out of 100; MAPL's copy and this do not.
+    Differences: z is normalized, as in MAPL's copy and in the loss that they cite; their own code omits this.
+    Their code multiplies l_cont by temperature/0.07, so that its gradient has the scale of a temperature of
+    .07 with the distribution of 100; MAPL's copy and this class do not.
     """
 
     rho: float = 0.1
@@ -162,7 +162,7 @@ class ContrastiveClassifier:
         return loss + self.rho * self._distance(model, parameters)
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
-        """As of any `ClosedForm`."""
+        """Return the gradients, as any `ClosedForm` does."""
         times = y.shape[1]
         labelled = times * self.cross_entropy_views // 2
         of_scores = cross_entropy_gradient(outputs.scores, y).mul_(times / labelled)
@@ -173,7 +173,7 @@ class ContrastiveClassifier:
         return OutputGradients(of_scores, z.back(of_unit), None, self._pulls(outputs, times))
 
     def _pulls(self, outputs: ModelOutputs, times: float) -> dict[str, Tensor]:
-        """The gradient of `times` times rho times the distance, with respect to the head."""
+        """Return the gradient of `times` times rho times the distance, with respect to the head."""
         weight, bias, anchor = map(outputs.tensor, ("head.weight", "head.bias", "head_anchor"))
         apart = torch.cat([weight.flatten(1), bias], dim=1).sub_(anchor)
         apart = apart.where((anchor != 0).any(dim=1, keepdim=True), 0.0).mul_(self.rho * times)
@@ -190,9 +190,9 @@ class ContrastiveClassifier:
         anchor = exact(model.tensor(parameters, "head_anchor")).detach()
         weight = exact(model.tensor(parameters, "head.weight")).flatten()
         bias = exact(model.tensor(parameters, "head.bias"))
-        there = (anchor != 0).any()
-        # Where there is no anchor the head stands in for it, and the distance and its gradient are 0.
-        apart = torch.where(there, torch.cat([weight, bias]) - anchor, torch.zeros_like(anchor))
+        has_anchor = (anchor != 0).any()
+        # Without an anchor the head takes its role, so the distance and its gradient are 0.
+        apart = torch.where(has_anchor, torch.cat([weight, bias]) - anchor, torch.zeros_like(anchor))
         if self.pull == "norm":
             return torch.linalg.vector_norm(apart)
         if self.pull == "squared":
@@ -202,12 +202,12 @@ class ContrastiveClassifier:
 
 @dataclass(frozen=True)
 class FeaturePrototypes:
-    """FedProto's local loss (Tan et al. 2021): l_ce + lambda * mean squared difference of the features
-    z [B, d_z] to the prototypes of their classes.
+    """Local loss of FedProto (Tan et al. 2021): l_ce + lambda * mean squared difference to prototypes.
 
-    The mean is over all B * d_z numbers, as in the authors' code, to which lambda = 1 belongs; the paper
-    sums distances of class means. The prototypes, part "class_means" [K, d_z], are the server's averages and
-    get no gradient. A class whose prototype is all zeros is not known yet and contributes 0.
+    The differences are those of the features z [B, d_z] from the prototypes of their classes. The mean is
+    over all B * d_z numbers, as in the authors' code, for which lambda = 1 is meant; the paper sums distances
+    of class means. The prototypes, part "class_means" [K, d_z], are the server's averages and get no
+    gradient. A prototype of zeros is not known yet, and its class contributes 0.
     """
 
     strength: float = 1.0
@@ -223,11 +223,11 @@ class FeaturePrototypes:
         return functional.cross_entropy(exact(embedding.scores), y) + self.strength * pull
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
-        """As of any `ClosedForm`."""
+        """Return the gradients, as any `ClosedForm` does."""
         assert outputs.features is not None
         features, prototypes = outputs.features, outputs.tensor("class_means").mT
-        places = y.unsqueeze(1)
-        apart = features - prototypes.gather(2, places.expand(features.shape))
-        known = (prototypes != 0).any(dim=1, keepdim=True).gather(2, places)
+        labels = y.unsqueeze(1)
+        apart = features - prototypes.gather(2, labels.expand(features.shape))
+        known = (prototypes != 0).any(dim=1, keepdim=True).gather(2, labels)
         pull = apart.mul_(known).mul_(2 * self.strength / features.shape[1])
         return OutputGradients(cross_entropy_gradient(outputs.scores, y), pull)

@@ -1,7 +1,7 @@
-"""How fast a client is beside its peers, and how much of its device's time is for them.
+"""Pace of a client relative to its peers, and the share of its device's time for them.
 
-A client that is slower than its peers keeps most of its device for itself: those who do 1/s iterations while
-it does one would otherwise take all of its time.
+A client that is slower than its peers keeps most of its device for itself: peers that do 1/s iterations
+while it does one would otherwise take all of its time.
 """
 
 import math
@@ -13,22 +13,22 @@ from protocols.framework.component import Component
 from protocols.framework.per_peer import PerPeer
 
 LOSS_SHARE = 1 / 3
-"""How long a loss takes, as a share of the time of a gradient on as many samples."""
+"""Time of a loss, as a share of the time of a gradient on as many samples."""
 BURST = 2.0
-"""How many gradients a client can save up at least."""
+"""Minimum number of gradients that a client can save up."""
 BEHIND = 0.5
-"""A client is behind if it does fewer iterations per second than so many of its peers' (median)."""
+"""Relative pace below which a client is behind: its iterations per second over its peers' median."""
 
 
 @dataclass
 class PeerPace:
-    """One peer's progress when it was first and last heard of: pairs of the time (s) and its iterations."""
+    """Progress of one peer at its first and last message: pairs of the time (s) and its iterations."""
 
     first: tuple[float, int] | None = None
     last: tuple[float, int] | None = None
 
     def met(self, time_s: float, iterations: int) -> None:
-        """Note that it had done so many iterations at that time; fewer than before if it has begun anew."""
+        """Record the peer's iterations at a time; fewer than before mean that it has restarted."""
         if self.last is not None and time_s <= self.last[0]:
             return
         if self.first is None or (self.last is not None and iterations < self.last[1]):
@@ -37,58 +37,58 @@ class PeerPace:
 
     @property
     def rate(self) -> float:
-        """The peer's iterations per second since it was first heard of; 0 until it has done two more."""
+        """Iterations of the peer per second since its first message; 0 until it has done two more."""
         if self.first is None or self.last is None or self.last[1] < self.first[1] + 2:
             return 0.0
         return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
 
 
 class TimeForPeers(Component):
-    """The gradients that a client computes for its peers: earned by its own training, spent one by one.
+    """Gradients that a client computes for its peers: earned by its own training, spent one by one.
 
-    A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Others
-    have no limit. The unit is the time of a gradient, which is that of a training step.
+    A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Other
+    clients have no limit. The unit is the time of a gradient, which is that of a training step.
     """
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self.left = BURST
         self.limit = BURST
-        self.pace: float | None = None  # beside the peers, None: nobody knows
+        self.pace: float | None = None  # relative to the peers; None if unknown
         self.paces = PerPeer(client, PeerPace)
-        self._began_s, self._iterations_before = 0.0, 0
+        self._started_s, self._iterations_before = 0.0, 0
 
-    def life_began(self) -> None:
-        self._began_s, self._iterations_before = self.client.now, self.client.iterations
+    def session_started(self) -> None:
+        self._started_s, self._iterations_before = self.client.now, self.client.iterations
 
     @property
     def is_behind(self) -> bool:
-        """Whether this client is so slow that it has to choose what it does for its peers."""
+        """True if this client is so slow that it must limit its work for its peers."""
         return self.pace is not None and self.pace < BEHIND
 
     def met(self, peer: str, time_s: float, iterations: int) -> None:
-        """`peer` had done so many iterations at that time."""
+        """Record the iterations of `peer` at a time."""
         self.paces[peer].met(time_s, iterations)
 
     @property
     def own_pace(self) -> float | None:
-        """This client's iterations per second, divided by the median of its peers'; None if none is known.
+        """Iterations of this client per second, divided by the median of its peers'; None if unknown.
 
-        Counted since this life began, with the iteration that ends now.
+        Counted from the start of this session, including the iteration that ends now.
         """
         rates = [self.paces[peer].rate for peer in self.client.peers if peer in self.paces]
         known = [rate for rate in rates if rate > 0]
-        duration_s = self.client.now - self._began_s
+        duration_s = self.client.now - self._started_s
         if not known or not duration_s:
             return None
         done = self.client.iterations + 1 - self._iterations_before
         return done / duration_s / statistics.median(known)
 
     def earn(self, steps: float, share: float, called_for: float) -> None:
-        """An iteration of so many training steps is over.
+        """Add the time earned by an iteration of `steps` training steps.
 
-        share: of the time, if this client is behind. called_for: gradients that an iteration of a client as
-        fast as its peers calls for, on average; they are doubled as long as nobody knows.
+        share: of the time, if this client is behind. called_for: average gradients that an iteration of a
+        client as fast as its peers needs; doubled while the pace is unknown.
         """
         self.pace = self.own_pace
         if self.pace is None:
@@ -97,30 +97,30 @@ class TimeForPeers(Component):
             earned = steps * share / (1.0 - share)
         else:
             earned = math.inf
-        self.limit = max(BURST, earned + 1.0)  # no part of a gradient is lost
+        self.limit = max(BURST, earned + 1.0)  # keeps fractions of a gradient
         self.left = min(self.left + earned, self.limit)
 
     @property
     def suffices(self) -> bool:
-        """Whether there is time for one more gradient."""
+        """True if there is time for another gradient."""
         return self.left >= 1.0
 
     @property
     def has_credit(self) -> bool:
-        """Whether a peer's request can be answered with time that is earned later."""
+        """True if a peer's request can be answered with time that is earned later."""
         return self.left > -BURST
 
     def try_spend(self, gradients: float) -> bool:
-        """Spend so many gradients if there is time for one, the others on credit; whether they were spent."""
+        """Spend `gradients` if there is time for one, the others on credit; return whether that was done."""
         if not self.suffices:
             return False
         self.spend(gradients)
         return True
 
     def spend(self, gradients: float = 1.0) -> None:
-        """Take gradients out."""
+        """Spend gradients."""
         self.left -= gradients
 
     def refund(self, gradients: float = 1.0) -> None:
-        """Put gradients back that were taken out in vain."""
+        """Return gradients that were spent but not used."""
         self.left = min(self.left + gradients, self.limit)

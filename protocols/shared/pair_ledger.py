@@ -1,9 +1,9 @@
-"""A number that two clients share, moved by both in steps: whatever messages are lost, each step counts once.
+"""Number that two clients share and both change in steps: whatever messages are lost, each step counts once.
 
-Each end numbers its own steps and sends those that the other end has not confirmed along with every message
-about the pair. So the next message repairs what the last one left open, and nobody ever waits or holds a
-lock. Both ends apply the same steps, but perhaps in another order, which matters where the number is clipped
-or rounded: once they have applied the same ones, that end's number holds whose name comes first.
+Each end numbers its own steps, and sends the steps that the other end has not confirmed with every message
+about the pair. The next message thus repairs the loss of the last one, and neither end ever waits or holds a
+lock. Both ends apply the same steps, possibly in another order, which matters if the number is clipped or
+rounded: once they have applied the same ones, the number of the end with the first name is the valid one.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from protocols.framework.vectors import Scalar
 
 @dataclass(frozen=True)
 class Account:
-    """The state of one end of a pair, as it tells the other.
+    """State of one end of a pair, as sent to the other.
 
-    It has made `made` steps, taken `taken` of the other's, and holds `value`. `steps`: the last that it made,
-    from the first one on that it does not know the other to have taken.
+    It has made `made` steps, taken `taken` of the other's, and holds `value`. `steps`: its last steps, from
+    the first one that the other end has not confirmed.
     """
 
     made: int
@@ -27,9 +27,9 @@ class Account:
 
 @dataclass(frozen=True)
 class Correction:
-    """The steps that one end has to take after it got the other's account.
+    """Steps that one end has to take after it got the other's account.
 
-    `steps`: to be applied, in this order. `value`: what the number is afterwards; None: what they make of it.
+    `steps`: to be applied, in this order. `value`: the number afterwards; None: the result of the steps.
     """
 
     steps: tuple[Scalar, ...] = ()
@@ -38,7 +38,7 @@ class Correction:
 
 @dataclass
 class Ledger:
-    """The steps that one end has made and taken."""
+    """Steps that one end has made and taken."""
 
     made: int = 0
     taken: int = 0
@@ -46,27 +46,27 @@ class Ledger:
 
     @property
     def steps_in_all(self) -> int:
-        """How many steps are in the number that this end holds."""
+        """Number of steps in the number that this end holds."""
         return self.made + self.taken
 
-    def note(self, step: Scalar) -> None:
-        """This end has made a step."""
+    def record(self, step: Scalar) -> None:
+        """Record a step of this end."""
         self.made += 1
         self.unconfirmed = (*self.unconfirmed, step)
 
     def account(self, value: float | Scalar) -> Account:
-        """The account for the other end, when this one holds `value`."""
+        """Return the account for the other end, when this one holds `value`."""
         return Account(self.made, self.taken, value, self.unconfirmed)
 
     def merge(self, account: Account, *, leads: bool) -> Correction:
-        """Take over what the other end's account says; returns what to do.
+        """Merge the other end's account; return the correction to apply.
 
         leads: whether this end's name comes first, so that its number counts.
 
-        An account that is older than what this end has taken changes nothing: it was overtaken on its way, or
-        its sender has lost its ledger and will take this one over with the next account.
+        An account that is older than the steps taken here changes nothing: a newer message overtook it, or
+        its sender has lost its ledger and will adopt this one with the next account.
         """
-        if account.taken > self.made:  # this end has lost its ledger: the other has taken steps of it
+        if account.taken > self.made:  # this end has lost its ledger: the other has taken steps from it
             self.made, self.taken, self.unconfirmed = account.taken, account.made, ()
             return Correction(value=account.value)
         if account.made < self.taken:

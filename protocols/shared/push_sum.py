@@ -1,13 +1,13 @@
 """Averages over all clients without a server: push-sum (Kempe et al. 2003), for numbers that change.
 
-Each client holds a mass, which is numbers and a weight. It now and then keeps half of it and sends the other
-half to somebody; the numbers over the weight tend to the average of what all clients brought in.
+Each client holds a mass, which consists of numbers and a weight. From time to time it keeps half of it and
+sends the other half to another client; the numbers over the weight tend to the average over all clients.
 
-A client's numbers change, messages are lost, clients come and go for ever. So each time a client brings in
-its present numbers, `share` of its mass is replaced by them (with weight 1): what was brought in long ago, by
-a client that is gone, say, fades, and what was lost is made up for. The price is that a client's own numbers
-count more in its own average, and those of clients more that bring theirs in more often. With a share of 0
-and fixed numbers it is push-sum itself.
+A client's numbers change, messages are lost, clients come and go. Therefore each time a client contributes
+its present numbers, they replace `share` of its mass (with weight 1): old contributions, for example of a
+client that has left, fade, and losses are compensated. The price is that a client's own numbers count more in
+its own average, and clients that contribute more often count more. With a share of 0 and fixed numbers it is
+plain push-sum.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Mass:
 
     @property
     def average(self) -> Floats:
-        """The estimate [n] of the average over all clients."""
+        """Estimate [n] of the average over all clients."""
         return self.numbers / self.weight
 
     @property
     def half(self) -> Mass:
-        """Half of it: as much is kept as is sent."""
+        """Half of the mass: one half is kept, the other is sent."""
         return Mass(self.numbers / 2, self.weight / 2)
 
     def with_(self, other: Mass) -> Mass:
-        """The sum of both."""
+        """Return the sum of both."""
         return Mass(self.numbers + other.numbers, self.weight + other.weight)
 
     def renewed(self, numbers: Floats, share: float) -> Mass:
-        """`share` of it replaced by present numbers [n] of weight 1."""
+        """Return the mass with `share` of it replaced by present numbers [n] of weight 1."""
         return Mass((1 - share) * self.numbers + share * numbers, (1 - share) * self.weight + share)

@@ -1,18 +1,19 @@
-"""Rounds of a server and its clients: what all methods with a server share.
+"""Rounds of a server and its clients: the common part of all methods with a server.
 
     each round: S <- max(1, floor(C m)) random clients of m
                 the server gives each of S a task; it trains for E local epochs and answers
                 the server combines the answers
 
-A client whose answer is overdue, by how long it took before, is given its task again, and answers again what
-it has answered; after `patience` it is left out of the round. What a round has brought is told once: who
-misses it, and is not sampled, has the next round's instead. Only the server begins a round: it waits for
-answers, never for clients that are gone, and whoever comes or comes back is sampled from then on.
+A client with an overdue answer, compared with its earlier ones, gets its task again, and repeats an answer
+that it has already given; after `patience` the round continues without it. The result of a round is sent
+once: a client that misses it, and is not sampled, gets the next round's instead. Only the server starts a
+round: it waits for answers, never for clients that are gone, and samples clients from the time they come or
+come back.
 
-A client whose budget is spent answers as ever, with what it was sent and has not trained: averages keep their
-weights, instead of leaning towards the few that still train. It has finished with the first such task, which
-brought it the average of the last round that it trained in. When all have, the server pauses. After the last
-of `rounds` the server tells all clients what it has brought, and they have finished, too.
+A client with a used budget still answers, with the model it was sent and has not trained: averages keep their
+weights, instead of leaning towards the few clients that still train. It finishes with its first task of this
+kind, which brings it the average of the last round that it trained in. When all have finished, the server
+pauses. After the last of `rounds` the server sends all clients the result, and they also finish.
 """
 
 import asyncio
@@ -37,12 +38,12 @@ from protocols.framework.vectors import Vector, mix
 
 @dataclass(frozen=True)
 class RoundTask:
-    """Base of what a server asks a client to do; the answer to it is the client's contribution."""
+    """Base of the tasks that a server gives a client; the answer is the client's contribution."""
 
 
 @dataclass(frozen=True)
 class Assignment(RoundTask):
-    """Train from these parameters."""
+    """Task to train from these parameters."""
 
     params: Vector
     round: int
@@ -50,7 +51,7 @@ class Assignment(RoundTask):
 
 @dataclass(frozen=True)
 class Contribution:
-    """A client's trained parameters and the number of samples they were trained on."""
+    """Trained parameters of a client, and the number of samples they were trained on."""
 
     params: Vector
     samples: int
@@ -58,32 +59,32 @@ class Contribution:
 
 @dataclass(frozen=True)
 class GlobalModel:
-    """The new global model, for clients that did not take part in the round."""
+    """New global model, for clients that did not take part in the round."""
 
     params: Vector
 
 
 @dataclass(frozen=True)
 class WithoutTraining:
-    """The answer of a client whose budget is spent."""
+    """Answer of a client with a used budget."""
 
     answer: object
 
 
 @dataclass(frozen=True)
 class LastRound:
-    """There will be no other round; news: what the last one has brought, if a client is told."""
+    """Notice of the last round; news: its result, if the client gets one."""
 
     news: object | None
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A client has nothing to do, and has been missed by the server, or overlooked."""
+    """Notice of an idle client that the server has missed or overlooked."""
 
 
 class RoundSettings(ProtocolSettings):
-    """A server's rounds: who trains in one, for how long, who hears of it, and how many there are."""
+    """Rounds of a server: their clients, their local training, their broadcast, and their number."""
 
     changing: ClassVar[tuple[str, ...]] = ("fraction", "local_steps", "local_epochs")
 
@@ -94,34 +95,34 @@ class RoundSettings(ProtocolSettings):
     local_epochs: Count = 1
     """Passes of a client over its own samples in a round (E); each drops the last incomplete batch."""
     patience: PositiveDuration = default("1 min")
-    """How long the server waits for a client's answer at most, and asks again whenever it is overdue; then
-    the round goes on without it."""
+    """Maximum wait of the server for a client's answer, which it requests again whenever it is overdue;
+    then the round continues without it."""
     broadcast: Literal["sampled", "all"] = "sampled"
-    """Who gets the result of a round: only the clients that train next, as in the paper, or all clients. A
-    lost one is not repeated: the next round's replaces it."""
+    """Receivers of a round's result: only the clients that train next, as in the paper, or all clients. A
+    lost result is not repeated: the next round's replaces it."""
     rounds: Count | None = None
-    """Rounds of the server, after which the run ends, whatever each client has done by then."""
+    """Rounds of the server; after the last one the run ends, whatever the progress of each client."""
 
 
 _TASK = "a frozen dataclass that derives from it, `class Task(RoundTask)`"
 
 
 def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
-    """Shares of 1 of clients with so many samples each, in an average over them."""
+    """Return the share of each client in an average over clients with these numbers of samples."""
     counts = samples if weights == "samples" else [1] * len(samples)
     total = sum(counts)
     return [count / total for count in counts]
 
 
 def averaged(answers: Mapping[str, Contribution], weights: Weighing = "samples") -> Vector:
-    """The average of the clients' parameters."""
+    """Return the average of the clients' parameters."""
     received = list(answers.values())
     parts = shares([answer.samples for answer in received], weights)
     return mix([(share, answer.params) for share, answer in zip(parts, received, strict=True)])
 
 
 class RoundServer(Server):
-    """Runs the rounds. A method says what clients are sent, and what becomes of their answers.
+    """Server that runs the rounds. A method overrides the tasks and the use of the answers.
 
     By default it is the server of federated averaging: whole models are sent, and averaged.
     """
@@ -129,7 +130,7 @@ class RoundServer(Server):
     _machinery = True
     settings: RoundSettings
     number = 0
-    """Rounds that it has done; one that comes back with what it had goes on with the next."""
+    """Number of rounds done; a server that returns with its state continues with the next."""
 
     def __init__(
         self,
@@ -138,35 +139,35 @@ class RoundServer(Server):
         settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        self.done: set[str] = set()  # clients whose budgets are spent; never iterated over
+        self.done: set[str] = set()  # clients with used budgets; never iterated over
         super().__init__(name, context, settings, initial)
 
     def task(self, client: str, number: int) -> RoundTask:
-        """The task of `client` in round `number`."""
+        """Return the task of `client` in round `number`."""
         return Assignment(self.params, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
-        """Make use of the answers of round `number`: at least one, by the client's name."""
+        """Use the answers of round `number`: at least one, by the client's name."""
         for answer in answers.values():
             if not (hasattr(answer, "params") and hasattr(answer, "samples")):
                 what = type(answer).__name__
                 raise TypeError(
-                    f"work() returned {what}, and the server averages Contributions (params, samples): "
-                    "return one, or name a server that takes yours in the client's class, `server = ...`"
+                    f"work() returned {what}, but the server averages Contributions (params, samples): "
+                    "return one, or set `server = ...` in the client's class to a server that accepts yours"
                 )
         self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
-        """The message to `client` after a round, with `broadcast = "all"`: no `RoundTask`; None for none."""
+        """Return the message to `client` after a round with `broadcast = "all"`, no RoundTask; or None."""
         return GlobalModel(self.params)
 
     async def refine(self, number: int) -> None:
-        """Called after round `number` and before any news, for the server's own work, such as training."""
+        """Do the server's own work, such as training, after round `number` and before any news."""
 
     async def run(self) -> None:
-        self.round_trips.initial_s = self.settings.patience  # of the first round some answers tell the rest
+        self.round_trips.initial_s = self.settings.patience  # the first answers of a round set later limits
         while not self.is_over:
-            if self.done.issuperset(self.peers):  # or there are none
+            if self.done.issuperset(self.peers):  # also if there are none
                 await self.sleep(self.settings.patience)
                 continue
             await self.round(self.number)
@@ -176,7 +177,7 @@ class RoundServer(Server):
 
     @property
     def is_over(self) -> bool:
-        """Whether the last round is done."""
+        """True if the last round is done."""
         return self.settings.rounds is not None and self.number >= self.settings.rounds
 
     async def _dismiss(self, client: str) -> None:
@@ -187,7 +188,7 @@ class RoundServer(Server):
             self.suspect(client)
 
     async def on_message(self, message: object, sender: str) -> None:
-        """A client is `Ready`: to hear from it was enough to count it in again."""
+        """Handle `Ready` of a client: the message itself marks the client as up again."""
         if self.is_over:
             self.spawn(self._dismiss(sender))
 
@@ -200,11 +201,11 @@ class RoundServer(Server):
         news = self.news(client)
         if isinstance(news, RoundTask):
             what = type(news).__name__
-            raise TypeError(f"{at_line(self.news)} returned {what}, a RoundTask: news are another dataclass")
+            raise TypeError(f"{at_line(self.news)} returned {what}, a RoundTask: return another dataclass")
         return news
 
     async def round(self, number: int) -> None:
-        """One round with the clients that are believed to be up."""
+        """Run one round with the clients that are believed to be up."""
         chosen = self.sample()
         received = await asyncio.gather(*[self.answer(client, number) for client in chosen])
         answers = dict(zip(chosen, received, strict=True))
@@ -222,20 +223,20 @@ class RoundServer(Server):
                 self.tell(client, news)
 
     def sample(self) -> list[str]:
-        """The clients of a round."""
+        """Return the clients of a round."""
         peers = self.peers
-        # Rounded before it is cut off: 0.29 times 100 is 28.999999999999996.
+        # Rounded before floor: 0.29 times 100 is 28.999999999999996.
         count = max(1, math.floor(round(self.settings.fraction * len(peers), 9)))
         if count == len(peers):
             return list(peers)
         return [peers[int(index)] for index in self.rng.choice(len(peers), size=count, replace=False)]
 
     async def answer(self, client: str, number: int) -> Any:
-        """One client's answer; None if it does not come in time."""
+        """Return one client's answer; None if it does not come in time."""
         task = self.task(client, number)
         if not isinstance(task, RoundTask):
             what = type(task).__name__
-            raise TypeError(f"{at_line(self.task)} returned {what}, which is no RoundTask: write {_TASK}")
+            raise TypeError(f"{at_line(self.task)} returned {what}, which is not a RoundTask: write {_TASK}")
         try:
             answer = await self.ask(client, task, timeout=self.settings.patience, attempts=None)
         except (PeerUnavailable, RemoteError):
@@ -248,22 +249,22 @@ class RoundServer(Server):
 
 
 class RoundClient(Client):
-    """A client of a `RoundServer`: works only when asked. A method says what it does with what it is sent.
+    """Client of a `RoundServer`, which works only on request. A method overrides `work` and `learn`.
 
-    By default it is one of federated averaging: it trains the model that it is sent, and returns the result.
+    By default it is a client of federated averaging: it trains the model from the server and returns it.
 
-    It is judged by its own `params`, which `work` or `learn` assigns, unless `evaluated()` names others. One
-    that has assigned nothing by its second task ends with a TypeError that says so.
+    It is evaluated by its own `params`, which `work` or `learn` assigns, unless `evaluated()` names others. A
+    client that has assigned no model before its second task ends with a TypeError that explains this.
     """
 
     _machinery = True
     Settings = RoundSettings
     settings: RoundSettings
     server: ClassVar[type[RoundServer]] = RoundServer
-    """The class of the server."""
-    _known = False  # whether a server has given it something to do, in this life
+    """Class of the server."""
+    _known = False  # whether a server has given it a task in this session
     _working = False
-    _has_model: bool | None = None  # whether it has assigned one since its first task began
+    _has_model: bool | None = None  # whether it has assigned a model since its first task started
 
     @classmethod
     def servers(
@@ -281,37 +282,37 @@ class RoundClient(Client):
         self._has_model = True
 
     async def _start_from_peers(self) -> None:
-        """Nothing where backbones differ: no peer has a whole model to start from."""
+        """Do nothing if backbones differ: no peer has a whole model to start from."""
         if not self.heterogeneous:
             await super()._start_from_peers()
 
     async def work(self, task: Any) -> object:
-        """Do what the server asks; what is returned, never None, is the answer. Counts as an iteration."""
+        """Do the server's task and return the answer, never None. Counts as an iteration."""
         self.params = task.params
         return Contribution(await self.trained(task.params), self.samples)
 
     def learn(self, news: Any) -> None:
-        """Take note of what the server tells all clients after a round."""
+        """Use a message that the server sends to all clients after a round."""
         self.params = news.params
 
     @property
     def steps_of_a_round(self) -> int:
-        """Local steps in a round."""
+        """Number of local steps in a round."""
         return self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
 
     async def trained(self, start: Vector) -> Vector:
-        """`start` after the local steps of a round, with a fresh optimizer."""
+        """Return `start` after the local steps of a round, with a fresh optimizer."""
         return start + await self.train(self.steps_of_a_round, start=start, fresh_optimizer=True)
 
     async def step(self) -> None:
-        """A round without a server: only `run` of a client that is alone gets here."""
+        """Run a round without a server; called only for a client that is alone."""
         self.compute.round = self.iterations
         self.params = await self.trained(self.params)
 
     async def run(self) -> None:
-        """Nothing by itself, but to make itself known: the message that it is there may have been lost.
+        """Announce this client to the server until it gets a task: an earlier announcement may be lost.
 
-        Alone it trains round after round.
+        A client that is alone trains round after round.
         """
         if self.context.alone:
             await super().run()
@@ -332,8 +333,8 @@ class RoundClient(Client):
                 raise
             method, what = self.work if isinstance(message, RoundTask) else self.learn, type(message).__name__
             raise TypeError(
-                f"{at_line(method)} asks for {error.name}, which the server's {what} has not: name a server "
-                f"that sends what has it, `server = ...` in {type(self).__name__}"
+                f"{at_line(method)} reads {error.name}, which the server's {what} does not have: set "
+                f"`server = ...` in {type(self).__name__} to a server that sends it"
             ) from error
 
     async def _answer_of(self, message: object) -> object:
@@ -348,28 +349,28 @@ class RoundClient(Client):
             return None
         self._known = self._working = True
         self._require_models()
-        self.compute.round = getattr(message, "round", None)  # tasks of the user's own need not say it
+        self.compute.round = getattr(message, "round", None)  # tasks of users may have no round
         try:
             answer = await self.work(message)
         finally:
             self._working = False
         if answer is None:
-            raise TypeError(f"{at_line(self.work)} returned nothing: its answer is what the server combines")
+            raise TypeError(f"{at_line(self.work)} returned nothing: return an answer for the server to use")
         self._finish_iteration()
         return WithoutTraining(answer) if self.finished else answer
 
     def _require_models(self) -> None:
-        """TypeError for a method that would be judged by the model that it began with, for ever."""
+        """Raise TypeError for a method that would always be evaluated by its initial model."""
         if self._has_model is None:
             self._has_model = False
         elif not self._has_model and type(self).evaluated is Client.evaluated:
             raise TypeError(
                 f"{type(self).__name__} has done a task and assigned nothing to self.params, by which it is "
-                "judged: do so in work() or learn(), or name its models in evaluated()"
+                "evaluated: assign it in work() or learn(), or name its models in evaluated()"
             )
 
-    def heard(self, message: object, sender: str) -> bool:
-        done = super().heard(message, sender)
+    def intercept(self, message: object, sender: str) -> bool:
+        done = super().intercept(message, sender)
         if isinstance(message, AreYouThere) and not self._working:
-            self.tell(sender, Ready())  # else nobody would hear from a client that only works when asked
+            self.tell(sender, Ready())  # no other message would show that an idle client is up
         return done

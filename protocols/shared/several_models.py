@@ -1,4 +1,4 @@
-"""A server that keeps several models, all of which travel: what IFCA and FedEM have in common."""
+"""Server that keeps several models, all of which it sends: the common part of IFCA and FedEM."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from protocols.shared.server_rounds import RoundServer, RoundSettings, RoundTask
 
 @dataclass(frozen=True)
 class SeveralModels(RoundTask):
-    """Work with these models."""
+    """Task to work with these models."""
 
     models: tuple[Vector, ...]
     round: int
@@ -20,26 +20,26 @@ class SeveralModels(RoundTask):
 
 @dataclass(frozen=True)
 class LatestModels:
-    """The models after a round, for clients that do not train in the next one."""
+    """Models after a round, for clients that do not train in the next one."""
 
     models: tuple[Vector, ...]
 
 
 class SeveralModelsSettings(RoundSettings):
-    """A server keeps several models."""
+    """Settings of a server that keeps several models."""
 
     models: Count = 2
     """Number of models (K in IFCA, M in FedEM)."""
 
     def own_numbers(self, model: int, clients: int) -> int:
-        """The server's models."""
+        """Return the number of values of the server's models."""
         return self.models * model
 
 
 def with_signs(initial: Tensor, signs: Tensor) -> Tensor:
-    """Initial numbers [P] times `signs` [P], but for those that were not drawn: they equal one beside them.
+    """Return initial numbers [P] times `signs` [P], except constants: numbers that equal an adjacent one.
 
-    Such are the variances of batch norms, which are no variances with the other sign, and their weights.
+    Constants are, for example, the variances of batch norms, which must not be negative, and their weights.
     """
     alike = initial[1:] == initial[:-1]
     none = torch.zeros(1, dtype=torch.bool, device=initial.device)
@@ -48,18 +48,18 @@ def with_signs(initial: Tensor, signs: Tensor) -> Tensor:
 
 
 class SeveralModelsServer(RoundServer):
-    """Keeps models that start apart: as the initial one, each random number with a random sign.
+    """Server with models that start apart: the initial model with a random sign for each random number.
 
-    Initial weights are as likely with the other sign.
+    Initial weights are equally likely with the opposite sign.
     """
 
     settings: SeveralModelsSettings
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.models = tuple([self.start() for _ in range(self.settings.models)])
 
     def start(self) -> Vector:
-        """A start of its own."""
+        """Return a different start for a model."""
         signs: Vector = self.vector(self.rng.choice([-1.0, 1.0], size=self.params.shape))
         found: Vector = self.apply(with_signs, self.params, signs)
         return found

@@ -1,4 +1,4 @@
-"""How long peers have been silent: whoever does not answer is suspected after a patience of silence."""
+"""Silence of peers: a peer that does not answer is suspected after a patience of silence."""
 
 import math
 
@@ -10,33 +10,33 @@ from protocols.framework.requirements import ProtocolSettings
 
 
 class PatienceSettings(ProtocolSettings):
-    """Base of the settings of methods whose clients wait for each other."""
+    """Base of the settings of methods in which clients wait for each other."""
 
     patience: PositiveDuration = default("1 min")
-    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
+    """Silence after which a peer is suspected; lost messages are repeated long before."""
 
 
 class Silence(Component):
-    """When each peer was heard of last, in this life of the client."""
+    """Time of the last message of each peer, in this session of the client."""
 
     def __init__(self, client: Client, patience: float) -> None:
         super().__init__(client)
         self.patience = patience
-        self._began_s = 0.0
-        self._heard_s: dict[str, float] = {}
+        self._started_s = 0.0
+        self._received_s: dict[str, float] = {}
 
-    def life_began(self) -> None:
-        self._began_s = self.client.now
+    def session_started(self) -> None:
+        self._started_s = self.client.now
 
-    def heard(self, message: object | None, sender: str) -> None:
-        self._heard_s[sender] = self.client.now
+    def message_received(self, message: object | None, sender: str) -> None:
+        self._received_s[sender] = self.client.now
 
     def is_silent(self, peer: str, since_s: float = -math.inf) -> bool:
-        """Whether nothing was heard of `peer` for all the patience, and since `since_s` (s)."""
-        heard_s = max(self._heard_s.get(peer, -math.inf), self._began_s, since_s)
-        return self.client.now - heard_s >= self.patience
+        """Return whether `peer` has been silent for all the patience, and since `since_s` (s)."""
+        last_s = max(self._received_s.get(peer, -math.inf), self._started_s, since_s)
+        return self.client.now - last_s >= self.patience
 
     def suspect_if_silent(self, peer: str) -> None:
-        """`peer` has not answered: suspect it if nothing else was heard of it either."""
+        """Suspect `peer`, which has not answered, if no other message came from it either."""
         if self.is_silent(peer):
             self.client.suspect(peer)

@@ -11,7 +11,7 @@ class RunHook(Hook):
     continues, and a warning of the run names the hook. If its `ends_run` is True, the error ends the run.
     """
 
-    def begin(self, simulation: Simulation) -> None:
+    def started(self, simulation: Simulation) -> None:
         """Called before the first event. A resumed run starts again at time 0."""
 
     def evaluated(self, simulation: Simulation) -> None:

@@ -102,7 +102,7 @@ class Simulation:
     def begin(self) -> None:
         """Schedule the start of the clients and all later events."""
         self.has_begun = True
-        self.hooks.call("begin", self)
+        self.hooks.call("started", self)
         self._by_name = {life.name: life for life in self.lives}
         self.observer.by_name = {client.name: client for client in self.clients}
         self.observer.servers = [server.name for server in self.servers]

@@ -101,7 +101,7 @@ class _Frames(TcpEndpoint):
                 raise ValueError(f"no frame of kind {kind!r}")
         except (ValueError, struct.error) as error:
             self.counts.refused += 1
-            self.counts.note(f"refused: {type(error).__name__}")
+            self.counts.count_reason(f"refused: {type(error).__name__}")
 
 
 class Wire:

@@ -278,7 +278,7 @@ def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
             "actor": first.name,
             "seconds": first.time_s,
             "error": first.error,
-            "place": first.place,
+            "place": first.location,
         },
     }
 

@@ -156,19 +156,20 @@ def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
     """A client or a server of a protocol; what is wrong with its class's `__init__` is a UserError."""
     assert isinstance(kind, type)
     given = "name, context, settings, initial" if is_server(kind) else "name, context, compute, settings"
-    begin = f"super().__init__({given})"
+    first_line = f"super().__init__({given})"
     try:
         actor: _Actor = kind(*arguments)
     except Exception as error:
-        begun = getattr(inspect.unwrap(kind.begin), "__code__", None)  # type: ignore[attr-defined]
-        is_begun = any(frame.f_code is begun for frame, _ in walk_tb(error.__traceback__))
-        hint = "" if is_begun else f"; it takes (self, {given}) and begins with {begin}"
-        with blaming(kind, "begin" if is_begun else "__init__", _of_coteries(error) or hint):
+        code = getattr(inspect.unwrap(kind.setup), "__code__", None)  # type: ignore[attr-defined]
+        name = "begin" if getattr(code, "co_name", "") == "begin" else "setup"  # begin: the former name
+        in_setup = any(frame.f_code is code for frame, _ in walk_tb(error.__traceback__))
+        hint = "" if in_setup else f"; it takes (self, {given}) and starts with {first_line}"
+        with blaming(kind, name if in_setup else "__init__", _of_coteries(error) or hint):
             raise
     try:  # not by vars(), which would undo the compact form of an object's fields
         object.__getattribute__(actor, "_params")
     except AttributeError:
-        raise _wrong(kind, "__init__", f"must call {begin}") from None
+        raise _wrong(kind, "__init__", f"must call {first_line}") from None
     return actor
 
 

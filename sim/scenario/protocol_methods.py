@@ -12,13 +12,14 @@ from typing import Any
 from actors.nearest import nearest
 from actors.source_location import of_definition
 from protocols.framework.client import Client
+from protocols.framework.former_names import FORMER_NAMES
 from protocols.framework.node import Node
 from protocols.framework.server import Server
 from protocols.shared.server_rounds import RoundClient, RoundServer
 from sim.plugins.source_files import OURS
 
 _HOOKS = (
-    "begin", "on_start", "on_stop", "on_message", "on_failure", "run", "step", "heard", "peer_changed",
+    "setup", "on_start", "on_stop", "on_message", "on_failure", "run", "step", "intercept", "peer_changed",
     "weights", "coalition", "evaluated", "objective", "requirements", "servers",
 )  # fmt: skip
 _CLOSE = 0.8  # how alike two names are of which one may be a slip
@@ -69,7 +70,7 @@ def _of_ours(kind: type) -> dict[str, Any]:
 
 def _hooks(kind: type) -> dict[str, Any]:
     """The attributes that subclasses may define: methods that coterie calls, and constants that it reads."""
-    found = set(_HOOKS)
+    found = {*_HOOKS, *FORMER_NAMES}
     for cls in filter(_is_ours, kind.__mro__):
         found |= vars(cls).get("__annotations__", {}).keys() & vars(cls).keys()
         if cls.__name__ in ("RoundServer", "RoundClient", "AsyncServer", "AsyncClient"):

@@ -308,7 +308,7 @@ def test_only_what_is_collected_can_be_collected() -> None:
             await client.collect(Note, ["other"], timeout=None)
         with pytest.raises(ActorError, match="cannot collect Note"):
             client.discard(Note)
-        with pytest.raises(RemoteError, match="other collects Model, which is told and not asked"):
+        with pytest.raises(RemoteError, match=r"other collects Model: send it with tell\(\), not ask\(\)"):
             world.client("other")
             await client.ask("other", Model(1), timeout=1)
 
@@ -348,7 +348,7 @@ def test_waiting_for_names_messages_and_peers() -> None:
 
 def test_heard_sees_everything_and_may_take_it() -> None:
     class Listening(Client):
-        def heard(self, message: object | None, sender: str) -> bool:
+        def intercept(self, message: object | None, sender: str) -> bool:
             self.note(("heard", message, sender))
             return message == Note("membership")
 

@@ -48,10 +48,10 @@ def test_a_failure_is_recorded_and_takes_nobody_else_down(script: Script, where:
     [failure] = world.supervisor.failures
     assert (failure.name, failure.time_s, failure.where, failure.error) == ("bad", 1.5, where, error)
     assert failure.action == "stop"
-    shown = f"{where} ({failure.place})"
+    shown = f"{where} ({failure.location})"
     assert world.lines == [f"bad failed at 1.5 s in {shown}: {error} (stopped for good)"] == [str(failure)]
     begins = written(inspect.getfile(Client), inspect.getsourcelines(Client)[1])
-    assert (failure.place == begins) == (script is await_cancelled)  # which fails in nobody's own line
+    assert (failure.location == begins) == (script is await_cancelled)  # which fails in nobody's own line
     message = error.split(": ")[1]
     assert world.events[2:] == [
         (1.5, "bad", "failed"),
@@ -79,7 +79,7 @@ def test_an_answer_to_a_tell_is_a_failure_that_explains_itself() -> None:
 
     [failure] = simulate(main).supervisor.failures
     assert failure.where == "Work"
-    assert "on_message() returned a Note for a Work that was told, not asked" in failure.error
+    assert "on_message() returned a Note for a Work that came by tell(), not ask()" in failure.error
 
 
 def test_a_message_without_a_handler_is_a_failure() -> None:
@@ -92,7 +92,7 @@ def test_a_message_without_a_handler_is_a_failure() -> None:
     assert failure.error == "ActorError: Actor got a Note, but defines no on_message()"
 
 
-@pytest.mark.parametrize("hook", ["on_start", "on_stop", "on_failure", "heard"])
+@pytest.mark.parametrize("hook", ["on_start", "on_stop", "on_failure", "intercept"])
 def test_a_failing_hook_is_a_failure(hook: str) -> None:
     class Broken(Client):
         pass
@@ -103,13 +103,13 @@ def test_a_failing_hook_is_a_failure(hook: str) -> None:
     def broken_at_once(*args: object) -> bool:
         raise ZeroDivisionError(hook)
 
-    setattr(Broken, hook, broken_at_once if hook == "heard" else broken)
+    setattr(Broken, hook, broken_at_once if hook == "intercept" else broken)
 
     async def main(world: World) -> None:
         world.supervisor.start(Broken("bad", world, fail if hook == "on_failure" else forever))
         other = world.client("other")
         await asyncio.sleep(2)
-        if hook == "heard":
+        if hook == "intercept":
             other.tell("bad", Note("x"))
             await asyncio.sleep(0.1)
         await world.supervisor.stop("bad")

@@ -49,7 +49,7 @@ def play(
             requests.append((round(loop.time(), 6), peer, attempt))
 
         reminders = Reminders(request, trips, News)
-        reminders.begin("ab")
+        reminders.start("ab")
         await script(reminders, trips)
         reminders.end()
 
@@ -106,7 +106,7 @@ def test_strangers_are_given_three_times_what_the_first_one_took() -> None:
 def test_to_hear_of_a_peer_ends_the_doubling() -> None:
     async def script(reminders: Reminders, trips: RoundTrips) -> None:
         await asyncio.sleep(4.0)
-        reminders.heard("a")
+        reminders.peer_active("a")
         await asyncio.sleep(2.0)
 
     # The next one would have come at 7.251 s. A second after the last one is at 4.251 s.
@@ -120,7 +120,7 @@ def test_who_is_heard_where_messages_are_lost_is_not_waited_for_like_a_first_mod
     async def script(reminders: Reminders, trips: RoundTrips) -> None:
         await asyncio.sleep(0.5)
         trips.lossy = lossy
-        reminders.heard("a")
+        reminders.peer_active("a")
         await asyncio.sleep(1.0)
 
     requests, _ = play(script, lossy=False, late_s=None, initial_s=15.0)

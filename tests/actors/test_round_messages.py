@@ -179,7 +179,7 @@ def test_a_mark_says_who_is_waited_for_and_what_was_told_again() -> None:
         async def on_message(self, message: object, sender: str) -> None: ...
 
     class Noting(RoundMessages):
-        def heard_of_round(self, sender: str, kind: type, mark: RoundMark) -> None:
+        def round_message_received(self, sender: str, kind: type, mark: RoundMark) -> None:
             marks.append((kind.__name__, mark))
 
     async def main() -> None:

@@ -130,7 +130,7 @@ def test_the_reference_has_all_that_is_exported(made: dict[str, str]) -> None:
 
 def test_settings_are_shown_as_scenarios_state_them(made: dict[str, str]) -> None:
     """Their types are pydantic's, and their signatures unreadable."""
-    assert '| `patience` | a duration | `"1 min"` | How long the server waits' in made["reference.md"]
+    assert '| `patience` | a duration | `"1 min"` | Maximum wait of the server' in made["reference.md"]
     shown = {kind: shown_signature(kind, "(left: ~a.b.C = 1)") for kind in (RoundSettings, ClientContext)}
     assert set(shown.values()) == {""}
     assert shown_signature(Rounds, "(left: ~a.b.C = 1)") == "(left: ~a.b.C = 1)"

@@ -86,7 +86,7 @@ def test_what_a_run_has(here: Path) -> None:
     distances = run.metrics.filter(name="distance")
     first, last = [distances.filter(time=time)["value"].to_numpy().mean() for time in (0.0, 8.0)]
     assert first > last  # so that least and most would be the other way round
-    assert f"Mean distance over virtual time: {first:.4g} at first, {last:.4g} at the end" in page
+    assert f"Mean distance over virtual time: {first:.4g} at the start, {last:.4g} at the end" in page
     marks = re.findall(r"<text [^>]*>([^<]*)</text>", page)
     assert marks == [f"{first:.4g}", f"{last:.4g}", "0\N{NO-BREAK SPACE}s", "8\N{NO-BREAK SPACE}s"]
 
@@ -247,7 +247,7 @@ def test_resume_and_fork(here: Path) -> None:
         (
             CONTENTS | {"data": {"name": object()}},
             {},
-            r"data\.name = <object .*: must be a number, a text, a list or a dict of these",
+            r"data\.name = <object .*: must be a number, a string, a list or a dict of these",
         ),
         (CONTENTS, {"protocol": int}, "must be a class derived from Client"),
         (CONTENTS, {"protocol": "gosip"}, "did you mean 'gossip'"),
@@ -273,7 +273,7 @@ def test_a_run_that_fails_says_so_and_keeps_what_it_has(here: Path) -> None:
             await self.train()
             raise ValueError("no step")
 
-    with pytest.raises(RuntimeError, match=r"the run failed: .*what it has measured is in runs") as failed:
+    with pytest.raises(RuntimeError, match=r"the run failed: .*results so far are in runs") as failed:
         ran(protocol=Fails)
     assert len(list((here / "runs").glob("scenario-*/summary.json"))) == 1
     line = inspect.getsourcelines(Fails)[1] + 3
@@ -291,7 +291,7 @@ def test_the_advice_at_the_end_of_a_long_error_is_kept(here: Path) -> None:
             await self.train()
             raise ValueError("long, " * 100 + "\nand so: write this")
 
-    with pytest.raises(RuntimeError, match=r"(long, ){100}\nand so: write this .*is in runs"):
+    with pytest.raises(RuntimeError, match=r"(long, ){100}\nand so: write this .*are in runs"):
         ran(protocol=Fails)
 
 
@@ -334,7 +334,7 @@ class Forgets(Client):
 class LearnsAnother(Client):
     """Keeps what it learns in a model beside `params`, as FedEM does."""
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.another = self.params
 
     async def step(self) -> None:
@@ -436,11 +436,14 @@ def test_numbers_of_numpy_paths_and_ranges_are_taken(here: Path) -> None:
     [
         (lambda run: coterie.run(None), "scenario = None: must be a name, a path, or contents"),
         (lambda run: coterie.run(CONTENTS, protocol=Halves.step), "protocol = .*: must be a method's name"),
-        (lambda run: coterie.run(CONTENTS, set={"model.name": lambda x: x}), "must be written at the top of"),
+        (
+            lambda run: coterie.run(CONTENTS, set={"model.name": lambda x: x}),
+            "must be defined at the top level of",
+        ),
         (lambda run: coterie.run(CONTENTS, set=["a=1"]), "set = .*: must be a dict of values by key"),
         (lambda run: coterie.run(CONTENTS, out=None), "out = None: must be a path"),
-        (lambda run: coterie.fork(run, None, {}), "at = None: must be seconds, or a text such as"),
-        (lambda run: coterie.fork(run, "soon", {}), "at = 'soon': must be seconds, or a text such as"),
+        (lambda run: coterie.fork(run, None, {}), "at = None: must be seconds, or a string such as"),
+        (lambda run: coterie.fork(run, "soon", {}), "at = 'soon': must be seconds, or a string such as"),
         (lambda run: coterie.load(3), "directory = 3: must be a path, or a Run or Sweep"),
     ],
 )
@@ -527,5 +530,7 @@ def test_what_a_notebook_has_is_to_be_in_a_file(here: Path, monkeypatch: pytest.
     cell = importlib.import_module("types").ModuleType("__main__")
     exec(compile(NET, "<cell>", "exec"), vars(cell))
     monkeypatch.setitem(sys.modules, "__main__", cell)
-    with pytest.raises(UserError, match=r"model.name = Net: must be in a file, which results keep$"):
+    with pytest.raises(
+        UserError, match=r"model.name = Net: must be defined in a file, of which results keep a copy$"
+    ):
         coterie.run(CONTENTS | {"model": {"name": cell.Net}}, quiet=True)

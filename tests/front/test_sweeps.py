@@ -98,9 +98,9 @@ def test_what_cannot_be_swept_or_compared_is_refused(swept: Sweep, tmp_path: Pat
     with pytest.raises(UserError, match="write the scenario to a file"):
         coterie.sweep({})  # type: ignore[arg-type]
     for seeds in (0, "1-3", [1.5], [], [1, 1], 10**9):
-        with pytest.raises(UserError, match=r"seeds = .*: must be how many"):
+        with pytest.raises(UserError, match=r"seeds = .*: must be a number of seeds"):
             coterie.sweep("gossip", seeds=seeds)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="must have a value at least"):
+    with pytest.raises(UserError, match="must contain at least one value"):
         coterie.sweep("gossip", set={"network.loss": []})
     with pytest.raises(UserError):
         Sweep(tmp_path)
@@ -149,7 +149,9 @@ def test_a_class_of_a_notebook_is_run_without_a_sweep(monkeypatch: pytest.Monkey
     Mine.__qualname__, Mine.__module__ = "Mine", "__main__"
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     for methods, key in (([local.Local, Mine], "protocol.name.1"), (Mine, "protocol.name")):
-        with pytest.raises(UserError, match=f"^{key} = Mine: .*, which results keep; .*, protocol=Mine"):
+        with pytest.raises(
+            UserError, match=f"^{key} = Mine: .*, of which results keep a copy; .*, protocol=Mine"
+        ):
             coterie.sweep("gossip", set={"protocol.name": methods})
 
 
@@ -204,5 +206,7 @@ def test_classes_are_values_of_a_sweep(tmp_path: Path, monkeypatch: pytest.Monke
     assert one.runs["protocol.name"].to_list() == ["Idle"]
     with pytest.raises(UserError, match=r"--only .*: must be axis=value, of protocol.name=Idle\|Local"):
         coterie.sweep(tmp_path / "world.toml", only=["protocol.name=Idol"], **chosen)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"is a sweep; coterie.Sweep\(directory\).load\(\) has its runs"):
+    with pytest.raises(
+        UserError, match=r"is a sweep; read its runs with coterie.Sweep\(directory\).load\(\)"
+    ):
         coterie.load(found.directory)

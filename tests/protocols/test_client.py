@@ -170,18 +170,18 @@ class Undefined(Client):
     [
         (
             "Hasty",
-            "RuntimeError: step() of Hasty took no virtual time 1000 times in a row, so time stands still: "
-            "train, sleep or wait for a message in it",
+            "RuntimeError: step() of Hasty took no virtual time 1000 times in a row, so virtual time "
+            "cannot advance: train, sleep or wait for a message in it",
         ),
         (
             "Yielding",
-            "RuntimeError: step() of Yielding took no virtual time 1000 times in a row, so time stands "
-            "still: train, sleep or wait for a message in it",
+            "RuntimeError: step() of Yielding took no virtual time 1000 times in a row, so virtual "
+            "time cannot advance: train, sleep or wait for a message in it",
         ),
         (
             "Stuck",
-            "RuntimeError: step() of Stuck took no virtual time 1000 times in a row, so time stands still: "
-            "train, sleep or wait for a message in it",
+            "RuntimeError: step() of Stuck took no virtual time 1000 times in a row, so virtual time "
+            "cannot advance: train, sleep or wait for a message in it",
         ),
     ],
 )
@@ -239,7 +239,7 @@ def test_pick_peer_without_peers() -> None:
         world.run()
         (failure,) = world.supervisor.failures
         assert failure.error == (
-            "PeerUnavailable: every peer is unavailable: client-0 knows of none that is up"
+            "PeerUnavailable: every peer is unavailable: client-0 knows of no peer that is up"
         )
 
 
@@ -281,10 +281,10 @@ def test_a_failing_spawned_task_is_its_clients_failure_and_nobody_elses() -> Non
         world.run()
         (failure,) = world.supervisor.failures
         assert str(failure) == (
-            f"client-1 failed at 1.5 s in fail_later ({failure.place}): "
+            f"client-1 failed at 1.5 s in fail_later ({failure.location}): "
             "ZeroDivisionError: one over none (stopped for good)"
         )
-        assert str(failure.place).rpartition("/")[2].startswith("test_client.py:")
+        assert str(failure.location).rpartition("/")[2].startswith("test_client.py:")
         assert [learner(world, index).iterations for index in (0, 2, 3)] == [8, 8, 8]
         assert [client.name for client in world.clients_up] == ["client-0", "client-2", "client-3"]
 

@@ -63,7 +63,7 @@ class Mine(Client):
 
     collected = (RoundModel,)
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.round_trips.wait_at_first(60.0)
         self.rounds = Rounds(self, 60.0)
 

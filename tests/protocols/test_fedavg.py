@@ -144,7 +144,7 @@ class Known:
     def suspect(self, peer: str) -> None:
         raise NotImplementedError
 
-    def heard_from(self, sender: str) -> None:
+    def received_from(self, sender: str) -> None:
         raise NotImplementedError
 
     def on_message(self, message: object, sender: str) -> bool:

@@ -35,7 +35,7 @@ def test_losses_are_tracked_as_if_everybodys_were_in_every_round(
 ) -> None:
     table = LossTable(NAMES, momentum)
     for losses in rounds:
-        table.note(losses)
+        table.record(losses)
     expected = literally(rounds, momentum)
     for name in NAMES:
         assert table.tracked(name) == pytest.approx(expected[name], rel=1e-12, abs=1e-9)
@@ -45,7 +45,7 @@ def test_who_is_not_evaluated_is_not_touched() -> None:
     """A round costs what is evaluated in it, however many there are."""
     table = LossTable([str(k) for k in range(1000)], 0.6)
     before = {name: vars(record).copy() for name, record in table.records.items()}
-    table.note({"3": 1.0, "7": 2.0})
+    table.record({"3": 1.0, "7": 2.0})
     changed = {name for name, record in table.records.items() if vars(record) != before[name]}
     assert changed == {"3", "7"}
 
@@ -58,7 +58,7 @@ def test_weights_are_the_softmax_of_the_accumulated_losses(rounds: list[list[flo
     for losses in rounds:
         posterior = posterior * np.exp(-(np.array(losses) - min(losses)))
         posterior /= posterior.sum()
-        table.note(dict(zip(NAMES, losses, strict=True)))
+        table.record(dict(zip(NAMES, losses, strict=True)))
     accumulated = np.array(rounds).sum(axis=0)
     by_softmax = np.exp(-(accumulated - accumulated.min()))
     by_softmax /= by_softmax.sum()
@@ -88,7 +88,7 @@ def test_temperature_divides_the_losses() -> None:
 def test_at_first_all_weigh_the_same_and_whoever_was_not_tried_ranks_first() -> None:
     table = LossTable(NAMES, 0.6)
     assert table.weights(NAMES) == dict.fromkeys(NAMES, 0.2)
-    table.note({"a": 1.0, "c": 2.0})
+    table.record({"a": 1.0, "c": 2.0})
     rng = np.random.default_rng(0)
     assert set(table.ranked(NAMES, rng)[:3]) == {"b", "d", "e"}
     assert table.ranked(NAMES, rng)[3:] == ["a", "c"]
@@ -106,24 +106,24 @@ def test_a_newcomer_weighs_nothing_before_its_first_loss_which_counts_from_the_s
 ) -> None:
     table = LossTable("ab", momentum)
     for _ in range(5):
-        table.note({"a": 1.0, "b": 3.0})
+        table.record({"a": 1.0, "b": 3.0})
     before = table.weights("ab")
     table.admit("c")
     assert table.weights("abc") == before | {"c": 0.0}
     assert table.ranked("abc", np.random.default_rng(0)) == ["c", "a", "b"]
-    table.note({"a": 1.0, "b": 3.0, "c": 1.0})
+    table.record({"a": 1.0, "b": 3.0, "c": 1.0})
     weights = table.weights("abc")
     assert weights["c"] == pytest.approx(weights["a"]) and weights["c"] > weights["b"]
 
 
 def test_one_that_comes_back_is_tried_first_and_keeps_what_was_known() -> None:
     table = LossTable("abc", 0.5)
-    table.note({"a": 1.0, "b": 3.0, "c": 2.0})
+    table.record({"a": 1.0, "b": 3.0, "c": 2.0})
     weights = table.weights("abc")
     table.admit("b")
     assert table.weights("abc") == weights
     assert table.ranked("abc", np.random.default_rng(0))[0] == "b"
-    table.note({"b": 3.0})
+    table.record({"b": 3.0})
     assert table.ranked("abc", np.random.default_rng(0)) == ["a", "c", "b"]
 
 
@@ -133,10 +133,10 @@ def test_a_model_that_had_diverged_counts_again_with_its_next_loss(
     momentum: float | None, diverged: float
 ) -> None:
     table = LossTable("ab", momentum)
-    table.note({"a": 1.0, "b": 1.0})
-    table.note({"a": diverged, "b": 1.0})
+    table.record({"a": 1.0, "b": 1.0})
+    table.record({"a": diverged, "b": 1.0})
     assert table.weights("ab") == {"a": 0.0, "b": 1.0}
-    table.note({"a": 1.0, "b": 1.0})
+    table.record({"a": 1.0, "b": 1.0})
     weights = table.weights("ab")
     assert weights["a"] == pytest.approx(0.5) and weights["b"] == pytest.approx(0.5)
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 from protocols.learn_to_collaborate.benefit_weights import moved, necessary
 from protocols.learn_to_collaborate.pareto_front import LEAKS
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings as Settings
-from protocols.shared.hypernetwork import begun, generated, initial, pulled_back, size, slope, widened
+from protocols.shared.hypernetwork import based, generated, initial, pulled_back, size, slope, widened
 
 FORMS = [((4, 5, 14), None), ((4, 5, 14), 0.01), ((3, 6, 5, 14), 0.01), ((3, 6, 5, 14), 0.0), ((4, 14), None)]
 
@@ -23,7 +23,7 @@ FORMS = [((4, 5, 14), None), ((4, 5, 14), 0.01), ((3, 6, 5, 14), 0.01), ((3, 6, 
 def numbers(widths: tuple[int, ...], seed: int = 0) -> tuple[Tensor, Tensor, np.random.Generator]:
     rng = np.random.default_rng(seed)
     start = torch.from_numpy(rng.standard_normal(widths[-1]))
-    weights = begun(torch.from_numpy(initial(widths, rng)), start)
+    weights = based(torch.from_numpy(initial(widths, rng)), start)
     return weights, torch.from_numpy(rng.dirichlet(np.ones(widths[0]))), rng
 
 
@@ -102,7 +102,7 @@ def test_without_activation_the_model_is_affine_in_d() -> None:
 
 def test_it_begins_at_the_model_that_all_begin_with() -> None:
     widths, rng = (3, 4, 7), np.random.default_rng(1)
-    weights = begun(torch.from_numpy(initial(widths, rng, 0.0)), torch.arange(7.0).double())
+    weights = based(torch.from_numpy(initial(widths, rng, 0.0)), torch.arange(7.0).double())
     for d in torch.eye(3).double():
         assert generated(weights, d, widths, 0.01).tolist() == list(range(7))
 

@@ -103,13 +103,13 @@ def test_a_batch_norm_keeps_its_variances_and_weights() -> None:
 
 
 def test_nobody_chooses_a_model_that_has_diverged(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = IFCAServer.begin
+    setup = IFCAServer.setup
 
     def broken(made: IFCAServer) -> None:
-        begin(made)
+        setup(made)
         made.models = (float("nan") * made.models[0], *made.models[1:])
 
-    monkeypatch.setattr(IFCAServer, "begin", broken)
+    monkeypatch.setattr(IFCAServer, "setup", broken)
     with ran(*WORLD, "run.iterations=2", "run.duration=1 min") as world:
         learners: list[Any] = [learner(world, i) for i in range(6)]
         assert all(each.cluster > 0 for each in learners)

@@ -210,7 +210,7 @@ def test_a_leader_that_stepped_down_asks_everybody_when_it_leads_again(tmp_path:
             if not stepped_down:
                 stepped_down.append(set(search.at_work))
                 search.election.step_down()
-                search.election.begin_term()
+                search.election.start_term()
             await wait(search)
 
         with pytest.MonkeyPatch.context() as monkey:
@@ -320,7 +320,7 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
 def test_what_it_needs_of_a_scenario(tmp_path: Path) -> None:
     for override, problem in (
         ("data.validation_share=0.0", "chooses collaborators by validation losses"),
-        ("clients.topology=ring", "a coordinator who talks to everybody"),
+        ("clients.topology=ring", "a coordinator that talks to all clients"),
     ):
         with pytest.raises(UserError, match=problem), finished(tmp_path, override):
             pass

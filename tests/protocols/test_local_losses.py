@@ -199,7 +199,7 @@ def test_personalized_loss_to_the_letter_of_paper_and_code() -> None:
 
 
 def test_personalized_loss_says_what_is_missing() -> None:
-    with pytest.raises(ValueError, match="nothing is left"):
+    with pytest.raises(ValueError, match="switch on at least one"):
         PersonalizedModelLoss(False, False, False, False)(MODEL, PARAMETERS, X, Y)
     with pytest.raises(ValueError, match='"projection"'):
         PersonalizedModelLoss()(Decoupled(projects=False), PARAMETERS, X, Y)

@@ -409,12 +409,12 @@ class Ringed(Slow, MAPL):
 
     asynchronous = None
 
-    def begin(self) -> None:
-        super().begin()
+    def setup(self) -> None:
+        super().setup()
         number = int(self.name.removeprefix("client-"))
         near = [f"client-{(number + step) % 6}" for step in (-1, 1)]
         self.neighbours.shares = {peer: 1 / 3 for peer in sorted(near)}
-        self.neighbours.begun = True
+        self.neighbours.started = True
 
 
 def test_a_round_mixes_what_belongs_to_it() -> None:

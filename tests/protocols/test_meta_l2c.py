@@ -168,7 +168,7 @@ def test_who_has_finished_sends_updates_of_zeros() -> None:
         assert {one.work.steps for one in world.clients} == {20}
         assert np.isfinite(params(world)).all()
         width = params(world).shape[1]
-        assert not client(world, 1).told().numpy()[:width].any()
+        assert not client(world, 1).shared_vector().numpy()[:width].any()
 
 
 def test_without_rounds_it_goes_on_in_churn() -> None:

@@ -88,10 +88,10 @@ def failed(*scenario: str) -> Iterator[Simulation]:
     [
         (
             "Other",
-            "work() returned Trained, and the server averages Contributions (params, samples): return one",
+            "work() returned Trained, but the server averages Contributions (params, samples): return one",
         ),
-        ("AsksForMore", "asks for model, which the server's Assignment has not"),
-        ("Learns", "asks for model, which the server's GlobalModel has not"),
+        ("AsksForMore", "reads model, which the server's Assignment does not have"),
+        ("Learns", "reads model, which the server's GlobalModel does not have"),
     ],
 )
 def test_what_does_not_suit_the_server_is_told(name: str, said: str) -> None:
@@ -122,8 +122,8 @@ def test_who_is_to_be_averaged_needs_no_server_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("RoundsWithoutRounds", "Collects is no RoundServer, which its clients need"),
-        ("NoRoundsWithRounds", "RoundServer is no AsyncServer, which its clients need"),
+        ("RoundsWithoutRounds", "Collects must be a subclass of RoundServer, as its clients need"),
+        ("NoRoundsWithRounds", "RoundServer must be a subclass of AsyncServer, as its clients need"),
     ],
 )
 def test_a_server_of_another_kind_is_refused(method: str, said: str) -> None:

@@ -29,7 +29,7 @@ class End:
 
     def step(self, step: Any) -> None:
         self.move(step)
-        self.ledger.note(step)
+        self.ledger.record(step)
 
     def send(self, other: End) -> None:
         other.inbox.append(self.ledger.account(self.value))
@@ -111,10 +111,10 @@ def test_an_end_that_lost_its_books_takes_over_the_others(
 def test_only_what_is_not_confirmed_travels() -> None:
     first, second = Ledger(), Ledger()
     for step in (1.0, 2.0, 3.0):
-        first.note(step)  # type: ignore[arg-type]
+        first.record(step)  # type: ignore[arg-type]
     assert first.account(6.0).steps == (1.0, 2.0, 3.0)
     assert second.merge(first.account(6.0), leads=False).steps == (1.0, 2.0, 3.0)
     first.merge(second.account(6.0), leads=True)
     assert first.account(6.0).steps == ()
-    first.note(4.0)  # type: ignore[arg-type]
+    first.record(4.0)  # type: ignore[arg-type]
     assert second.merge(first.account(10.0), leads=False).steps == (4.0,)

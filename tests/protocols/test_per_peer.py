@@ -24,7 +24,7 @@ class Tick:
 class Counts(Client):
     """Counts messages by peer, in three ways."""
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         self.known = PerPeer(self, Known)
         self.kept = PerPeer[int](self, int, on_departure=self.halved)
         self.plain = PerPeer[float](self)

@@ -145,7 +145,7 @@ def test_known_costs() -> None:
 def test_nothing_costs_nothing_and_no_noise_everything() -> None:
     assert (epsilon(1.0, 0, DELTA), epsilon(0.0, 1, DELTA)) == (0.0, math.inf)
     for delta, share in ((0.0, 1.0), (1.0, 1.0), (DELTA, 0.0), (DELTA, 1.5)):
-        with pytest.raises(ValueError, match="delta must be between 0 and 1"):
+        with pytest.raises(ValueError, match="delta must be above 0 and below 1"):
             epsilon(1.0, 1, delta, share)
 
 

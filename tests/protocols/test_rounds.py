@@ -229,21 +229,21 @@ NEWS = "    def news(self, client):\n        return Task(self.params)\n\n    def
             {"class Task(RoundTask)": "class Task"},
             11,
             {
-                "TypeError: Mean.task() ({path}:12) returned Task, which is no RoundTask: write a frozen "
+                "TypeError: Mean.task() ({path}:12) returned Task, which is not a RoundTask: write a frozen "
                 "dataclass that derives from it, `class Task(RoundTask)`"
             },
         ),
         (
             {"server = Mean": TOLD, "    def combine(": NEWS},
             11,
-            {"TypeError: Mean.news() ({path}:15) returned Task, a RoundTask: news are another dataclass"},
+            {"TypeError: Mean.news() ({path}:15) returned Task, a RoundTask: return another dataclass"},
         ),
         (
             {"        return Task(await": "        Task(await"},
             19,
             {
-                "TypeError: Forgetful.work() ({path}:22) returned nothing: its answer is what the server "
-                "combines"
+                "TypeError: Forgetful.work() ({path}:22) returned nothing: return an answer for the server "
+                "to use"
             },
         ),
     ],
@@ -261,7 +261,7 @@ def test_what_does_not_fit_a_server_is_named(
         world.run()
         failures = world.supervisor.failures
     assert {failure.error for failure in failures} == {error.replace("{path}", str(path)) for error in errors}
-    assert {failure.place for failure in failures} == {f"{path}:{line}"}  # where its class begins
+    assert {failure.location for failure in failures} == {f"{path}:{line}"}  # where its class begins
 
 
 # --- messages of a round to one peer ------------------------------------------------------------------------

@@ -217,10 +217,10 @@ def test_a_weight_that_is_not_known_is_not_told() -> None:
     with ran(DIGITS, *WITHOUT_ROUNDS, "protocol.local_steps=2", "protocol.keep=1.0") as world:
         prior = scool(world, 0).posterior.prior
         assert isinstance(prior, BlockPrior)
-        assert prior.told("client-1").weight == prior.weights["client-1"] > 0
+        assert prior.beliefs("client-1").weight == prior.weights["client-1"] > 0
         scool(world, 0).peer_changed("client-1", up=False)
-        assert prior.told("client-1").weight is None
-        prior.hear("client-1", Beliefs(None, np.array([0.5, 0.5])))
+        assert prior.beliefs("client-1").weight is None
+        prior.receive("client-1", Beliefs(None, np.array([0.5, 0.5])))
         assert "client-1" not in prior.incoming
         prior.infer({"client-1": 1.0}, 0.0)
         assert np.isfinite(prior.membership).all()

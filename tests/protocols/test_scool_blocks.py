@@ -31,11 +31,11 @@ def test_blocks_part_where_all_infer_at_once(seed: int) -> None:
     settings = SCooLSettings(blocks=groups)
     priors = [BlockPrior(OfAClient(child), settings) for child in rng.spawn(clients)]  # type: ignore[arg-type]
     for _ in range(20):
-        told = [prior.told_all(names) for prior in priors]
+        told = [prior.beliefs_of_all(names) for prior in priors]
         for i, prior in enumerate(priors):
             others = [j for j in range(clients) if j != i]
             for j in others:
-                prior.hear(names[j], told[j][names[i]])
+                prior.receive(names[j], told[j][names[i]])
             prior.infer({names[j]: float(evidence[i, j]) for j in others}, 0.0)
     blocks = np.array([prior.membership.argmax() for prior in priors])
     assert partition_of(blocks) == partition_of(np.repeat(np.arange(groups), 4))

@@ -18,7 +18,7 @@ class Alone:
     def __init__(self, pace: float | None = None) -> None:
         self.now = 0.0
         self.time = TimeForPeers(cast(Client, self))
-        self.time.life_began()
+        self.time.session_started()
         if pace is not None:  # peers do an iteration a second
             self.now, self.iterations = 100.0, round(100.0 * pace) - 1
             for peer in self.peers:

@@ -84,10 +84,10 @@ def test_a_deadlock_names_handlers_and_spawned_tasks() -> None:
     [(first, at_first), (second, at_second)] = deadlock_of("HangsEverywhere", "clients.count=2")
     assert (first, second) == ("client-0: step", "client-1: step")
     assert f"{line_of('collects')}: waits for Pong from client-1; aside (" in at_first
-    assert f"{line_of('aside')}) waits as well" in at_first
+    assert f"{line_of('aside')}) also waits" in at_first
     assert "on_message" not in at_first  # it waits for messages, as it should
     assert "; on_message of Ping (" in at_second
-    assert f"{line_of('handles')}) waits as well" in at_second
+    assert f"{line_of('handles')}) also waits" in at_second
 
 
 def test_a_deadlock_before_the_first_step_is_in_on_start() -> None:
@@ -154,7 +154,7 @@ def test_who_goes_on_in_one_instant_fails_and_nobody_else(
         assert sorted([failure.name for failure in failures]) == failed
         for failure in failures:
             assert (failure.time_s, failure.where) == (time_s, where)
-            assert failure.place is not None and failure.place.endswith(line_of(line))
+            assert failure.location is not None and failure.location.endswith(line_of(line))
             assert failure.error.startswith(
                 "TimeStandsStill: 500 iterations of the event loop without any virtual"
             )

@@ -113,6 +113,6 @@ def test_it_goes_on_in_bad_weather(weather: str) -> None:
 def test_held_back_samples_and_a_common_start_are_needed() -> None:
     with pytest.raises(UserError, match=r"data\.validation_share.*compares models on"):
         make(DIGITS, TRUST[0])
-    with pytest.raises(UserError, match=r"model\.initialisation.*means little"):
+    with pytest.raises(UserError, match=r"model\.initialisation.*has little effect"):
         make(DIGITS, *TRUST, "model.initialisation=independent")
     make(DIGITS, TRUST[0], "protocol.alone=true").close()

@@ -23,9 +23,9 @@ class Noted(RunHook):
         self.calls: list[str] = []
         self.messages: dict[str, int] = {}
 
-    def begin(self, simulation: Simulation) -> None:
+    def started(self, simulation: Simulation) -> None:
         assert simulation.loop.time() == 0.0
-        self.calls.append("begin")
+        self.calls.append("started")
 
     def message(self, event: str, *more: Any) -> None:
         self.messages[event] = self.messages.get(event, 0) + 1
@@ -54,14 +54,14 @@ def test_hooks_are_called_at_their_moments_and_change_nothing(tmp_path: Path) ->
     watched = ran(tmp_path, noted, checkpoints_s=[1.5])
     assert watched.summary["trace_hash"] == ran(tmp_path).summary["trace_hash"]
     evaluated = ["evaluated at 0", "evaluated at 1"]
-    assert noted.calls == ["begin", *evaluated, "paused at 1.5", "ended", "evaluated at 2", "closed"]
+    assert noted.calls == ["started", *evaluated, "paused at 1.5", "ended", "evaluated at 2", "closed"]
     messages = watched.summary["messages"]
     assert noted.messages == {name: messages[name] for name in noted.messages}
     assert noted.messages["sent"] > 0
     assert watched.summary["warnings"] == []
 
 
-@pytest.mark.parametrize("name", ["begin", "message", "evaluated", "ended"])
+@pytest.mark.parametrize("name", ["started", "message", "evaluated", "ended"])
 def test_a_hook_that_fails_is_named_and_removed(tmp_path: Path, name: str) -> None:
     calls = []
 

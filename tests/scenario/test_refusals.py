@@ -151,7 +151,7 @@ BAD = {
         .replace(GOSSIP, 'name = "dfedavgm"')
         .replace("batch_size", "momentum = 0.9\nbatch_size"),
         'model.initialisation = "independent": protocol.name = "dfedavgm" averages layers of different '
-        'clients, which means little if these start apart; must be "shared" (protocol.unusual = '
+        'clients, which has little effect if these start apart; must be "shared" (protocol.unusual = '
         '["model.initialisation"] takes it all the same)',
     ),
     "what a protocol needs of other data": (
@@ -241,11 +241,11 @@ BAD = {
     ),
     "a change of nothing": (
         edited("[devices]", '[[change]]\nat = "1 s"\n[devices]'),
-        "change.0.network: state 'network', 'training', 'churn' or 'protocol': else this does nothing",
+        "change.0.network: state 'network', 'training', 'churn' or 'protocol'; otherwise this does nothing",
     ),
     "a change to a network as it was": (
         edited("[devices]", '[[change]]\nat = "1 s"\nnetwork = {}\n[devices]'),
-        "change.0.network.latency: state 'latency', 'loss', 'uplink' or 'downlink': else this does nothing",
+        "change.0.network.latency: state 'latency', 'loss', 'uplink' or 'downlink'; otherwise this does",
     ),
     "a change of no setting": (
         edited(

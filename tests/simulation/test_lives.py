@@ -92,7 +92,7 @@ def test_a_failing_client_is_reported_and_takes_nobody_down(tmp_path: Path) -> N
             said.lines
             == [str(failure)]
             == [
-                f"client-2 failed at 3 s in step ({failure.place}): ValueError: three is too late "
+                f"client-2 failed at 3 s in step ({failure.location}): ValueError: three is too late "
                 "(stopped for good)"
             ]
         )

@@ -159,7 +159,9 @@ def test_without_data_a_server_that_trains_fails_and_says_what_is_missing() -> N
     with closing(make(DIGITS, f"protocol.name={HERE}:WithHopeful")) as world:
         world.run()
         (failure,) = world.supervisor.failures
-        assert "server has no data and no device; the scenario gives servers some by [server]" in str(failure)
+        assert "server has no data and no device; give servers some in the scenario's [server]" in str(
+            failure
+        )
 
 
 class Misspelling(Server):

@@ -106,7 +106,7 @@ def test_a_process_that_does_nothing(tmp_path: Path) -> None:
 def test_a_client_that_is_there_twice(option: str, key: str, tmp_path: Path) -> None:
     result = answered("check", tmp_path, QUADRATIC, "run.duration=5 s", option)
     assert result.exit_code == 2
-    assert key in result.output and "1 twice; must have each" in result.output
+    assert key in result.output and "client 1 twice; list each client once" in result.output
 
 
 def test_more_samples_at_least_than_each_client_has(tmp_path: Path) -> None:

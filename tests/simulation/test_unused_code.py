@@ -106,8 +106,8 @@ REFUSED = {
         "Own.step() does not await sleep(): write `await self.sleep(...)`",
     ),
     "a field of coterie, assigned": (
-        with_client("    def begin(self):\n        self.compute = 0.0  # here\n"),
-        "Own.begin() assigns self.compute, which is coterie's: choose another name, such as self.own_compute",
+        with_client("    def setup(self):\n        self.compute = 0.0  # here\n"),
+        "Own.setup() assigns self.compute, which is coterie's: choose another name, such as self.own_compute",
     ),
     "a field of coterie, counted on": (
         with_client("").replace(
@@ -116,8 +116,8 @@ REFUSED = {
         "Own.step() assigns self.iterations, which is coterie's",
     ),
     "a property of coterie, assigned": (
-        with_client("    def begin(self):\n        self.peers = []  # here\n"),
-        "Own.begin() assigns self.peers, which is coterie's",
+        with_client("    def setup(self):\n        self.peers = []  # here\n"),
+        "Own.setup() assigns self.peers, which is coterie's",
     ),
     "a verb of clients": (
         with_client("    async def sleep(self, seconds):  # here\n        pass\n"),
@@ -146,7 +146,7 @@ REFUSED = {
     ),
     "a handler of another tool": (
         with_client("    async def on_receive(self, message, sender):  # here\n        pass\n"),
-        "Own.on_receive is used neither by coterie nor by this code; its hooks are begin, on_start, on_stop,",
+        "Own.on_receive is used neither by coterie nor by this code; its hooks are setup, on_start, on_stop,",
     ),
     "a misspelt constant": (
         with_client("    edge_treshold = 0.3\n").replace("class Own(Client):", "class Own(Client):  # here"),
@@ -410,8 +410,8 @@ def test_code_beside_an_empty_file_is_read(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_server_begins_as_clients_do(tmp_path: Path) -> None:
-    body = "    def begin(self):\n        self.mean = self.params\n        self.settings.of_none\n"
+    body = "    def setup(self):\n        self.mean = self.params\n        self.settings.of_none\n"
     result = checked(tmp_path, with_server(body))
     assert result.exit_code == 2
-    line = f"{tmp_path / 'own.py'}:{BEGIN.count(chr(10)) + 3}: Coordinator.begin() failed: AttributeError"
+    line = f"{tmp_path / 'own.py'}:{BEGIN.count(chr(10)) + 3}: Coordinator.setup() failed: AttributeError"
     assert line in result.output and "super().__init__" not in result.output

@@ -79,19 +79,19 @@ REFUSED = {
     "before super": (
         "    def __init__(self, *given):\n        self.x = self.settings  # here\n" + STEP,
         "Own.__init__() failed: AttributeError: 'Own' object has no attribute 'settings'; it takes (self, "
-        "name, context, compute, settings) and begins with super().__init__(",
+        "name, context, compute, settings) and starts with super().__init__(",
     ),
     "a name of coterie's": (
-        "    def begin(self):\n        self.peers = []  # here\n" + STEP,
-        "Own.begin() assigns self.peers, which is coterie's: choose another name, such as self.own_peers\n",
+        "    def setup(self):\n        self.peers = []  # here\n" + STEP,
+        "Own.setup() assigns self.peers, which is coterie's: choose another name, such as self.own_peers\n",
     ),
     "an error of its own before it begins": (
-        "    def begin(self):\n        self.x = self.y  # here\n" + STEP,
-        "Own.begin() failed: AttributeError: 'Own' object has no attribute 'y'\n",
+        "    def setup(self):\n        self.x = self.y  # here\n" + STEP,
+        "Own.setup() failed: AttributeError: 'Own' object has no attribute 'y'\n",
     ),
     "a patience with a unit": (
-        "    def begin(self):\n        self.rounds = Rounds(self, '10 s')  # here\n" + STEP,
-        "Own.begin() failed: TypeError: Rounds() needs for its patience a number of seconds, such as 2.0 (a "
+        "    def setup(self):\n        self.rounds = Rounds(self, '10 s')  # here\n" + STEP,
+        "Own.setup() failed: TypeError: Rounds() needs for its patience a number of seconds, such as 2.0 (a "
         "setting of type Duration is one), not '10 s'\n",
     ),
     "other arguments": (
@@ -202,7 +202,7 @@ FAILS = {
     ),
     "tell nobody": (
         STEP + "        self.tell('client7', Note(1))  # here\n",
-        "UnknownPeer: nobody in this run is named 'client7', there are client-0, client-1, client-2, "
+        "UnknownPeer: no actor in this run is named 'client7'; the names are client-0, client-1, client-2, "
         "client-3, client-4, client-5; did you mean 'client-",
     ),
     "ask for ever": (
@@ -241,7 +241,7 @@ def test_what_fails_in_every_client_is_said_once(kind: str, tmp_path: Path) -> N
 ROUNDS = """\
     collected = (RoundModel,)
 
-    def begin(self):
+    def setup(self):
         self.rounds = Rounds(self, 10.0)
 
     async def step(self):
@@ -260,7 +260,7 @@ FAILS_IN_ROUNDS = {
         ROUNDS.replace("RoundModel,", "").replace("10.0", "10.0, announced=lambda: Note(1)")
         + ANNOUNCED
         + "        await self.rounds.gather()  # here\n",
-        "ActorError: Own cannot collect Note: add it to the class attribute `collected`, so that early ones",
+        "ActorError: Own cannot collect Note: add it to the class attribute `collected`, so that early",
     ),
     "a name that rounds record later": (
         ROUNDS

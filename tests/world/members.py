@@ -37,7 +37,7 @@ class Members:
         member = self.members[name]
 
         def deliver(envelope: Envelope) -> None:
-            member.heard_from(envelope.sender)
+            member.received_from(envelope.sender)
             assert member.on_message(envelope.message, envelope.sender)
 
         self.network.attach(name, deliver)

@@ -196,11 +196,11 @@ def test_a_suspect_that_pings_learns_it_from_the_ack_and_refutes_at_once() -> No
     def ask_and_answer(number: int) -> SwimAck:
         """The suspect pings the accuser, which hears from it before it answers, and takes in the ack."""
         ping = SwimPing(number, suspect._take_news("a"))
-        accuser.heard_from("b")
+        accuser.received_from("b")
         assert accuser.receive(ping, "b")
         receiver, ack = sent.pop()
         assert receiver == "b" and isinstance(ack, SwimAck) and ack.number == number
-        suspect.heard_from("a")
+        suspect.received_from("a")
         assert suspect.receive(ack, "a")
         return ack
 
@@ -218,7 +218,7 @@ def test_a_suspect_is_told_until_its_refutation_arrives() -> None:
     accuser, sent = detector_with_post("a", "b", "c")
     accuser.suspect("b")
     for number in (1, 2):  # the first ack is lost, or the refutation is
-        accuser.heard_from("b")
+        accuser.received_from("b")
         accuser.receive(SwimPing(number, ()), "b")
         assert ("b", SUSPECT, 0) in sent.pop()[1].news  # type: ignore[attr-defined]
     accuser.receive(SwimNews((), wants_answer=True), "b")

@@ -29,7 +29,7 @@ class Post:
     def send(self, sender: str, peer: str, message: object) -> None:
         self.log.append((sender, peer, message))
         if peer not in self.down:
-            self.members[peer].heard_from(sender)
+            self.members[peer].received_from(sender)
             self.members[peer].on_message(message, sender)
 
     def join(self, name: str) -> None:
@@ -84,7 +84,7 @@ def test_peers_are_sorted_and_a_list_that_was_read_stays_as_it_is(make: Callable
 
 def test_neighbours_are_sorted_and_named_once() -> None:
     assert AnnouncedView("c", ["d", "a", "d"]).neighbours == ("a", "d")
-    with pytest.raises(ValueError, match="a cannot be its own neighbour"):
+    with pytest.raises(ValueError, match="a cannot be its own neighbor"):
         AnnouncedView("a", ["a", "b"])
 
 
@@ -151,19 +151,19 @@ def test_any_message_clears_a_suspicion() -> None:
     member = AnnouncedView("a", ["b", "c"])
     member.suspect("b")
     member.suspect("b")
-    member.heard_from("c")
+    member.received_from("c")
     assert member.peers == ["c"]
-    member.heard_from("b")
+    member.received_from("b")
     assert member.peers == ["b", "c"]
 
 
 def test_strangers_never_become_peers() -> None:
     member = AnnouncedView("a", ["b"])
-    member.heard_from("x")
+    member.received_from("x")
     assert member.on_message(Hello(), "x")
     assert member.on_message(Goodbye(), "x")
     member.suspect("x")
-    member.heard_from("x")
+    member.received_from("x")
     assert member.peers == ["b"]
 
 
@@ -201,7 +201,7 @@ def test_suspicions_and_late_messages_change_nothing() -> None:
     post = all_knowing("abc")
     member = post.members["a"]
     member.suspect("b")
-    member.heard_from("d")
+    member.received_from("d")
     assert not member.on_message(Hello(), "d")
     assert member.peers == ["b", "c"]
 

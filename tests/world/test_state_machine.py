@@ -63,7 +63,7 @@ class Node(Actor):
         super().__init__(name, world.network)
         self._world = world
 
-    def heard(self, message: object, sender: str) -> bool:
+    def intercept(self, message: object, sender: str) -> bool:
         self._world.received(self.name, message, sender)
         return False
 

@@ -21,9 +21,9 @@ class BootstrapService:
         self._keys = np.array([key(seed, "contact", name) for name in names], dtype=np.uint64)
         self._up = np.zeros(len(names), dtype=bool)
         for name in up:
-            self.note(name, up=True)
+            self.record(name, up=True)
 
-    def note(self, name: str, *, up: bool) -> None:
+    def record(self, name: str, *, up: bool) -> None:
         """A client has come or gone."""
         self._up[self._places[name]] = up
 

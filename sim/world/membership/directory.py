@@ -53,7 +53,7 @@ class DirectoryView(NeighbourView):
         self._look_up()
         directory.enrol(self)
 
-    def heard_from(self, sender: str) -> None:
+    def received_from(self, sender: str) -> None:
         """No news."""
 
     def on_message(self, message: object, sender: str) -> bool:

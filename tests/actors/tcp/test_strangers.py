@@ -56,7 +56,7 @@ SAID: dict[str, tuple[bytes, str]] = {
         "a stranger a frame of 1,195,725,856 bytes; at most 4,096 are allowed",
     ),
     "2 GB announced": (b"\x80\x00\x00\x00", "a stranger a frame of 2,147,483,648 bytes"),
-    "no message": (b"\x00\x00\x00\x01\xc1", "a stranger no object begins with the byte c1"),
+    "no message": (b"\x00\x00\x00\x01\xc1", "a stranger no object starts with the byte c1"),
     "nothing in it": (b"\x00\x00\x00\x00", "a stranger the bytes end too early"),
     "another message": (
         b"".join(frame_of([Codec(Challenge).encode(Challenge(1, bytes(32)))])),
@@ -64,7 +64,7 @@ SAID: dict[str, tuple[bytes, str]] = {
     ),
     "a wrong proof": (
         b"".join(frame_of([Codec(Introduction).encode(INTRODUCTION)])),
-        "a stranger has not the secret of this run",
+        "a stranger does not have the secret of this run",
     ),
     "a map for a name": (
         b"".join(frame_of([Codec(Introduction).encode(replace(INTRODUCTION, endpoint={"a": 1}))])),  # type: ignore[arg-type]
@@ -95,10 +95,10 @@ async def test_strangers_that_say_nothing_or_too_little_are_cut_in_time() -> Non
     async with endpoints("ab", replace(LIMITS, handshake_s=0.2)) as (a, b):
         b.attach("b.1", lambda envelope: None)
         # On a busy machine the other end may have been too slow as well, at first.
-        before = b.counts.reasons.get("a stranger did not prove in time who it is", 0)
+        before = b.counts.reasons.get("a stranger did not authenticate in time", 0)
         mute, dripping = await connected_to(b), await connected_to(b)
         dripping[1].write(b"\x00\x00\x0f\x00")
-        reason = "a stranger did not prove in time who it is"
+        reason = "a stranger did not authenticate in time"
 
         def are_gone() -> bool:
             dripping[1].write(b"\x00")
@@ -137,7 +137,7 @@ async def test_another_secret_opens_nothing() -> None:
         TcpTransport("a", where, endpoint_of, CODEC, SECRET, limits=LIMITS) as a,
         TcpTransport("b", where, endpoint_of, CODEC, other, limits=LIMITS) as b,
     ):
-        reason = "a stranger has not the secret of this run"
+        reason = "a stranger does not have the secret of this run"
         await until(lambda: all(each.counts.reasons.get(reason, 0) > 1 for each in (a, b)))
         assert a._outgoing["b"].link is b._outgoing["a"].link is None
 
