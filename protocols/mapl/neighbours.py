@@ -97,7 +97,8 @@ class Neighbours(Component):
         CGL has learned these proportions. (The authors' step along the sign moves all sufficiently similar
         ones by the same amount, and would never restore them.) A neighbor without a learned weight keeps its
         weight, as in CGL itself. Until CGL has run, all weights stay equal, as if the client had started with
-        fewer neighbors."""
+        fewer neighbors.
+        """
         self.known.pop(peer, None)
         contact = self.contacts.pop(peer, None)
         if contact is not None and contact.unlinked:
