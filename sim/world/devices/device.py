@@ -88,8 +88,8 @@ class Device:
     """
 
     __slots__ = (
-        "_created_s",
         "_busy_s",
+        "_created_s",
         "_down_s",
         "_loop",
         "_queue",
