@@ -1,4 +1,4 @@
-"""What a part of a flush needs and results in, as bytes and arrays: so it can be computed elsewhere."""
+"""Parcels: inputs and results of a part of a flush as bytes and arrays, for computation elsewhere."""
 
 import io
 import pickle
@@ -22,9 +22,9 @@ SUBSETS = ("train", "validation", "test")
 
 
 class Parcel(NamedTuple):
-    """Something pickled: the bytes, and beside them its tensors and rows of pools.
+    """Pickled value: the bytes, and separately its tensors and rows of pools.
 
-    These are arrays, for another process, or tensors, for another device of this one.
+    These are arrays, for another process, or tensors, for another device of this process.
     """
 
     pickled: bytes
@@ -37,22 +37,22 @@ def _kernel(kernel: Kernel) -> tuple[Any, ...]:
 
 
 def _sampler(sampler: BatchSampler) -> tuple[Any, ...]:
-    """Without what it remembers."""
+    """Reduce a sampler to its fields, without cached values."""
     return BatchSampler, tuple([getattr(sampler, field.name) for field in fields(sampler)])
 
 
 def _node(node: GraphNode) -> tuple[Any, ...]:
-    """Without its outputs, which are for whoever stores them."""
+    """Reduce a node to its inputs, without its outputs."""
     return GraphNode, (node.group, node.inputs, node.payload)
 
 
 class Packer(pickle.Pickler):
-    """Makes one parcel.
+    """Pickler of one parcel.
 
-    data: what the other end has a copy of, and so is only named. kernels: likewise, in its order; those that
-    are new are added; None if the kernel is what is sent. rows: likewise, `Rows` that the other end waits for
-    the numbers of. device: where the parcel goes, of this process. `slots` are those that were packed, by the
-    places of their numbers among the arrays.
+    data: data with a copy at the other end, which are only named. kernels: kernels known there, named by
+    index; new ones are added; None to send kernels. rows: `Rows` whose values the other end expects, named
+    likewise. device: target device of the parcel, in this process. `slots`: the packed slots, by the index of
+    their values among the arrays.
     """
 
     dispatch_table: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
@@ -73,16 +73,16 @@ class Packer(pickle.Pickler):
         self.kernels, self.rows, self.slots = kernels, list(rows), dict[int, Slot]()
         self._subsets = {} if data is None else {id(data.subset(name)): name for name in SUBSETS}
         self._arrays: list[np.ndarray | Tensor] = []
-        # Of arrays, by the identity of what they are of, which is kept as long.
+        # Index of each array, and its source, by the identity of the source.
         self._places: dict[int, tuple[int, object]] = {}
 
     def pack(self, value: Any) -> Parcel:
-        """The parcel of a value; raises as `pickle` does for what cannot be sent."""
+        """Return the parcel of a value; raises as `pickle` for values that cannot be sent."""
         self.dump(value)
         return Parcel(self._file.getvalue(), self._arrays)
 
     def persistent_id(self, each: Any) -> tuple[Any, ...] | None:
-        """The name of what is not among the bytes."""
+        """Return the name of an object that is not among the bytes."""
         kind = type(each)
         if kind is Slot:
             place = self._place(each, lambda: each.pool.data[each.row : each.row + 1])
@@ -105,7 +105,7 @@ class Packer(pickle.Pickler):
         return None
 
     def _place(self, of: object, numbers: Callable[[], Tensor]) -> int:
-        """Where the numbers of something are among the arrays."""
+        """Return the index of an object's values among the arrays."""
         if id(of) not in self._places:
             self._places[id(of)] = len(self._arrays), of
             device = self._device
@@ -114,7 +114,7 @@ class Packer(pickle.Pickler):
 
 
 def _index(known: list[Any], each: object) -> int:
-    """Where something is in a list, to the end of which it is added if it is new."""
+    """Return the index of an object in a list; a new object is appended."""
     for place, other in enumerate(known):
         if other is each:
             return place
@@ -123,10 +123,10 @@ def _index(known: list[Any], each: object) -> int:
 
 
 class Unpacker(pickle.Unpickler):
-    """Opens one parcel, of another process that is trusted: opening one may execute code.
+    """Unpickler of one parcel from a trusted process: unpickling may execute code.
 
-    engine: has the data that are only named, and the pools for rows. kernels: in the other end's order. rows:
-    those that the numbers are for; others are made in the engine's pools, and added.
+    engine: has the named data, and the pools for rows. kernels: in the other end's order. rows: expected
+    rows, which get the values; others are created in the engine's pools, and added.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Unpacker(pickle.Unpickler):
         self._arrays, self._engine, self._kernels = parcel.arrays, engine, kernels
 
     def persistent_load(self, name: tuple[Any, ...]) -> Any:
-        """What a name of `Packer.persistent_id` means here."""
+        """Return the object of a name from `Packer.persistent_id`."""
         kind, which, *places = name
         if kind == "tensor":
             return torch.as_tensor(self._arrays[which])
@@ -168,9 +168,9 @@ class Unpacker(pickle.Unpickler):
 def computed(
     parcel: Parcel, engine: Engine, kernels: Sequence[Kernel], home: torch.device | None = None
 ) -> Parcel:
-    """The parcel of what a function returns, of one that holds the function and its arguments.
+    """Return the parcel with the result of a function; the given parcel holds the function and its arguments.
 
-    home: the device that it goes to, of this process.
+    home: target device of the result, in this process.
     """
     unpacker = Unpacker(parcel, engine, kernels)
     function, arguments = unpacker.load()
