@@ -224,7 +224,7 @@ def test_a_missing_set_is_downloaded_into_the_folder(tmp_path: Path, monkeypatch
         put_idx_files(folder / "FashionMNIST/raw")
 
     monkeypatch.setattr(vision, "download", download)
-    with pytest.raises(UserError, match="nothing is downloaded here"):
+    with pytest.raises(UserError, match="this command does not download"):
         read_images("fashion-mnist", tmp_path, download=False)
     assert len(read_images("fashion-mnist", tmp_path).train_y) == 12
     assert len(read_images("fashion-mnist", tmp_path).train_y) == 12

@@ -48,9 +48,9 @@ def mnist(tmp_path: Path) -> Path:
     ("file", "content", "problem"),
     [
         (TRAIN_X, b"", "is empty"),
-        (TRAIN_X, b"\0\0\x09\x03\0\0\0\x01x", "begins with the bytes 00 00 09 03; must be 00 00 08 03"),
+        (TRAIN_X, b"\0\0\x09\x03\0\0\0\x01x", "starts with the bytes 00 00 09 03; must be 00 00 08 03"),
         (TRAIN_X, b"\0\0\x08\x03\0\0", "must be 00 00 08 03 and 3 lengths"),
-        (TRAIN_X, idx(GREY)[:-1], r"has 9,407 bytes behind its head; must have 9,408.*\(12, 28, 28\)"),
+        (TRAIN_X, idx(GREY)[:-1], r"has 9,407 bytes after its header; must have 9,408.*\(12, 28, 28\)"),
         (TRAIN_X, idx(LABELS), "with 3 axes .*swapped"),
         (TRAIN_Y, idx(GREY), "with 1 axes .*swapped"),
         (TRAIN_X, idx(GREY[:5]), r"labels: have the type uint8 and the shape \(12,\); must be 5 whole"),
@@ -132,14 +132,14 @@ def blank(images: np.ndarray, value: int, share: float) -> np.ndarray:
 @pytest.mark.parametrize(("value", "share"), [(0, 1.0), (255, 1.0), (0, 0.25), (7, 0.5)])
 def test_images_of_one_colour_are_damage(tmp_path: Path, mnist: Path, value: int, share: float) -> None:
     (mnist / TRAIN_X).write_bytes(idx(blank(GREY, value, share)))
-    with pytest.raises(UserError, match=rf"{round(12 * share)} of 12 images have one colour only"):
+    with pytest.raises(UserError, match=rf"{round(12 * share)} of 12 images have only one color"):
         read_images("mnist", tmp_path)
 
 
 def test_colour_images_of_one_colour_are_damage(tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     put_cifar(folder, BATCHES, b"labels", data=blank(PIXELS, 0, 1.0))
-    with pytest.raises(UserError, match="6 of 6 images have one colour only: the file is damaged"):
+    with pytest.raises(UserError, match="6 of 6 images have only one color: the file is damaged"):
         read_images("cifar-10", tmp_path)
 
 

@@ -102,7 +102,7 @@ def require_several(values: int) -> None:
     if values == 1:
         raise UserError(
             "batch normalization needs several samples: training.batch_size, and every client's number of "
-            "training samples, must be at least 2"
+            "training samples, must be 2 or more"
         )
 
 
