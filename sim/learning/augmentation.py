@@ -112,8 +112,8 @@ def image_keys(keys: np.ndarray, steps: np.ndarray, batch_size: int, views: int)
     keys: uint64 [clients], one per (seed, client, purpose). steps: int64 [clients], the number of the batch.
     """
     of_steps = splitmix64_array(splitmix64_array(keys, _PURPOSE), steps.astype(np.uint64))
-    views_, places = np.arange(views, dtype=np.uint64), np.arange(batch_size, dtype=np.uint64)
-    images = (views_[:, None] << np.uint64(32)) + places
+    views_, positions = np.arange(views, dtype=np.uint64), np.arange(batch_size, dtype=np.uint64)
+    images = (views_[:, None] << np.uint64(32)) + positions
     return splitmix64_array(of_steps[:, None], images.reshape(1, -1))
 
 
@@ -182,15 +182,15 @@ def apply(changes: ImageChanges, x: Tensor, mean: float | Tensor = 0.0, std: flo
     x = (pixel - mean) / std; mean and std broadcast to [C, H, W].
     """
     # Sorted by the hue's position among the blends: each step then changes a slice, in place.
-    place = np.where(changes.jittered, changes.hue_place, 4)
-    order = np.argsort(place, kind="stable")
-    place, changes = place[order], changes[order]
+    blends_before = np.where(changes.jittered, changes.hue_place, 4)
+    order = np.argsort(blends_before, kind="stable")
+    blends_before, changes = blends_before[order], changes[order]
     rows = _crop_matrices(changes.top, changes.height, np.zeros(len(x), dtype=bool), x.shape[2], x.device)
     # Blur and color changes commute with a flip, which is free here.
     columns = _crop_matrices(changes.left, changes.width, changes.flipped, x.shape[3], x.device)
     image = _resampled(x.index_select(0, _to(order, x.device)), rows, columns)
     image.mul_(std).add_(mean).clamp_(0, 1)  # only rounding leaves the range
-    _jitter(image, changes, place)
+    _jitter(image, changes, blends_before)
     if x.shape[1] == 3:
         gray = _to(np.flatnonzero(changes.grayscale), x.device)
         image.index_copy_(0, gray, _gray(image.index_select(0, gray)).expand(-1, 3, -1, -1))
@@ -255,10 +255,10 @@ def _neighbours(side: int, device: torch.device) -> Tensor:
     return torch.from_numpy(counts).to(device)
 
 
-def _jitter(image: Tensor, changes: ImageChanges, place: np.ndarray) -> None:
-    """Jitter colors in place; `place` [M], ascending: number of blends before the hue, 4 without jitter."""
+def _jitter(image: Tensor, changes: ImageChanges, blends_before: np.ndarray) -> None:
+    """Jitter colors in place; `blends_before` [M], ascending: blends before the hue, 4 without jitter."""
     upto = np.searchsorted(
-        place, [0, 1, 2, 3], side="right"
+        blends_before, [0, 1, 2, 3], side="right"
     ).tolist()  # images with at most 0 to 3 blends first
     jittered, channels = upto[3], image.shape[1]
     if not jittered:

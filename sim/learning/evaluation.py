@@ -99,13 +99,13 @@ def _measured(
 ) -> dict[str, np.ndarray]:
     """Return the named metrics of clients with equal numbers of samples, `at_once` samples at a time."""
     metrics = metrics_of(task, names, kernel.objective)
-    count, look = int(subset.counts[clients[0]]), _Look(kernel, rows[:], shares, task)
+    count, evaluation = int(subset.counts[clients[0]]), _Evaluation(kernel, rows[:], shares, task)
     for start in range(0, count, at_once):
-        look.add(metrics, *subset.of_each(clients, np.arange(start, min(start + at_once, count))))
-    return look.measured(metrics, count)
+        evaluation.add(metrics, *subset.of_each(clients, np.arange(start, min(start + at_once, count))))
+    return evaluation.measured(metrics, count)
 
 
-class _Look:
+class _Evaluation:
     """Metrics of clients' models [N, P], or ensembles [N, K, P], accumulated chunk by chunk of samples."""
 
     def __init__(self, kernel: Kernel, models: Tensor, shares: Tensor | None, task: str) -> None:
@@ -159,8 +159,8 @@ class _Look:
         """Return the clients' objectives, [N]; for ensembles, the mean of their models' objectives."""
         if self._shares is None:
             return self._kernel.losses(self._models, x, y)
-        places = range(self._models.shape[1])
-        losses = [self._kernel.losses(self._models[:, place], x, y) for place in places]
+        indices = range(self._models.shape[1])
+        losses = [self._kernel.losses(self._models[:, index], x, y) for index in indices]
         return (torch.stack(losses, dim=1) * self._shares).sum(dim=1)
 
 
@@ -187,9 +187,9 @@ def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tens
     For texts, they are [N, B, T, classes].
     """
     total: Tensor | None = None
-    for place in range(models.shape[1]):
-        logs = kernel.outputs(models[:, place], x).log_softmax(dim=-1)
-        logs = logs + shares[:, place].log().view(-1, *[1] * (logs.dim() - 1))
+    for index in range(models.shape[1]):
+        logs = kernel.outputs(models[:, index], x).log_softmax(dim=-1)
+        logs = logs + shares[:, index].log().view(-1, *[1] * (logs.dim() - 1))
         total = logs if total is None else torch.logaddexp(total, logs)
     assert total is not None
     return total
@@ -197,8 +197,8 @@ def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tens
 
 def _mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
     """Return the mean outputs [N, B, T]."""
-    members = [kernel.outputs(models[:, place], x) for place in range(models.shape[1])]
-    return sum(shares[:, place, None, None] * outputs for place, outputs in enumerate(members))  # type: ignore[return-value]
+    members = [kernel.outputs(models[:, index], x) for index in range(models.shape[1])]
+    return sum(shares[:, index, None, None] * outputs for index, outputs in enumerate(members))  # type: ignore[return-value]
 
 
 def look_at(rows: HeldRows) -> dict[str, np.ndarray]:

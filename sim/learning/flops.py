@@ -22,8 +22,8 @@ def _convolution_backward(
     transposed: bool, padding_out: Any, groups: int, wanted: Sequence[bool], **options: Any,
 ) -> int:  # fmt: skip
     """Return the operations: each gradient costs a forward pass; torch's formula ignores groups."""
-    places = of if transposed else gradient
-    return 2 * sum(wanted[:2]) * (places.numel() // places.shape[1]) * weight.numel()
+    outputs = of if transposed else gradient
+    return 2 * sum(wanted[:2]) * (outputs.numel() // outputs.shape[1]) * weight.numel()
 
 
 def _trilinear(

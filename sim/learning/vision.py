@@ -66,9 +66,9 @@ def network(name: str, channels: int, outputs: int) -> nn.Module:
     ResNet18, ShuffleNet v2 x1.0, and GoogLeNet without its auxiliary outputs, which would need an additional
     loss. Dropout is off: its masks would have to come from random streams of the clients.
     """
-    theirs, place, options = NETWORKS[name]
+    theirs, path, options = NETWORKS[name]
     module: nn.Module = getattr(import_torchvision().models, theirs)(num_classes=outputs, **options)
-    first: Any = module.get_submodule(place)
+    first: Any = module.get_submodule(path)
     if first.in_channels != channels:
         own = nn.Conv2d(
             channels,
@@ -78,7 +78,7 @@ def network(name: str, channels: int, outputs: int) -> nn.Module:
             padding=first.padding,
             bias=first.bias is not None,
         )
-        owner, _, name = place.rpartition(".")
+        owner, _, name = path.rpartition(".")
         setattr(module.get_submodule(owner), name, own)
     for part in module.modules():
         if isinstance(part, nn.Dropout):

@@ -371,7 +371,11 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "nothing": (nothing, ValueError, "returns nothing"),
     "a part that is no tensor": (half_a_pair, ValueError, "failed|returns a NoneType"),
     "a method": (Holder().method, TypeError, f"{TOP} method is a method: define it with `def`"),
-    "a parameter that apply takes": (costly, ValueError, "steps= is apply's keyword for the cost of the call"),
+    "a parameter that apply takes": (
+        costly,
+        ValueError,
+        "steps= is apply's keyword for the cost",
+    ),
     "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear is a Linear"),
     "no function": (3, TypeError, f"{TOP} int is a int"),
 }

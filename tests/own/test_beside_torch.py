@@ -249,7 +249,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "buffer assigned": (lambda: Assigned("assigned"), "buffer mean .* use nn.BatchNorm1d"),
     "buffer in place": (lambda: Assigned("in place"), "Assigned changes its buffer mean"),
     "attribute assigned": (lambda: Assigned("attribute"), "Assigned keeps self.mean"),
-    "counter": (Counting, "Counting keeps self.steps from one call to the next"),
+    "counter": (Counting, "Counting keeps self.steps between calls"),
     "weight by .data": (lambda: Clipped(False), r"Linear \(at o\) changes its parameter weight .*clamp"),
     "weight by .data beside a GRU": (lambda: Clipped(True), r"Linear \(at o\) changes its parameter weight"),
     "trained before evaluation": (Seen, "Seen sets self.seen in training and uses it in evaluation"),

@@ -196,7 +196,11 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "has no split 'dev', the value of data.test_split; it has train",
     ),
     "no such label": ({}, {"label": "y"}, "s/train: has no column 'y'; it has image, label"),
-    "no such feature": ({}, {"features": ["picture"]}, "s/train: has no column 'picture'; it has image, label"),
+    "no such feature": (
+        {},
+        {"features": ["picture"]},
+        "s/train: has no column 'picture'; it has image, label",
+    ),
     "no such client": ({}, {"client": "writer"}, "s/train: has no column 'writer'; it has image, label"),
     "images as labels": (
         {},
@@ -236,7 +240,11 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         r"row 0: column 'image' contains an image of the mode I;16; must be gray or RGB",
     ),
-    "no image": ({"image": [None, *WIDE[1:]]}, {}, "row 0: column 'image' contains no image; leave the row out"),
+    "no image": (
+        {"image": [None, *WIDE[1:]]},
+        {},
+        "row 0: column 'image' contains no image; leave the row out",
+    ),
     "a path alone": (
         {"image": [{"bytes": None, "path": "/etc/passwd"}, *WIDE[1:]]},
         {},
@@ -284,7 +292,9 @@ def test_columns_that_say_too_little(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has the columns label, coarse of classes; data\.label must say"):
         read(both)
     assert read(both, leave_out=["coarse"]).train_y.max() == 2
-    with pytest.raises(UserError, match=r"two/train: has images in image, mask; data\.features must be a single column"):
+    with pytest.raises(
+        UserError, match=r"two/train: has images in image, mask; data\.features must be a single column"
+    ):
         masks = {**FEATURES, "mask": {"_type": "Image"}}
         read(saved(tmp_path / "two", masks, train=images(mask=images()["image"])))
 
@@ -414,13 +424,13 @@ def test_folders_that_are_none_and_names_that_are_none(tmp_path: Path) -> None:
         read(str(tmp_path))
     with pytest.raises(UserError, match=r"/nowhere: is no folder of save_to_disk"):
         read(str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r'there is no such folder in the .* names on the Hub look like "ylecun/mnist"'):
+    with pytest.raises(
+        UserError, match=r'there is no such folder in the .* names on the Hub look like "ylecun/mnist"'
+    ):
         read("my data/mnist")
     with pytest.raises(UserError, match=r"data\.label: must be stated for data\.task"):
         load(tmp_path, 'name = "huggingface"\nsource = "a/b"\npartition = "iid"\ntask = "regression"')
-    with pytest.raises(
-        UserError, match=r"data\.test_split = \"train\": must be different from data\.split"
-    ):
+    with pytest.raises(UserError, match=r"data\.test_split = \"train\": must be different from data\.split"):
         load(tmp_path, 'name = "huggingface"\nsource = "a/b"\npartition = "iid"\ntest_split = "train"')
 
 

@@ -283,7 +283,10 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         "s/empty: has no picture; must have one at least",
     ),
     "only hidden files": (with_file("new/.1.png"), "s/new: has no picture"),
-    "junk": (with_file("Cat/1.png", b"junk"), r"Cat/1\.png: contains no image \(PNG, .*\), or a damaged one$"),
+    "junk": (
+        with_file("Cat/1.png", b"junk"),
+        r"Cat/1\.png: contains no image \(PNG, .*\), or a damaged one$",
+    ),
     "an empty file": (
         lambda folder: (folder / "Cat/1.png").write_bytes(b"") and None,
         r"Cat/1\.png: is empty",
@@ -423,9 +426,7 @@ def test_cinic_10_that_is_another_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cinic-10: train, test\n.*CINIC-10: train, test"):
         of_cinic(tmp_path)
     folder = cinic(tmp_path / "cinic-10", 28)
-    with pytest.raises(
-        UserError, match=r"train: images have .* \(30, 3, 28, 28\); must be .* 3, 32, 32\)"
-    ):
+    with pytest.raises(UserError, match=r"train: images have .* \(30, 3, 28, 28\); must be .* 3, 32, 32\)"):
         of_cinic(tmp_path)
     gone(folder)
     cinic(folder)

@@ -46,7 +46,7 @@ class Adult(LabelledData):
         "?" is not a value: 99 features. Downloads nothing.
         """
         from sim.files.input_table import TextFormat, read_table
-        from sim.learning.data.columns import Column, TablePart, encoded, places_of
+        from sim.learning.data.columns import Column, TablePart, encoded, indices_of
 
         tables = []
         for name in ("adult.data", "adult.test"):  # a comment at the top, full stops after incomes
@@ -66,13 +66,13 @@ class Adult(LabelledData):
         for name in _CATEGORIES:
             columns.append(Column(name, tuple(sorted(set(tables[0].frame[name]) - {no_value}))))
         found = [encoded(table, columns, wide=True)[0] for table in tables]
-        for place, name in enumerate(plain):
-            values = [np.log1p(each[:, place]) if name in _SKEWED else each[:, place] for each in found]
+        for index, name in enumerate(plain):
+            values = [np.log1p(each[:, index]) if name in _SKEWED else each[:, index] for each in found]
             mean, deviation = values[0].mean(), values[0].std() or 1.0
             for part, each in zip(found, values, strict=True):
-                part[:, place] = (each - mean) / deviation
+                part[:, index] = (each - mean) / deviation
         x = [each.astype(np.float32) for each in found]
-        y = [places_of(table, "income", _INCOMES) for table in tables]
+        y = [indices_of(table, "income", _INCOMES) for table in tables]
         for table, labels in zip(tables, y, strict=True):
             if len(bad := np.flatnonzero(labels < 0)):
                 problem = f"income is {table.frame['income'][int(bad[0])]!r}; must be <=50K or >50K"

@@ -205,14 +205,14 @@ def _labels(
             f"column {shown(label)} has {len(classes):,} different values; must have from 2 to "
             f"{CLASSES_MAX:,} values, the classes"
         )
-    places = {name: places_of(table, label, classes) for name, table in tables.items()}
+    indices = {name: indices_of(table, label, classes) for name, table in tables.items()}
     for name, table in tables.items():
-        unknown = pl.Series(places[name] < 0)
+        unknown = pl.Series(indices[name] < 0)
         if unknown.any():
             value = table.frame[label][_first(unknown)]
             problem = f"is {shown(value)}; must be a class of {train.file.key}: {shown(list(classes))}"
             raise table.file.refusal(f"column {shown(label)} {problem}", table.row(unknown))
-    return places, len(classes)
+    return indices, len(classes)
 
 
 def _owners(
@@ -230,14 +230,14 @@ def _owners(
         if all((numbers[name].cast(str) == each).fill_null(False).all() for name, each in texts.items()):
             texts = numbers
         return {name: (rows, texts[name].to_numpy()) for name, rows in everything.items()}
-    place_of = {str(value): place for place, group in enumerate(groups) for value in group}
-    others = place_of.pop(_OTHERS, -1)
-    if unknown := set(place_of) - set(pl.concat(texts.values()).to_list()):
+    index_of = {str(value): index for index, group in enumerate(groups) for value in group}
+    others = index_of.pop(_OTHERS, -1)
+    if unknown := set(index_of) - set(pl.concat(texts.values()).to_list()):
         there = shown(list(sorted_texts(texts["train"].unique())))
         problem = f"has no value {min(unknown)!r} of data.groups; it has {there}"
         raise tables["train"].file.refusal(f"column {shown(client)} {problem}")
-    group_of = np.array([*place_of.values(), others])  # the last entry, at -1, for all other values
-    found = {name: group_of[places_of(table, client, list(place_of))] for name, table in tables.items()}
+    group_of = np.array([*index_of.values(), others])  # the last entry, at -1, for all other values
+    found = {name: group_of[indices_of(table, client, list(index_of))] for name, table in tables.items()}
     return {name: (np.flatnonzero(whose >= 0), whose[whose >= 0]) for name, whose in found.items()}
 
 
@@ -329,21 +329,21 @@ def encoded(part: TablePart, columns: Sequence[Column], *, wide: bool) -> tuple[
     part.file.require_room(rows * width * _NUMBER_BYTES)
     found = np.zeros((rows, width), dtype=np.float64 if wide else np.float32)
     missing = np.zeros((rows, width), dtype=bool)
-    place = 0
+    index = 0
     for column in columns:
         if column.categories is None:
             values = numbers(part, column.name, column.start)
-            found[:, place] = values.fill_null(0.0).to_numpy()
-            missing[:, place] = values.is_null().to_numpy()
+            found[:, index] = values.fill_null(0.0).to_numpy()
+            missing[:, index] = values.is_null().to_numpy()
         else:
-            which = places_of(part, column.name, column.categories)
+            which = indices_of(part, column.name, column.categories)
             known = np.flatnonzero(which >= 0)
-            found[known, place + which[known]] = 1.0
-        place += column.width
+            found[known, index + which[known]] = 1.0
+        index += column.width
     return found, missing
 
 
-def places_of(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:
+def indices_of(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:
     """Return the index of each row's value among these texts, int64; -1 for others."""
     texts = as_text(part.frame[name]).fill_null("")
     return texts.replace_strict(

@@ -20,8 +20,8 @@ def download(source: str, subset: str | None, revision: str | None, into: Path) 
     import datasets
 
     into.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".", ignore_cleanup_errors=True) as place:
-        builder = datasets.load_dataset_builder(source, subset, revision=revision, cache_dir=place)
+    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".", ignore_cleanup_errors=True) as temporary:
+        builder = datasets.load_dataset_builder(source, subset, revision=revision, cache_dir=temporary)
         reader = type(builder).__module__.rpartition(".")[2]
         if reader not in _FORMATS:
             raise UserError(f"is read by {reader}; must be read by one of {', '.join(_FORMATS)}")
@@ -29,9 +29,9 @@ def download(source: str, subset: str | None, revision: str | None, into: Path) 
         if large := [name for name, split in splits.items() if (split.num_bytes or 0) > LIMIT_BYTES]:
             raise UserError(f"split {large[0]} has more than {LIMIT_BYTES // 2**20} MiB; use a smaller one")
         builder.download_and_prepare()
-        builder.as_dataset().save_to_disk(os.path.join(place, "saved"))
+        builder.as_dataset().save_to_disk(os.path.join(temporary, "saved"))
         try:
-            os.rename(os.path.join(place, "saved"), into)
+            os.rename(os.path.join(temporary, "saved"), into)
         except OSError:
             if not into.is_dir():  # another run was faster
                 raise

@@ -38,11 +38,11 @@ class HuggingFaceData(HuggingFaceKeys):
     def _folder(self, folder: DataFolder) -> Path:
         """Return the folder of the data, after a download if necessary. UserError."""
         stated = [key for key in ("subset", "revision") if getattr(self, key) is not None]
-        for place in (Path(self.source), folder.path / self.source):
-            if os.path.exists(place) or os.path.isabs(self.source):
+        for path in (Path(self.source), folder.path / self.source):
+            if os.path.exists(path) or os.path.isabs(self.source):
                 if stated:
-                    raise UserError(f"data.{stated[0]}: only for the Hub; data.source = {place} is a folder")
-                return place
+                    raise UserError(f"data.{stated[0]}: only for the Hub; data.source = {path} is a folder")
+                return path
         looked = (
             f'data.source = "{self.source}": there is no such folder in the current folder, the scenario\'s '
             f"folder, or the data folder {folder.path} ({folder.chosen_by})"

@@ -34,7 +34,7 @@ def _pixels(pictures: Sequence[PictureFile], mode: str, size: int | None, remedy
         contents,
         len(files),
         mode,
-        lambda place, problem: files[place].refusal(problem),
+        lambda index, problem: files[index].refusal(problem),
         size=size,
         remedy=remedy,
     )
@@ -42,8 +42,8 @@ def _pixels(pictures: Sequence[PictureFile], mode: str, size: int | None, remedy
 
 def _labels(pictures: Sequence[PictureFile], classes: Sequence[str]) -> np.ndarray:
     """Return the index of each picture's class, int64."""
-    places: Mapping[str, int] = {name: place for place, name in enumerate(classes)}
-    return np.array([places[picture.label] for picture in pictures])
+    indices: Mapping[str, int] = {name: index for index, name in enumerate(classes)}
+    return np.array([indices[picture.label] for picture in pictures])
 
 
 def _in_words(classes: Sequence[str]) -> str:

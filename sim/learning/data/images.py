@@ -109,7 +109,7 @@ class ImageData(LabelledData):
                 failure = "it was downloaded, but not found afterwards"
         if layout is None:
             looked_at = "\n".join(
-                f"  {root / place.folder}: {', '.join(place.files)}" for place in self.layouts
+                f"  {root / layout.folder}: {', '.join(layout.files)}" for layout in self.layouts
             )
             raise UserError(
                 f'data.name = "{self.name}": files not found in {root} ({folder.chosen_by}), and {failure}.\n'
@@ -154,13 +154,13 @@ class ImageData(LabelledData):
         layout = self._find(folder)
         if layout is None:
             return []
-        place = ImageFolder("", folder / layout.folder)
-        return [path for name in layout.files if (path := place.variant(name)) is not None]
+        files_in = ImageFolder("", folder / layout.folder)
+        return [path for name in layout.files if (path := files_in.variant(name)) is not None]
 
     def _find(self, folder: Path) -> Layout | None:
         for layout in self.layouts:
-            place = ImageFolder("", folder / layout.folder)
-            if all(map(place.variant, layout.files)):
+            files_in = ImageFolder("", folder / layout.folder)
+            if all(map(files_in.variant, layout.files)):
                 return layout
         return None
 

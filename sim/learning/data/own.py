@@ -68,17 +68,17 @@ class OwnData(PluginSection, UserArrays):
         """Stack the samples of an iterator."""
         rows: list[tuple[Any, ...]] = []
         numbers, first = 0, None
-        for place, sample in enumerate(samples):
+        for index, sample in enumerate(samples):
             if not isinstance(sample, tuple | list) or len(sample) not in (2, 3):
-                raise self._refuse(f"sample {place} is {sample!r:.60}; must be (x, y) or (x, y, client)")
+                raise self._refuse(f"sample {index} is {sample!r:.60}; must be (x, y) or (x, y, client)")
             several = isinstance(sample[0], tuple)
             x, others = sample[0] if several else sample[:1], sample[1:]
-            x, others = [[self._plain(place, each) for each in values] for values in (x, others)]
+            x, others = [[self._plain(index, each) for each in values] for values in (x, others)]
             form = (several, len(sample), *[each.shape for each in x])
             first = first or form
             if form != first:
                 raise self._refuse(
-                    f"sample {place} has {form[1]} values and x of the shape {form[2:]}; must "
+                    f"sample {index} has {form[1]} values and x of the shape {form[2:]}; must "
                     f"have {first[1]} and {first[2:]}, as in the first"
                 )
             rows.append((x, *others))
@@ -91,5 +91,5 @@ class OwnData(PluginSection, UserArrays):
         x = tuple(map(np.stack, zip(*inputs, strict=True)))
         return ArraysPart(names, x if first[0] else x[0], *map(np.stack, labels))
 
-    def _plain(self, place: int, value: Any) -> np.ndarray:
-        return as_array(value, f"sample {place}", self._refuse)
+    def _plain(self, index: int, value: Any) -> np.ndarray:
+        return as_array(value, f"sample {index}", self._refuse)

@@ -47,22 +47,22 @@ def pixels(
     equal in shape. Raises the error that `refuse` makes of a problem.
     """
     found = np.empty(0, np.uint8)
-    for place, content in enumerate(encoded):
+    for index, content in enumerate(encoded):
         try:
             image = _decoded(content, mode, size, count, remedy)
         except UserError as error:
-            raise refuse(place, error.problem) from None
+            raise refuse(index, error.problem) from None
         except Exception as error:  # damaged bytes can make any decoder fail in any way
             # Pillow's message for an unknown format contains a memory address.
             reason = "" if isinstance(error, UnidentifiedImageError) else f": {one_line(error, 100)}"
             problem = f"contains no image ({', '.join(_FORMATS)}), or a damaged one{reason}"
-            raise refuse(place, problem) from None
-        if not place:
+            raise refuse(index, problem) from None
+        if not index:
             found = np.empty((count, *image.shape), np.uint8)
         elif image.shape != found.shape[1:]:
             sizes = f"an image of {_size(image)}, but the first has {_size(found[0])}"
-            raise refuse(place, f"contains {sizes}; all must be equal: {remedy}")
-        found[place] = image
+            raise refuse(index, f"contains {sizes}; all must be equal: {remedy}")
+        found[index] = image
     return found
 
 

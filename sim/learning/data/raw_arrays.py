@@ -55,9 +55,9 @@ def require_finite(values: np.ndarray, name: str, refuse: Refuse) -> None:
         return
     finite = np.abs(values) <= np.float64(LARGEST)  # smaller float types may not represent this limit
     if not finite.all():
-        place = tuple(np.argwhere(~finite)[0].tolist())
-        value = values[place].item()
-        raise refuse(f"{name}{list(place)} is {value!r}; must be a finite float32 number")
+        index = tuple(np.argwhere(~finite)[0].tolist())
+        value = values[index].item()
+        raise refuse(f"{name}{list(index)} is {value!r}; must be a finite float32 number")
 
 
 def as_float32(values: np.ndarray, name: str, refuse: Refuse) -> np.ndarray:
@@ -80,8 +80,8 @@ def require_told_apart(values: np.ndarray, name: str, refuse: Refuse, remedy: st
     # Rounding moves a number by at most 2**-24 of its size; n numbers deviate by at least range / sqrt(2 n).
     doubtful = most - least < size * 2**-24 / _ROUNDING * np.sqrt(2 * len(wide))
     is_whole = values.dtype.kind in "iu"
-    for place in np.flatnonzero(doubtful & (least < most) | is_whole & (size >= 2**53)):
-        column = wide[:, place]
+    for index in np.flatnonzero(doubtful & (least < most) | is_whole & (size >= 2**53)):
+        column = wide[:, index]
         kept = column.astype(np.float32).astype(float)
         if not is_whole:
             differences, rounded = column - column[0], column - kept
@@ -93,8 +93,8 @@ def require_told_apart(values: np.ndarray, name: str, refuse: Refuse, remedy: st
             )
         deviation = float(differences.astype(float).std())
         error = float(np.sqrt(np.mean(rounded.astype(float) ** 2)))
-        if error > _ROUNDING * deviation and deviation > (0 if is_whole else NOISE * size[place]):
-            where = ", ".join(map(str, np.unravel_index(place, values.shape[1:])))
+        if error > _ROUNDING * deviation and deviation > (0 if is_whole else NOISE * size[index]):
+            where = ", ".join(map(str, np.unravel_index(index, values.shape[1:])))
             raise refuse(
                 f"{name}{where and f'[:, {where}]'} has numbers around {float(column[0]):.12g} that differ "
                 f"by about {deviation:.3g}, which float32 rounds away; {remedy}"
@@ -110,9 +110,9 @@ def _is_missing(value: Any) -> bool:
 
 def _refuse_missing(gaps: np.ndarray, found: np.ndarray | str, name: str, refuse: Refuse) -> None:
     if gaps.any():
-        place = tuple(np.argwhere(gaps)[0].tolist())
-        value = found if isinstance(found, str) else repr(found[place])
+        index = tuple(np.argwhere(gaps)[0].tolist())
+        value = found if isinstance(found, str) else repr(found[index])
         if not isinstance(found, str) and found.dtype.kind != "O":
-            value = str(found[place]) or "empty"
+            value = str(found[index]) or "empty"
         problem = "a missing value; fill it, or leave the sample out"
-        raise refuse(f"{name}{list(place) or ''} is {value}, {problem}")
+        raise refuse(f"{name}{list(index) or ''} is {value}, {problem}")

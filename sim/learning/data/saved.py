@@ -108,8 +108,8 @@ def _classes(split: Split, name: str) -> pl.Series:
         row = int(wrong.arg_max() or 0)
         problem = f"is {numbers[row]}; must be a class from 0 to {len(names) - 1}, or -1 for no class"
         raise split.folder.refusal(f"column {shown(name)} {problem}", f"row {row}")
-    places = numbers.cast(pl.Int64)
-    return pl.Series(names, dtype=pl.Enum(names)).gather(places.set(places == -1, None))
+    indices = numbers.cast(pl.Int64)
+    return pl.Series(names, dtype=pl.Enum(names)).gather(indices.set(indices == -1, None))
 
 
 # --- images ---------------------------------------------------------------------------------------------
@@ -149,6 +149,6 @@ def _pixels(split: Split, image: str, rows: np.ndarray) -> np.ndarray:
         (each.as_py() for each in encoded),
         len(rows),
         split.meaning(image).get("mode"),
-        lambda place, problem: split.folder.refusal(f"column {shown(image)} {problem}", f"row {rows[place]}"),
+        lambda index, problem: split.folder.refusal(f"column {shown(image)} {problem}", f"row {rows[index]}"),
         remedy=_REMEDY,
     )

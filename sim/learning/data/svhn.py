@@ -55,11 +55,11 @@ def _unpacked(content: bytes, file: InputFile) -> bytes:
     """
     found, order = io.BytesIO(), "<" if content[126:128] == b"IM" else ">"
     found.write(content[:_HEAD_BYTES])
-    place = _HEAD_BYTES
-    while place + 8 <= len(content):
-        kind, length = struct.unpack_from(f"{order}II", content, place)
-        element = content[place : place + 8 + length]
-        place += 8 + length
+    offset = _HEAD_BYTES
+    while offset + 8 <= len(content):
+        kind, length = struct.unpack_from(f"{order}II", content, offset)
+        element = content[offset : offset + 8 + length]
+        offset += 8 + length
         if kind == _PACKED:
             room = input_file.LIMIT_BYTES - found.tell()
             element = zlib.decompressobj().decompress(element[8:], room + 1)

@@ -63,8 +63,8 @@ class QuadraticData(DataSection):
         for cluster, members in enumerate(cluster_members(even_sizes(clients, self.clusters))):
             direction = stream(seed, "quadratic", "centre", cluster).standard_normal(dimension)
             centre = self.distance * direction / np.linalg.norm(direction)
-            for place, client in enumerate(members):
-                a = self.curvatures[place % len(self.curvatures)]
+            for index, client in enumerate(members):
+                a = self.curvatures[index % len(self.curvatures)]
                 half = stream(seed, "quadratic", "noise", client).standard_normal((samples // 2, dimension))
                 targets = centre + self.noise / a * np.concatenate([half, -half])
                 train.append(np.column_stack([np.full(samples, a), targets]))
@@ -116,10 +116,10 @@ class SyntheticRegression(DataSection):
         for client, half in enumerate(membership(even_sizes(clients, 2))):
             draws = stream(seed, "synthetic regression", client)
             own = (common + draws.normal(0, self.rho, self.dimension)) * (-1 if half else 1)
-            for place, count in ((0, self.samples), (2, self.test_samples)):
+            for index, count in ((0, self.samples), (2, self.test_samples)):
                 x = draws.uniform(-1, 1, (count, self.dimension))
-                parts[place].append(x)
-                parts[place + 1].append((x @ own + draws.normal(0, self.noise, count))[:, None])
+                parts[index].append(x)
+                parts[index + 1].append((x @ own + draws.normal(0, self.noise, count))[:, None])
         train_x, train_y, test_x, test_y = [np.concatenate(part).astype(np.float32) for part in parts]
         return Dataset(train_x, train_y, test_x, test_y, outputs=1)
 

@@ -87,11 +87,11 @@ class TextData(DataSection):
         trained = [training for training, _ in texts]
         tokenizer = tokenizer_called(self.tokenizer, trained, "data.tokenizer", folder)
         parts = []
-        for place in (0, 1):
-            windows = [self._windows(tokenizer.numbers(text[place])) for text in texts]
+        for index in (0, 1):
+            windows = [self._windows(tokenizer.numbers(text[index])) for text in texts]
             for language, found in zip(self.languages, windows, strict=True):
                 if not len(found):
-                    purpose = ("training", "test")[place]
+                    purpose = ("training", "test")[index]
                     problem = f"the {purpose} text of {language} has fewer tokens than a window and one more"
                     raise UserError(f"data.context = {self.context}: {problem}; use a smaller context")
             whose = np.repeat(np.arange(len(windows)), [len(found) for found in windows])
@@ -141,12 +141,12 @@ class TextData(DataSection):
             mixed = stream(seed, "text", language).permutation(rows)
             train += deal(mixed, count, self.windows)
         spoken, families = membership(sizes), list(dict.fromkeys(self.families))
-        numbered = [(place, number) for place, own in enumerate(sizes) for number in range(1, own + 1)]
+        numbered = [(index, number) for index, own in enumerate(sizes) for number in range(1, own + 1)]
         partition = Partition(
             tuple(train),
-            tuple([tested[place] for place in spoken]),
-            clusters=tuple([families.index(self.families[place]) for place in spoken]),
-            names=tuple([f"{self.languages[place]}-{number}" for place, number in numbered]),
+            tuple([tested[index] for index in spoken]),
+            clusters=tuple([families.index(self.families[index]) for index in spoken]),
+            names=tuple([f"{self.languages[index]}-{number}" for index, number in numbered]),
         )
         if not self.validation_share:
             return partition, no_validation(clients)

@@ -94,24 +94,24 @@ def parted(
         if name in given
     }
     _require_alike(parts, refuse)
-    names, places = _owners(parts, refuse)
+    names, indices = _owners(parts, refuse)
     train = parts["train"]
     outputs = train.y.shape[1] if regression else classes
     if outputs is None:
         outputs = max(2, 1 + max(int(part.y.max()) for part in parts.values()))
     if "test" not in parts:
         of_class = np.zeros(len(train.x), np.int64) if regression else train.y
-        kept, tested = split(places.get("train", of_class), section.test_share, _SPLIT_KEY)
+        kept, tested = split(indices.get("train", of_class), section.test_share, _SPLIT_KEY)
         if not len(tested):
             samples = f"has {len(kept)} sample{'s' * (len(kept) != 1)}"
             raise refuse(f"{samples}; needs at least two of each class or client, one of them for testing")
         parts |= {"train": train.rows(kept), "test": train.rows(tested)}
-        if places:
-            places |= {"train": places["train"][kept], "test": places["train"][tested]}
+        if indices:
+            indices |= {"train": indices["train"][kept], "test": indices["train"][tested]}
     owners = None
     if names:
-        validation = places.get("validation", np.empty(0, dtype=np.int64))
-        owners = Owners(names, places["train"], places.get("test"), validation)
+        validation = indices.get("validation", np.empty(0, dtype=np.int64))
+        owners = Owners(names, indices["train"], indices.get("test"), validation)
     return parts, outputs, owners
 
 
@@ -161,8 +161,8 @@ def _all_inputs(
     if not x:
         raise refuse(f"{name} is an empty tuple; must be an array, or a tuple of one array for each input")
     arrays, flat = [], []
-    for place, each in enumerate(x):
-        own = f"{name}[{place}]"
+    for index, each in enumerate(x):
+        own = f"{name}[{index}]"
         array = _array(each, own, "biuf", "real numbers", refuse)
         arrays.append(array)
         fits = array.ndim > 0 and array.size > 0 and len(array) == len(arrays[0])
@@ -197,10 +197,10 @@ def _require_alike(parts: Mapping[str, ArraysPart], refuse: Refuse) -> None:
     first = parts["train"]
     for part in parts.values():
         inputs = [each.shapes or each.x.shape[1:] for each in (part, first)]
-        for (mine, theirs), place in ((inputs, 0), ((part.y.shape[1:], first.y.shape[1:]), 1)):
+        for (mine, theirs), index in ((inputs, 0), ((part.y.shape[1:], first.y.shape[1:]), 1)):
             if mine != theirs:
-                must = f"must be {theirs}, as in {first.names[place]}"
-                raise refuse(f"{part.names[place]} has samples of the shape {mine}; {must}")
+                must = f"must be {theirs}, as in {first.names[index]}"
+                raise refuse(f"{part.names[index]} has samples of the shape {mine}; {must}")
 
 
 def _owners(parts: Mapping[str, ArraysPart], refuse: Refuse) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
@@ -211,9 +211,9 @@ def _owners(parts: Mapping[str, ArraysPart], refuse: Refuse) -> tuple[tuple[str,
     for name, part in parts.items():
         if name not in named and name != "test":
             raise refuse(f"{part.names[2]} is missing; must state each sample's client, as in other parts")
-    names, places = np.unique(np.concatenate(list(named.values())), return_inverse=True)
+    names, indices = np.unique(np.concatenate(list(named.values())), return_inverse=True)
     ends = np.cumsum([len(clients) for clients in named.values()])[:-1]
-    return tuple(map(str, names.tolist())), dict(zip(named, np.split(places, ends), strict=True))
+    return tuple(map(str, names.tolist())), dict(zip(named, np.split(indices, ends), strict=True))
 
 
 # --- split and scaling ----------------------------------------------------------------------------------

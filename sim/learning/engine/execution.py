@@ -20,9 +20,9 @@ _WAVE, _WAVE_BYTES = 16, 256e6
 The limits do not depend on the number of cores, since the rows of the results depend on them.
 """
 
-_HERE = Workers()
+_THIS_THREAD = Workers()
 _Outputs = tuple[Tensor | Rows | None, ...]
-_Begun = tuple[Operation, list[GraphNode], Callable[[], _Outputs]]
+_Started = tuple[Operation, list[GraphNode], Callable[[], _Outputs]]
 
 
 @dataclass
@@ -87,32 +87,32 @@ class Execution:
         """Return the rows of each part's results."""
         return (None if read_log.was_split(self._statistics.batches) else each for each in taken)
 
-    def _results(self, begun: list[_Begun]) -> Iterator[_Outputs | None]:
+    def _results(self, started: list[_Started]) -> Iterator[_Outputs | None]:
         """Yield the results of each part."""
-        places, waiting = range(len(begun)), dict(enumerate(begun))
+        indices, waiting = range(len(started)), dict(enumerate(started))
         # Workers only get operations that are too large for one call: others end sooner than a transfer.
-        workers = self._workers if len({id(part[0]) for part in begun}) < len(begun) else _HERE
-        begun.clear()
+        workers = self._workers if len({id(part[0]) for part in started}) < len(started) else _THIS_THREAD
+        started.clear()
 
-        def result(place: int) -> _Outputs | None:
-            return self._result(*waiting[place], workers)
+        def result(index: int) -> _Outputs | None:
+            return self._result(*waiting[index], workers)
 
-        results: Iterable[_Outputs | None] = workers.each(result, places)
+        results: Iterable[_Outputs | None] = workers.each(result, indices)
         if workers.count > 1:
             # Compute all before the first is stored: a growing pool moves to other memory, and threads would
             # still write to the old one.
             results = list(results)
-        for place, outputs in zip(places, results, strict=True):
+        for index, outputs in zip(indices, results, strict=True):
             # Release here, in order: a thread would free rows at any time.
-            del waiting[place]
+            del waiting[index]
             yield outputs
 
     def _result(
-        self, operation: Operation, nodes: list[GraphNode], rest: Callable[[], _Outputs], workers: Workers
+        self, operation: Operation, nodes: list[GraphNode], finish: Callable[[], _Outputs], workers: Workers
     ) -> _Outputs | None:
         """Return the results of a part; None if memory was insufficient for several nodes."""
         try:
-            return (workers if operation.is_job else _HERE).call(rest)
+            return (workers if operation.is_job else _THIS_THREAD).call(finish)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise

@@ -74,7 +74,7 @@ class Packer(pickle.Pickler):
         self._subsets = {} if data is None else {id(data.subset(name)): name for name in SUBSETS}
         self._arrays: list[np.ndarray | Tensor] = []
         # Index of each array, and its source, by the identity of the source.
-        self._places: dict[int, tuple[int, object]] = {}
+        self._indices: dict[int, tuple[int, object]] = {}
 
     def pack(self, value: Any) -> Parcel:
         """Return the parcel of a value; raises as `pickle` for values that cannot be sent."""
@@ -85,39 +85,39 @@ class Packer(pickle.Pickler):
         """Return the name of an object that is not among the bytes."""
         kind = type(each)
         if kind is Slot:
-            place = self._place(each, lambda: each.pool.data[each.row : each.row + 1])
-            self.slots[place] = each
-            return "slot", place
+            index = self._index_of(each, lambda: each.pool.data[each.row : each.row + 1])
+            self.slots[index] = each
+            return "slot", index
         if kind is Rows:
-            place = self._place(each, lambda: each.pool.gather(each.rows))
-            return "rows", place, _index(self.rows, each)
+            index = self._index_of(each, lambda: each.pool.gather(each.rows))
+            return "rows", index, _index_in(self.rows, each)
         if kind is VectorPool:
             return "pool", each.width
         if kind is Subset and id(each) in self._subsets:
             return "subset", self._subsets[id(each)]
         if kind is Kernel and self.kernels is not None:
-            return "kernel", _index(self.kernels, each)
+            return "kernel", _index_in(self.kernels, each)
         if kind is HeldRows:
-            return "tensor", self._place(each, lambda: each[:])
+            return "tensor", self._index_of(each, lambda: each[:])
         is_array = kind is Tensor and each.device.type == "cpu" and each.dtype != torch.bfloat16
         if is_array or (kind is Tensor and self._device is not None):
-            return "tensor", self._place(each, each.detach)
+            return "tensor", self._index_of(each, each.detach)
         return None
 
-    def _place(self, of: object, numbers: Callable[[], Tensor]) -> int:
+    def _index_of(self, of: object, numbers: Callable[[], Tensor]) -> int:
         """Return the index of an object's values among the arrays."""
-        if id(of) not in self._places:
-            self._places[id(of)] = len(self._arrays), of
+        if id(of) not in self._indices:
+            self._indices[id(of)] = len(self._arrays), of
             device = self._device
             self._arrays.append(numbers().numpy() if device is None else numbers().to(device))
-        return self._places[id(of)][0]
+        return self._indices[id(of)][0]
 
 
-def _index(known: list[Any], each: object) -> int:
+def _index_in(known: list[Any], each: object) -> int:
     """Return the index of an object in a list; a new object is appended."""
-    for place, other in enumerate(known):
+    for index, other in enumerate(known):
         if other is each:
-            return place
+            return index
     known.append(each)
     return len(known) - 1
 
@@ -142,13 +142,13 @@ class Unpacker(pickle.Unpickler):
 
     def persistent_load(self, name: tuple[Any, ...]) -> Any:
         """Return the object of a name from `Packer.persistent_id`."""
-        kind, which, *places = name
+        kind, which, *others = name
         if kind == "tensor":
             return torch.as_tensor(self._arrays[which])
         if kind == "kernel":
             return self._kernels[which]
-        if kind == "rows" and places[0] < len(self.rows):
-            rows = self.rows[places[0]]
+        if kind == "rows" and others[0] < len(self.rows):
+            rows = self.rows[others[0]]
             rows.pool.write(rows.rows, torch.as_tensor(self._arrays[which]))
             return rows
         assert self._engine is not None

@@ -173,12 +173,12 @@ class HeldRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, places: slice | np.ndarray | list[int]) -> Tensor:
-        return self._pool.gather(self._rows[places])
+    def __getitem__(self, indices: slice | np.ndarray | list[int]) -> Tensor:
+        return self._pool.gather(self._rows[indices])
 
-    def of(self, places: list[int]) -> HeldRows:
+    def of(self, indices: list[int]) -> HeldRows:
         """Return a part of these rows."""
-        return HeldRows(self._pool, self._rows[places])
+        return HeldRows(self._pool, self._rows[indices])
 
 
 def on_lines(items: Tensor) -> Tensor:

@@ -163,8 +163,8 @@ def save_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> No
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
     """Return a temporary path on the disk of `path`, in a hidden folder, for an incomplete file. OSError."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".coterie-") as place:
-        yield Path(place) / path.name
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".coterie-") as temporary:
+        yield Path(temporary) / path.name
 
 
 def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:

@@ -63,8 +63,8 @@ class Characters(Tokenizer):
 
     def numbers(self, text: str) -> np.ndarray:
         codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-        places = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
-        return np.where(self._codes[places] == codes, places + 1, 0).astype(np.int64)
+        indices = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
+        return np.where(self._codes[indices] == codes, indices + 1, 0).astype(np.int64)
 
 
 class TokenizerFile(Tokenizer):
@@ -99,8 +99,8 @@ class TokenizerFile(Tokenizer):
         lines = text.splitlines(keepends=True)
         self._file.require_room(_CHARACTER_BYTES * max(map(len, lines), default=0))
         found = [np.empty(0, np.int64)]
-        for place in range(0, len(lines), _LINES):
-            encoded = self._encoded(lines[place : place + _LINES])
+        for index in range(0, len(lines), _LINES):
+            encoded = self._encoded(lines[index : index + _LINES])
             found.append(np.array([number for line in encoded for number in line.ids], np.int64))
         return np.concatenate(found)
 
@@ -117,8 +117,8 @@ class TokenizerFile(Tokenizer):
         known = 0
         for line, encoded in zip(lines, self._encoded(lines), strict=True):
             pairs = zip(encoded.ids, encoded.offsets, strict=True)
-            covered = {place for number, span in pairs if number != self._unknown for place in range(*span)}
-            known += sum(not line[place].isspace() for place in covered)
+            covered = {index for number, span in pairs if number != self._unknown for index in range(*span)}
+            known += sum(not line[index].isspace() for index in covered)
         return known / max(1, sum(not character.isspace() for line in lines for character in line))
 
 

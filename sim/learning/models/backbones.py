@@ -43,14 +43,14 @@ def client_backbones(
     kinds = len(backbones)
     match assign:
         case "in-turn":
-            places = [client % kinds for client in range(count)]
+            indices = [client % kinds for client in range(count)]
         case "random":
-            places = [int(stream(seed, "backbone", client).integers(kinds)) for client in range(count)]
+            indices = [int(stream(seed, "backbone", client).integers(kinds)) for client in range(count)]
         case "by-speed":
             slowest_first = sorted(range(count), key=lambda client: (speeds[client], client))
-            places = [0] * count
+            indices = [0] * count
             for rank, client in enumerate(slowest_first):
-                places[client] = rank * kinds // count
+                indices[client] = rank * kinds // count
         case _:
             assert_never(assign)
-    return [backbones[place] for place in places]
+    return [backbones[index] for index in indices]

@@ -91,15 +91,15 @@ class OwnModel(PluginSection, ModelSection):
 
         generator = torch.Generator().manual_seed(0)
         flat = torch.stack([architecture.initial(generator) for _ in range(_CLIENTS)])
-        places = np.arange(_SAMPLES * views) % min(_SAMPLES, len(dataset.train_x))
+        indices = np.arange(_SAMPLES * views) % min(_SAMPLES, len(dataset.train_x))
         x, y = [
-            torch.from_numpy(part[places]).expand(_CLIENTS, *([-1] * part.ndim))
+            torch.from_numpy(part[indices]).expand(_CLIENTS, *([-1] * part.ndim))
             for part in (dataset.train_x, dataset.train_y)
         ]
         architecture.examples = x[0]
         try:
             with settings_kept():
-                require_pure_calls(architecture, flat[0], _two_batches(dataset.train_x, len(places)))
+                require_pure_calls(architecture, flat[0], _two_batches(dataset.train_x, len(indices)))
         except FAILURES as error:
             raise self.refusal(f"cannot be computed: {in_words(error)}", error) from error
         way, together = ("loop", "") if architecture.is_recurrent else ("vmap", " for two clients at once")
@@ -125,8 +125,8 @@ def _two_batches(samples: np.ndarray, count: int) -> list[torch.Tensor]:
     """Return two batches of `count` samples, with different samples if there are enough."""
     import torch
 
-    places = np.arange(2 * count).reshape(2, count) % len(samples)
-    return [torch.from_numpy(samples[row]) for row in places]
+    indices = np.arange(2 * count).reshape(2, count) % len(samples)
+    return [torch.from_numpy(samples[row]) for row in indices]
 
 
 def _require_computable(path: str, part: nn.Module) -> None:

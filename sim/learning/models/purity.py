@@ -26,7 +26,7 @@ _GENERATORS: Mapping[str, Callable[[], Any]] = {
     "Python's random": random.getstate,
     "numpy.random": lambda: _numpy_state(),
 }
-_Place = tuple[str, str]
+_Attribute = tuple[str, str]
 """Path of a module in the model, and name of one of its attributes."""
 
 
@@ -68,15 +68,17 @@ class _Trial:
         twice, other = _held(module), self._copy()
         self._call(other, second)
         elsewhere = _held(other)
-        places = dict.fromkeys([*start, *twice])
+        attributes = dict.fromkeys([*start, *twice])
         # Values that are the same after any calls are only created late, such as a mask of the inputs' shape.
         changed = [
-            place for place in places if not _get(once, place) == _get(twice, place) == _get(elsewhere, place)
+            attribute
+            for attribute in attributes
+            if not _get(once, attribute) == _get(twice, attribute) == _get(elsewhere, attribute)
         ]
         if changed:
             self._require_not_read(changed)
         elif self._training and (
-            late := [place for place in places if _get(start, place) != _get(once, place)]
+            late := [attribute for attribute in attributes if _get(start, attribute) != _get(once, attribute)]
         ):
             self._require_same_evaluation(module.eval(), late)
 
@@ -159,25 +161,25 @@ class _Trial:
                     self._call(self._copy(), self._batches[0])
                 raise ValueError(problem)
 
-    def _require_not_read(self, changed: Sequence[_Place]) -> None:
+    def _require_not_read(self, changed: Sequence[_Attribute]) -> None:
         """Raise ValueError if a call reads these attributes as the previous call left them."""
         for training in (True, False):
             trial = _Trial(self._architecture, self._flat, self._batches, training)
             trial._call(trial._copy(), self._batches[0])  # other errors of this mode are raised unchanged
-            for place in changed:
+            for attribute in changed:
                 module = trial._copy()
-                part = module.get_submodule(place[0])
-                vars(part)[place[1]] = _Unreadable()
+                part = module.get_submodule(attribute[0])
+                vars(part)[attribute[1]] = _Unreadable()
                 try:
                     trial._call(module, self._batches[0])
                 except Exception:
                     raise ValueError(
-                        f"{_of(module, place[0])} keeps self.{place[1]} from one call to the next, which "
+                        f"{_of(module, attribute[0])} keeps self.{attribute[1]} between calls, which "
                         "may belong to another client: use a local variable, or compute it in __init__ (only "
                         "parameters and the statistics of batch norms are kept)"
                     ) from None
 
-    def _require_same_evaluation(self, module: nn.Module, late: Sequence[_Place]) -> None:
+    def _require_same_evaluation(self, module: nn.Module, late: Sequence[_Attribute]) -> None:
         """Raise ValueError if a module evaluates differently after training than before."""
         evaluating = _Trial(self._architecture, self._flat, self._batches, False)
         x = self._batches[0]
@@ -219,8 +221,8 @@ class _Unreadable:
 
 def _numpy_state() -> tuple[bytes, int]:
     """Return the state of numpy's global generator, without the slow text that `str` makes of it."""
-    _, numbers, place, *_ = np.random.get_state()
-    return np.asarray(numbers).tobytes(), int(place)
+    _, numbers, position, *_ = np.random.get_state()
+    return np.asarray(numbers).tobytes(), int(position)
 
 
 def _numbers(state: Any) -> Any:
@@ -233,7 +235,7 @@ def _of(module: nn.Module, path: str) -> str:
     return f"{kind} (at {path})" if path else kind
 
 
-def _registered(module: nn.Module) -> set[_Place]:
+def _registered(module: nn.Module) -> set[_Attribute]:
     """Return the parameters, buffers and modules of each part."""
     return {
         (path, name)
@@ -243,7 +245,7 @@ def _registered(module: nn.Module) -> set[_Place]:
     }
 
 
-def _held(module: nn.Module) -> dict[_Place, Any]:
+def _held(module: nn.Module) -> dict[_Attribute, Any]:
     """Return the contents of the attributes of a model's parts, in a comparable form."""
     return {
         (path, name): _content(value)
@@ -253,8 +255,8 @@ def _held(module: nn.Module) -> dict[_Place, Any]:
     }
 
 
-def _get(held: Mapping[_Place, Any], place: _Place) -> Any:
-    return held.get(place, "absent")
+def _get(held: Mapping[_Attribute, Any], attribute: _Attribute) -> Any:
+    return held.get(attribute, "absent")
 
 
 def _content(value: Any, depth: int = 0) -> Any:

@@ -108,9 +108,9 @@ class DisjointClusters(Clustered):
             train += deal(mixed, size, self.samples_per_client)
             test += [np.sort(np.concatenate(test_by_class[block.start : block.stop]))] * size
             # Other classes never reach a client of this cluster; -1 makes errors visible.
-            place = np.full(labels.classes, -1)
-            place[block] = np.arange(len(block))
-            maps += [place] * size
+            new_label = np.full(labels.classes, -1)
+            new_label[block] = np.arange(len(block))
+            maps += [new_label] * size
         return Partition(tuple(train), tuple(test), membership(sizes), tuple(maps) if self.relabel else None)
 
 

@@ -97,8 +97,8 @@ def deal_repeatedly(rows: np.ndarray, clients: int, samples_per_client: int) -> 
             f"data.partition.samples_per_client = {samples_per_client}: there are {len(rows)} training "
             f"samples, and no client may have a sample twice; must be at most {len(rows)}"
         )
-    places = np.arange(clients * samples_per_client).reshape(clients, samples_per_client) % len(rows)
-    return tuple(np.sort(rows[places], axis=1))
+    indices = np.arange(clients * samples_per_client).reshape(clients, samples_per_client) % len(rows)
+    return tuple(np.sort(rows[indices], axis=1))
 
 
 def deal(rows: np.ndarray, clients: int, samples_per_client: int | None) -> tuple[np.ndarray, ...]:

@@ -112,7 +112,7 @@ def _checked(lists: Any, name: str, clients: int, samples: int, refuse: Refuse) 
     return tuple([_row(row, f"{name}[{client}]", samples, refuse) for client, row in enumerate(lists)])
 
 
-def _row(row: Any, place: str, samples: int, refuse: Refuse) -> np.ndarray:
+def _row(row: Any, name: str, samples: int, refuse: Refuse) -> np.ndarray:
     """Return the numbers of one list, ascending."""
     try:
         numbers = np.asarray(row)
@@ -120,14 +120,14 @@ def _row(row: Any, place: str, samples: int, refuse: Refuse) -> np.ndarray:
         numbers = np.empty(0, dtype=object)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise refuse(
-            f"{place} has the type {numbers.dtype} and the shape {numbers.shape}; must be a list of whole "
+            f"{name} has the type {numbers.dtype} and the shape {numbers.shape}; must be a list of whole "
             "numbers, at least one"
         )
     bad = np.flatnonzero((numbers < 0) | (numbers >= samples))
     if len(bad):
-        raise refuse(f"{place}[{bad[0]}] is {numbers[bad[0]]}; must be from 0 to {samples - 1:,}")
+        raise refuse(f"{name}[{bad[0]}] is {numbers[bad[0]]}; must be from 0 to {samples - 1:,}")
     if (twice := _twice(numbers)) is not None:
-        raise refuse(f"{place} contains the sample {twice} twice; list it once")
+        raise refuse(f"{name} contains the sample {twice} twice; list it once")
     return np.sort(numbers.astype(np.int64))
 
 

@@ -69,13 +69,13 @@ class Natural(PartitionSection):
 def _of_each(samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str) -> tuple[np.ndarray, ...]:
     """Return the rows of each chosen client. UserError if a client has no rows."""
     rows = rows_by_class(samples, len(owners.names))
-    for client, place in enumerate(chosen):
-        if not len(rows[place]):
+    for client, index in enumerate(chosen):
+        if not len(rows[index]):
             instead = (
                 '; data.partition.tests = "all" tests each client on all of them' if purpose == "test" else ""
             )
             raise UserError(
-                f"data.partition: client {client}, {owners.names[place]} in the data, has no {purpose} "
+                f"data.partition: client {client}, {owners.names[index]} in the data, has no {purpose} "
                 f"samples{instead}"
             )
-    return tuple([rows[place] for place in chosen])
+    return tuple([rows[index] for index in chosen])

@@ -316,21 +316,21 @@ def _shapes(signature: Signature) -> tuple[Shape, ...]:
     return tuple([Shape(*part) if isinstance(part, tuple) else Shape(part) for part in signature])
 
 
-def _exact(number: Any, function: UserFunction, place: int) -> float:
+def _exact(number: Any, function: UserFunction, index: int) -> float:
     """Return a plain number; ValueError for a whole number that float32 cannot represent."""
     if isinstance(number, int | np.integer) and not -WHOLE_MAX <= number <= WHOLE_MAX:
         raise ValueError(
-            f"argument {place} of {function} is {number}: whole numbers beyond {WHOLE_MAX:,} lose digits in "
+            f"argument {index} of {function} is {number}: whole numbers beyond {WHOLE_MAX:,} lose digits in "
             "float32; pass a number that is the same for all clients by keyword"
         )
     return float(number)
 
 
-def _array(engine: FunctionEngine, argument: Any, function: UserFunction, place: int) -> Vector:
+def _array(engine: FunctionEngine, argument: Any, function: UserFunction, index: int) -> Vector:
     if isinstance(argument, np.ndarray | Tensor | list):
         return known(engine, argument)
     raise TypeError(
-        f"argument {place} of {function} is a {type(argument).__name__}; must be a vector, a scalar, a "
+        f"argument {index} of {function} is a {type(argument).__name__}; must be a vector, a scalar, a "
         "number or an array of numbers"
     )
 

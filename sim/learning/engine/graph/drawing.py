@@ -21,8 +21,8 @@ def draw(architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | S
         return
     keys = np.array([job.key for job in jobs], np.uint64) ^ _PURPOSE
     steps = np.array([job.first_step + step for job in jobs], np.int64)
-    places = (steps[:, None] * count + np.arange(count)).astype(np.uint64)
-    numbers = splitmix64_array(keys[:, None], places) >> np.uint64(64 - _BITS)
+    counters = (steps[:, None] * count + np.arange(count)).astype(np.uint64)
+    numbers = splitmix64_array(keys[:, None], counters) >> np.uint64(64 - _BITS)
     drawn = to_device(numbers.astype(np.float32), params.device)
     params.index_copy_(1, architecture.drawn_columns.to(params.device), drawn)
 

@@ -356,6 +356,6 @@ def stacked(slots: Sequence[Slot]) -> Tensor:
     widest, device = max(pool.width for pool in pools.values()), slots[0].pool.device
     rows = torch.zeros((len(slots), widest), device=device)
     for pool in pools.values():
-        places = [place for place, slot in enumerate(slots) if slot.pool is pool]
-        rows[index_tensor(places, device), : pool.width] = pool.gather([slots[n].row for n in places])
+        positions = [position for position, slot in enumerate(slots) if slot.pool is pool]
+        rows[index_tensor(positions, device), : pool.width] = pool.gather([slots[n].row for n in positions])
     return rows

@@ -34,8 +34,8 @@ class Dropout(nn.Dropout):
             return x
         draw = self.draw.detach()
         self._parameters["draw"] = draw + 1  # type: ignore[assignment]  # as in batch norms
-        places = torch.arange(x.numel(), device=x.device)
-        bits = _mixed(places * 0x9E3779B1 + _mixed(draw.long()))
+        positions = torch.arange(x.numel(), device=x.device)
+        bits = _mixed(positions * 0x9E3779B1 + _mixed(draw.long()))
         kept = (bits >= int(self.p * (1 << 32))).view(x.shape)
         scale = 1 - self.p if self.p < 1 else 1.0
         return x.mul_(kept).div_(scale) if self.inplace else x * kept / scale
