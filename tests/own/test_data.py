@@ -235,7 +235,7 @@ def test_what_is_wrong_is_refused_with_file_and_line(tmp_path: Path, name: str) 
         (
             NAME + 'partition = "natural"',
             'dict(train=(x, y, who), test=(x, y))',
-            'data.partition.tests = "own": the data do not state the client of each test sample; must be "all"',
+            'data.partition.tests = "own": the data do not state the client of each test sample; must',
         ),
         (
             NAME + 'partition = "natural"',

@@ -185,7 +185,7 @@ class OwnSlowTimes(WorldPlugin, SlowTimes):
     """
 
     provided = ("rng", "shared_rng", "client", "clients")
-    coin = "who has slow times of the user's own"
+    coin = "who has slow times of the user's own"  # prose: allow
 
     def try_out(self, seed: int, client: int, clients: int, number: int) -> None:
         """Call the function twice for a client. UserError if it fails or returns different pieces."""
