@@ -6,8 +6,7 @@ The order of events is a function of the program alone:
 
 - Timers fire in the order of (time, sequence number).
 - Ready callbacks run first in, first out, in iterations of the loop as in asyncio. Callbacks that become
-ready in
-  one iteration run in the next, after the timers that are due.
+  ready in one iteration run in the next, after the timers that are due.
 - An *observer* timer fires after every other event of its time.
 - Nothing reads the wall clock. Threads, sockets and signals are refused: they have no virtual time.
 

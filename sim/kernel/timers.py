@@ -16,8 +16,7 @@ class Timer(Protocol):
     """Entry that the loop fires at its time: a callback, a sleeping task, a message or a job.
 
     due: number of its entry in the loop's heap of timers; NEVER without an entry. To cancel a timer, change
-    this
-    number: the loop skips entries with any other number.
+    this number: the loop skips entries with any other number.
     """
 
     due: int

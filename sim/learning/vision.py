@@ -2,8 +2,7 @@
 
 With a CPU build of torch, the compiled operators of torchvision may fail to load, and then one of its
 modules, `torchvision._meta_registrations`, stops the whole import. Data sets, transforms and models do not
-need this
-module: if the import fails, it is replaced by an empty one.
+need this module: if the import fails, it is replaced by an empty one.
 """
 
 import importlib

@@ -69,10 +69,9 @@ class PartitionSection(Settings):
     """Kind of partition: its keys, and `deal`.
 
     A training sample belongs to at most one client, unless a user-defined list assigns it to several. Test
-    samples are
-    shared: a client is tested on all samples that fit its distribution. With `samples_per_client`, the
-    samples of a client depend only on the seed and the clients before it, so one more client at the end
-    changes nothing.
+    samples are shared: a client is tested on all samples that fit its distribution. With
+    `samples_per_client`, the samples of a client depend only on the seed and the clients before it, so one
+    more client at the end changes nothing.
     """
 
     needs_classes: ClassVar[bool] = True

@@ -48,8 +48,7 @@ class Operation(ABC):
         """Return the outputs of `nodes`, whose inputs are all computed.
 
         The nodes' inputs are not used afterwards. But if memory is insufficient for several nodes, all state
-        must be
-        unchanged: they are computed again in smaller groups.
+        must be unchanged: they are computed again in smaller groups.
         """
 
     def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | Rows, ...]]:
