@@ -347,7 +347,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         f"{LINE}: branching_in_torch_2_11.. failed: RuntimeError: [^?]*flow; .*{BATCHED}",
     ),
     "a number taken out": (taking_out, ValueError, f"{LINE}: taking_out.. failed: RuntimeError.*{BATCHED}"),
-    "chance": (drawing, ValueError, f"{LINE}: drawing.. failed: RuntimeError.*numbers go in as an argument"),
+    "chance": (drawing, ValueError, f"{LINE}: drawing.. failed: RuntimeError.*pass random numbers as an argument"),
     "shapes that do not fit": (
         misshapen,
         ValueError,
@@ -408,7 +408,7 @@ def test_functions_without_a_name_of_their_own_are_refused() -> None:
     for function in (lambda x: x + 1, inner, partial(torch.add, other=1)):
         with pytest.raises(TypeError, match=TOP):
             engine.apply(function, (x,), {})
-    with pytest.raises(TypeError, match="gets min by keyword, a ndarray, which may be another by the time"):
+    with pytest.raises(TypeError, match="gets min by keyword, a ndarray, which may change before"):
         engine.apply(torch.clamp, (x,), {"min": np.ones(WIDTH)})
 
 

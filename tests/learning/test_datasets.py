@@ -251,7 +251,7 @@ def test_a_pickle_that_wants_to_run_code_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     put_cifar(folder, {"data_batch_1": slice(0, 4), "test_batch": slice(4, 6)}, b"labels")
     put(folder / "data_batch_1", pickle.dumps({b"data": _Dangerous(tmp_path / "ran"), b"labels": []}))
-    with pytest.raises(UserError, match=r"the pickle asks for (posix|nt)\.mkdir"):
+    with pytest.raises(UserError, match=r"the pickle needs (posix|nt)\.mkdir"):
         read_images("cifar-10", tmp_path)
     assert not (tmp_path / "ran").exists()
 

@@ -287,10 +287,10 @@ REFUSED: dict[str, tuple[Make, str]] = {
         by(lambda m, x: m.o(m.e(x.abs().long() % 3)[:, 0]), e=lambda: nn.Embedding(3, 16, max_norm=1.0)),
         "e is a Embedding with max_norm",
     ),
-    "mask as an index": (by(lambda m, x: m.o(x * x[x > 0].sum())), "By, a mask chooses .*torch.where"),
+    "mask as an index": (by(lambda m, x: m.o(x * x[x > 0].sum())), "By, a mask selects .*torch.where"),
     "branch on a number": (
         by(lambda m, x: m.o(x if x.sum() > 0 else -x)),
-        "By, it branches on numbers.*torch.where",
+        "By, it branches on values.*torch.where",
     ),
     "checkpoint": (
         by(lambda m, x: m.o(checkpoint(m.a, x, use_reentrant=False))),

@@ -266,7 +266,7 @@ def test_what_does_not_fit_the_keys(tmp_path: Path, keys: str, returned: str, me
 
 def test_a_regression_has_no_classes_to_share_out(tmp_path: Path) -> None:
     keys = NAME + 'task = "regression"\npartition = { kind = "dirichlet", alpha = 1 }'
-    with pytest.raises(UserError, match=r'data.partition.kind = "dirichlet": shares out samples by class'):
+    with pytest.raises(UserError, match=r'data.partition.kind = "dirichlet": distributes samples by class'):
         load(tmp_path, keys, code=SAMPLES + "def load():\n    return x, y")
 
 

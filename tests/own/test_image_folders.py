@@ -296,7 +296,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         with_file("Cat/1.png", CONTENT[:200] + bytes(50) + CONTENT[250:]),
         r"Cat/1\.png: contains no image .* or a damaged",
     ),
-    "a bomb": (bomb, r"Cat/1\.png: holds no image.*decompression bomb"),
+    "a bomb": (bomb, r"Cat/1\.png: contains no image.*decompression bomb"),
     "16 bits": (
         with_file("Cat/1.png", DEEP),
         r"Cat/1\.png: contains an image of the mode I;16; must have 8 bits",

@@ -198,7 +198,7 @@ def test_spoiled_round_trips(tmp_path: Path, arrays: dict[str, np.ndarray | None
     [
         (np.array([[0, 1], [2, 0]], dtype=object), "is not a .npy file of numbers"),
         (np.array([["a", "b"], ["c", "d"]]), "has values of the type <U1; must be real numbers"),
-        (np.ones((2, 2, 2)), r"its shape is \(2, 2, 2\)"),
+        (np.ones((2, 2, 2)), r"the shape is \(2, 2, 2\)"),
     ],
 )
 def test_spoiled_matrices_of_numpy(tmp_path: Path, array: np.ndarray, problem: str) -> None:
