@@ -490,7 +490,7 @@ def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("sim.learning.data.hub.download", download)
     message = (
         r"could not be downloaded from the Hub: ConnectionError: Couldn't reach 'ylecun/mnist' on the Hub\n.*"
-        r"datasets\.load_dataset\('ylecun/mnist', 'plain'\)\.save_to_disk\(folder\) saves it; copy the folder .*"
+        r"datasets\.load_dataset\('ylecun/mnist', 'plain'\)\.save_to_disk\(folder\) saves it; copy .*"
         r"huggingface/ylecun--mnist@plain, or state another data folder by --data-dir or COTERIE_DATA"
     )
     with pytest.raises(UserError, match=message):
