@@ -186,7 +186,7 @@ def test_files_that_are_no_batches(tmp_path: Path, content: bytes) -> None:
     [
         ({"x_train": COLOUR[:9].transpose(0, 2, 3, 1)}, r"shape \(9, 32, 32, 3\); must be"),
         ({"x_train": COLOUR[:9].astype(np.float32)}, "type float32 .*; must be bytes"),
-        ({"x_test": COLOUR[9:, :, :16, :16]}, r"x_test\.npy\.xz: its images have .* shape \(3, 3, 16, 16\)"),
+        ({"x_test": COLOUR[9:, :, :16, :16]}, r"x_test\.npy\.xz: images have .* shape \(3, 3, 16, 16\)"),
         ({"x_train": COLOUR[:3]}, r"y_train: have .* \(9,\); must be 3 whole numbers.*swapped"),
         ({"y_train": LABELS[:9] + 95}, "y_train: number 5 is 100; must be from 0 to 99"),
         ({"y_test": LABELS[9:, None]}, r"y_test: have .* the shape \(3, 1\)"),

@@ -498,7 +498,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "lazy linear": (
         lambda: nn.Sequential(nn.LazyLinear(8), nn.Linear(8, CLASSES)),
-        "0 is a LazyLinear, unknown shape before .* use Linear",
+        "0 is a LazyLinear with an unknown shape before .* use Linear",
     ),
     "lazy norm": (
         lambda: nn.Sequential(nn.LazyBatchNorm1d(), nn.Linear(16, CLASSES)),
