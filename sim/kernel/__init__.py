@@ -1,5 +1,5 @@
 """Virtual time: an asyncio event loop that owns the clock, its tasks, and keyed random numbers.
 
-`clock` is the loop, `task` and `event` are what it runs, `random` is where every draw comes from. Where time
-stands still, `deadlock` says who waits for what, and `livelock` what goes on for ever in one instant.
+`clock` is the loop, `task` and `event` are its entries, `random` is the source of every draw. If no event is
+left, `deadlock` names the waiting tasks; `livelock` detects tasks that run forever at one virtual time.
 """

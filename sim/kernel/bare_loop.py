@@ -1,4 +1,4 @@
-"""What asyncio asks of an event loop besides time and tasks: unhandled errors, open generators, refusals."""
+"""Parts of an event loop besides time and tasks: unhandled errors, open generators, refused methods."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 def _refuse(what: str, why: str) -> Any:
-    """A method that raises NotImplementedError, which says why a virtual loop has no such thing."""
+    """Return a method that raises NotImplementedError with the reason why a virtual loop lacks it."""
 
     def refused(*args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError(f"a virtual loop has no {what}: {why}")
@@ -21,39 +21,39 @@ def _refuse(what: str, why: str) -> Any:
 
 
 class BareLoop(asyncio.AbstractEventLoop):
-    """The part of a virtual loop that has nothing to do with time.
+    """Part of a virtual loop that does not concern time.
 
-    It refuses, with the reason, whatever would let the outside world change the order of events.
+    It refuses, with the reason, all methods with which the outside world could change the order of events.
     """
 
     def __init__(self) -> None:
         self._closed = False
-        self._failure: BaseException | None = None  # an unhandled error that the run has yet to raise
-        self._interrupted = True  # there is something that the running of events must look at
+        self._failure: BaseException | None = None  # an unhandled error, not raised yet
+        self._interrupted = True  # the run must check for stops, errors and observers
         self._exception_handler: ExceptionHandler | None = None
         self._generators: weakref.WeakValueDictionary[int, AsyncGenerator[Any, Any]] = (
             weakref.WeakValueDictionary()
         )
 
     def set_exception_handler(self, handler: ExceptionHandler | None) -> None:
-        """Gives unhandled errors to `handler(loop, context)`; None: they end the run."""
+        """Pass unhandled errors to `handler(loop, context)`; None: they end the run."""
         self._exception_handler = handler
 
     def get_exception_handler(self) -> ExceptionHandler | None:
         return self._exception_handler
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Called with each unhandled error: of a plain callback, or of a task that nobody awaits."""
+        """Handle an unhandled error of a plain callback, or of a task that is not awaited."""
         if self._exception_handler is None:
             self.default_exception_handler(context)
         else:
             self._exception_handler(self, context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Ends the run with the error; logs it when the loop is closed or another error came first."""
+        """End the run with the error; log it if the loop is closed or an earlier error is pending."""
         error = context.get("exception") or RuntimeError(f"{context['message']} ({context.get('task')})")
         if isinstance(error, KeyboardInterrupt | SystemExit):
-            return  # the run has raised it already; asyncio reports the task in which it was raised as well
+            return  # already raised by the run; asyncio also reports its task
         if self._closed or self._failure is not None:
             _log.error("%s", context["message"], exc_info=error)
         else:
@@ -63,23 +63,23 @@ class BareLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Closes the loop. An error that no run has raised is logged."""
+        """Close the loop. An error that no run has raised is logged."""
         self._closed = True
         if self._failure is not None:
             _log.error("an error after the last run", exc_info=self._failure)
             self._failure = None
 
-    get_debug = bool  # bool() is False; every new future asks, and this answer is the fastest
+    get_debug = bool  # bool() is False; the fastest form, as every new future calls it
 
     async def shutdown_asyncgens(self) -> None:
-        """Closes the asynchronous generators that are still open, in the order of their first use."""
+        """Close the asynchronous generators that are still open, in the order of their first use."""
         unfinished = list(self._generators.values())
         self._generators.clear()
         for generator in unfinished:
             await generator.aclose()
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Nothing to do: there are no threads."""
+        """Do nothing: there are no threads."""
 
     def _generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators[id(generator)] = generator
@@ -92,19 +92,19 @@ class BareLoop(asyncio.AbstractEventLoop):
         raise RuntimeError("Event loop is closed")
 
     run_in_executor = set_default_executor = getaddrinfo = getnameinfo = _refuse(
-        "threads", "when a thread ends has no virtual time; call the function directly"
+        "threads", "the end of a thread has no virtual time; call the function directly"
     )
     create_connection = create_server = create_unix_connection = create_unix_server = _refuse(
-        "connections", "when their bytes arrive has no virtual time; send messages through a transport"
+        "connections", "the arrival of bytes has no virtual time; send messages through a transport"
     )
     connect_accepted_socket = create_datagram_endpoint = start_tls = sendfile = create_connection
     connect_read_pipe = connect_write_pipe = create_connection
     add_reader = remove_reader = add_writer = remove_writer = create_connection
     sock_recv = sock_recv_into = sock_recvfrom = sock_recvfrom_into = create_connection
     sock_sendall = sock_sendto = sock_sendfile = sock_connect = sock_accept = create_connection
-    subprocess_shell = subprocess_exec = _refuse("subprocesses", "when they end has no virtual time")
+    subprocess_shell = subprocess_exec = _refuse("subprocesses", "their end has no virtual time")
     add_signal_handler = remove_signal_handler = _refuse(
         "signal handlers", "a signal has no virtual time; a handler of the signal module may call stop()"
     )
-    set_debug = _refuse("debug mode", "it times callbacks by the wall clock")
+    set_debug = _refuse("debug mode", "it measures callbacks in wall-clock time")
     set_task_factory = get_task_factory = _refuse("task factory", "wrap the coroutine instead")

@@ -1,18 +1,18 @@
 """Virtual time: an asyncio event loop that owns its clock.
 
-When nothing is ready the loop jumps to the next timer, so an hour of sleeping costs nothing, and
-`asyncio.sleep`, `timeout`, `TaskGroup`, queues and everything else that is built on timers and futures work
-unchanged. The order of events is a function of the program alone:
+If nothing is ready, the loop jumps to the next timer, so an hour of sleeping takes no wall-clock time.
+`asyncio.sleep`, `timeout`, `TaskGroup`, queues and all other code based on timers and futures work unchanged.
+The order of events is a function of the program alone:
 
 - Timers fire in the order of (time, sequence number).
-- Ready callbacks run first in, first out, in iterations of the loop as in asyncio. What one iteration makes
-  ready runs in the next, behind the timers that have become due.
+- Ready callbacks run first in, first out, in iterations of the loop as in asyncio. Callbacks that become
+  ready in one iteration run in the next, after the timers that are due.
 - An *observer* timer fires after every other event of its time.
 - Nothing reads the wall clock. Threads, sockets and signals are refused: they have no virtual time.
 
-A program that waits for something that can no longer happen ends with `Deadlock`, which names who waits for
-what. An exception that nobody handles ends the run. asyncio would print it and go on, and a run without one
-of its actors gives wrong results.
+A program that waits for an event that can no longer happen ends with `Deadlock`, which lists the waiting
+tasks. An unhandled exception ends the run. asyncio would print it and continue, but a run without one of its
+actors gives wrong results.
 """
 
 import asyncio
@@ -39,52 +39,53 @@ __all__ = ["Deadlock", "VirtualLoop"]
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_PURGE_MIN = 64  # cancelled timers; with fewer it is not worth a pass over the heap to remove them
+_PURGE_MIN = 64  # fewer canceled timers are not worth a pass over the heap
 
 
 class VirtualLoop(TimerLoop):
     """An asyncio event loop on virtual time, in seconds from 0.
 
-    Timers of exactly the same time fire in the order in which they were made, or, with `shuffle_seed`, in a
-    random order. Results that another seed changes depend on an order of simultaneous events, which nothing
-    in a real network would guarantee.
+    Timers of exactly the same time fire in the order of their creation, or, with `shuffle_seed`, in a random
+    order. Results that change with this seed depend on an order of simultaneous events, which no real network
+    would guarantee.
     """
 
     def __init__(self, shuffle_seed: int | None = None) -> None:
         super().__init__()
         self.context = copy_context()  # of callbacks that state no context
-        self.now_s = 0.0  # what `time()` returns, without the call; read-only for others
+        self.now_s = 0.0  # same as `time()`, without the call; read-only for others
         order = count() if shuffle_seed is None else shuffled_numbers(shuffle_seed)
         self._next_number: Callable[[], int] = order.__next__
         self._shuffle_seed = shuffle_seed
         self._ready: deque[Timer] = deque()
-        # Two heaps of (time, number, what fires). Numbers are unique: what fires is never compared.
+        # Two heaps of (time, number, timer). Numbers are unique, so timers are never compared.
         self._timers: list[tuple[float, int, Timer]] = []
         self._observers: list[tuple[float, int, Event]] = []
-        self._cancelled = 0  # cancelled timers that are still in the heap
+        self._cancelled = 0  # canceled timers that are still in the heap
         self._observer_order = count()
-        # Unfinished tasks, in the order of their making. asyncio only holds them weakly. There, the garbage
-        # collector ends a waiting task that nobody else holds, at a moment that the program doesn't decide.
+        # Unfinished tasks, in the order of their creation. asyncio holds tasks only weakly, so its garbage
+        # collector may end a waiting task without other references, at a time that the program doesn't
+        # decide.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._must_finish: dict[asyncio.Task[Any], Callable[[], str]] = {}
-        self._awaited: asyncio.Future[Any] | None = None  # what `run_until_complete` waits for
+        self._awaited: asyncio.Future[Any] | None = None  # the future of `run_until_complete`
         self._stopping = False
-        self.paused = False  # whether the last run ended by `pause`
+        self.paused = False  # True if the last run ended by `pause`
         self._thread: int | None = None  # the thread that runs the loop, while it runs
 
     # Time and events
 
     def time(self) -> float:
-        """Virtual time, in seconds."""
+        """Return the virtual time, in seconds."""
         return self.now_s
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Calls `callback(*args)` in the next iteration, at this time, after everything that is ready now."""
+        """Call `callback(*args)` in the next iteration, at this time, after all ready callbacks."""
         if self._closed:
             self._refuse_closed()
-        if type(callback) is VirtualTask:  # it awaited a future that is done now: the task itself is queued
+        if type(callback) is VirtualTask:  # its future is done: queue the task
             self._ready.append(callback)
             return callback  # futures do without the handle
         event = Event(self.now_s, callback, args, self, context)
@@ -94,7 +95,7 @@ class VirtualLoop(TimerLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """`call_soon`, for code written for any loop; NotImplementedError from another thread."""
+        """Call `call_soon`, for code written for any loop; NotImplementedError from another thread."""
         if self._thread not in (None, threading.get_ident()):
             raise NotImplementedError(
                 "a virtual loop takes no calls from other threads: they have no virtual time"
@@ -104,20 +105,20 @@ class VirtualLoop(TimerLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Calls `callback(*args)` in `delay` seconds; a negative delay counts as 0."""
+        """Call `callback(*args)` in `delay` seconds; a negative delay counts as 0."""
         return self._schedule(self.now_s + delay, callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Calls `callback(*args)` at the time `when` (s). A past time counts as now, infinity as never."""
+        """Call `callback(*args)` at the time `when` (s). A past time counts as now, infinity as never."""
         return self._schedule(when, callback, args, context)
 
     def call_at_named(
         self, when: float, name: object, callback: Callable[[*Ts], object], *args: *Ts
     ) -> asyncio.TimerHandle:
-        """`call_at`. Under `shuffle_seed` its place among the events of its time hangs on its name alone, so
-        that planning it changes the order of no others. No two have the same name."""
+        """Call `call_at` with a name. Under `shuffle_seed`, the name alone decides the position among
+        simultaneous events, so that this event does not change the order of others. Names must be unique."""
         seed = self._shuffle_seed
         number = None if seed is None else shuffled_number(seed, str(name))
         return self._schedule(when, callback, args, number=number)
@@ -140,18 +141,18 @@ class VirtualLoop(TimerLoop):
         return event
 
     def schedule(self, when: float, timer: Timer) -> None:
-        """Calls `timer.fire()` at the time `when` (seconds), without a context.
+        """Call `timer.fire()` at the time `when` (seconds), without a context.
 
-        It costs less than `call_at`, as it makes no handle: messages and jobs are timers themselves.
+        It is cheaper than `call_at`, as it creates no handle: messages and jobs are timers themselves.
         """
         if not when >= self.now_s:
             when = self._not_before_now(when)
-        next_number = self._next_number  # faster than calling the attribute, which looks in the class first
+        next_number = self._next_number  # faster than an attribute call
         timer.due = number = next_number()
         heappush(self._timers, (when, number, timer))
 
     def withdraw(self, timer: Timer) -> None:
-        """Cancels what was scheduled by `schedule`. Does nothing if the timer is not waiting."""
+        """Cancel a timer that `schedule` has scheduled. Does nothing if the timer is not waiting."""
         if timer.due != NEVER:
             timer.due = NEVER
             self._timer_cancelled()
@@ -159,11 +160,11 @@ class VirtualLoop(TimerLoop):
     def call_at_observer(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts
     ) -> asyncio.TimerHandle:
-        """Calls `callback(*args)` at the time `when` (seconds), after every other event of that time.
+        """Call `callback(*args)` at the time `when` (seconds), after every other event of that time.
 
         Observers watch a run without being part of it. They fire in the order of (time, sequence number),
-        also under `shuffle_seed`. They do not count as events that are left: when nothing else is left,
-        tasks that wait are deadlocked.
+        also under `shuffle_seed`. They do not count as remaining events: if only observers remain, waiting
+        tasks are deadlocked.
         """
         if self._closed:
             self._refuse_closed()
@@ -173,9 +174,9 @@ class VirtualLoop(TimerLoop):
         return event
 
     def wake(self, signal: Signal) -> None:
-        """Has the task that awaits `signal` go on: at once, or in its turn if something else comes before.
+        """Resume the task that awaits `signal`: at once, or after the events that come before it.
 
-        To be called last in a callback, whose remainder would come behind what the task does.
+        Call it last in a callback, whose remainder would otherwise run after the task.
         """
         task, signal._task = signal._task, None  # a reference to the signal must not keep the task alive
         assert task is not None
@@ -194,7 +195,7 @@ class VirtualLoop(TimerLoop):
         return max(when, self.now_s)
 
     def _timer_cancelled(self) -> None:
-        """Counts a cancelled timer. Cancelled timers are removed once they are most of the heap."""
+        """Count a canceled timer. Canceled timers are removed once they are most of the heap."""
         self._cancelled += 1
         if self._cancelled > _PURGE_MIN and 2 * self._cancelled > len(self._timers):
             self._timers[:] = [entry for entry in self._timers if entry[2].due == entry[1]]
@@ -204,10 +205,10 @@ class VirtualLoop(TimerLoop):
     # Running
 
     def run_until(self, time_s: float) -> bool:
-        """Runs every event up to and including `time_s` (seconds), and sets the clock to that time.
+        """Run every event up to and including `time_s` (seconds), and set the clock to that time.
 
-        False if `stop` or `pause` ended the run earlier; the clock is then at the last event. When no event
-        is left, `Deadlock` is raised if a task registered by `must_finish` still waits; else only observers
+        False if `stop` or `pause` ended the run earlier; the clock is then at the last event. If no event is
+        left, `Deadlock` is raised if a task registered by `must_finish` still waits; otherwise only observers
         fire. An unhandled error of a callback is raised, too. ValueError if `time_s` is past or infinite.
         """
         if not self.now_s <= time_s < math.inf:
@@ -218,14 +219,14 @@ class VirtualLoop(TimerLoop):
         return True
 
     def run_forever(self) -> None:
-        """Runs until `stop`, or until only observers are left. `Deadlock` if a `must_finish` task waits."""
+        """Run until `stop`, or until only observers are left. `Deadlock` if a `must_finish` task waits."""
         if not self._run(math.inf) and self._must_finish:
             raise self._deadlock(self._must_finish)
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
-        """Runs until the future or coroutine is done; returns its result or raises its exception.
+        """Run until the future or coroutine is done; return its result or raise its exception.
 
-        `Deadlock`, naming every task and where it waits, if only observers are left before that.
+        `Deadlock`, with every task and its position, if only observers are left before that.
         """
         self._check_idle()
         awaited = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
@@ -243,18 +244,18 @@ class VirtualLoop(TimerLoop):
         raise self._deadlock(self.tasks())
 
     def _stop_if_awaited(self, future: asyncio.Future[Any]) -> None:
-        # If an error ends a run just after its future is done, this is called in a later run.
+        # If an error ends a run just after its future is done, a later run calls this.
         if future is self._awaited:
             self.stop()
 
     def _run(self, end_s: float) -> bool:
-        """Runs events up to `end_s` (infinite: until only observers are left); True if `stop` ended it."""
+        """Run events up to `end_s` (infinite: until only observers are left); True if `stop` ended it."""
         self._check_idle()
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_started, finalizer=self._generator_abandoned)
         asyncio._set_running_loop(self)
         self._thread = threading.get_ident()
-        self.paused = self.paused and self._stopping  # by a pause() just before; an old one does not count
+        self.paused = self.paused and self._stopping  # only a pause() since the last run counts
         try:
             self._run_events(end_s)
             if self._failure is not None:
@@ -263,7 +264,7 @@ class VirtualLoop(TimerLoop):
             return self._stopping
         finally:
             self._stopping = False
-            self._interrupted = True  # who is woken between two runs waits for the next one
+            self._interrupted = True  # tasks woken between two runs wait for the next one
             self._thread = None
             asyncio._set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
@@ -274,7 +275,7 @@ class VirtualLoop(TimerLoop):
         last_s = min(end_s, sys.float_info.max)  # an infinite timer never fires
         guard, iterations, iterations_max = LivelockGuard(), 0, ITERATIONS_MAX  # iterations: at this time
         while True:
-            self._interrupted = False  # before it looks, as a signal may stop it at any moment
+            self._interrupted = False  # before the check, as a signal may stop it at any time
             if self._stopping or self._failure is not None:
                 return
             until_s = min(last_s, observers[0][0]) if observers else last_s
@@ -285,8 +286,8 @@ class VirtualLoop(TimerLoop):
                         if iterations > iterations_max:
                             iterations -= iterations_max // 100  # interrupt again after one per cent more
                             guard.interrupt(ready, self.now_s)
-                        # One iteration: due timers are queued behind what is ready, and all of these run.
-                        # What they make ready waits for the next iteration.
+                        # One iteration: due timers are queued after the ready callbacks, and all of these
+                        # run. Callbacks that they make ready wait for the next iteration.
                         if timers and timers[0][0] <= self.now_s:
                             self._queue_due_timers()
                         for _ in range(len(ready)):
@@ -301,7 +302,7 @@ class VirtualLoop(TimerLoop):
                         timer.due = NEVER
                         if iterations > iterations_max or (timers and timers[0][0] <= when):
                             ready.append(timer)
-                        else:  # it is the only event of its time
+                        else:  # the only event of its time
                             timer.fire()
                         del timer  # an error of a task keeps this frame alive, which must not keep the task
                     elif not self._next_observer(end_s):
@@ -325,7 +326,7 @@ class VirtualLoop(TimerLoop):
                 self._ready.append(timer)
 
     def _next_observer(self, end_s: float) -> bool:
-        """Makes the next observer ready; False if none is due by `end_s`. No timer is due before it."""
+        """Make the next observer ready; False if none is due by `end_s`. No timer is due before it."""
         timers = self._timers
         while timers and timers[0][2].due != timers[0][1]:
             heappop(timers)
@@ -344,11 +345,11 @@ class VirtualLoop(TimerLoop):
         return True
 
     def stop(self) -> None:
-        """Ends the run after the present iteration; if the loop is not running, ends the next run at once."""
+        """End the run after the present iteration; if the loop is not running, end the next run at once."""
         self._stopping, self.paused, self._interrupted = True, False, True
 
     def pause(self) -> None:
-        """As `stop`, for a run that will go on later: `paused` is then true. It does not undo a `stop`."""
+        """Stop a run that continues later: `paused` is then true. It does not undo a `stop`."""
         if not self._stopping:
             self._stopping = self.paused = self._interrupted = True
 
@@ -356,9 +357,9 @@ class VirtualLoop(TimerLoop):
         return self._thread is not None
 
     def shutdown(self) -> None:
-        """Cancels all tasks in the order of their making, lets them clean up, and closes the loop.
+        """Cancel all tasks in the order of their creation, let them clean up, and close the loop.
 
-        The clean-up takes virtual time. Its first error is raised; the loop is closed all the same.
+        The clean-up takes virtual time. Its first error is raised; the loop is closed in any case.
         """
         self._stopping = False  # a `stop` after the last run does not concern the clean-up
         try:
@@ -374,7 +375,7 @@ class VirtualLoop(TimerLoop):
             self.close()
 
     def close(self) -> None:
-        """Drops every event and closes the loop. An error that no run has raised is logged."""
+        """Drop every event and close the loop. An error that no run has raised is logged."""
         if self.is_running():
             raise RuntimeError("a running loop can't be closed")
         for events in (self._ready, self._timers, self._observers, self._tasks, self._must_finish):
@@ -406,17 +407,17 @@ class VirtualLoop(TimerLoop):
         return task
 
     def task_ended(self, task: asyncio.Task[Any]) -> None:
-        """Forgets a task, which says so itself: a callback of each takes much memory."""
+        """Remove a task, which calls this itself: a callback of each task takes much memory."""
         self._tasks.pop(task, None)
         self._must_finish.pop(task, None)
 
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """The unfinished tasks, in the order of their making (`asyncio.all_tasks` has no order)."""
+        """Return the unfinished tasks, in the order of their creation (`asyncio.all_tasks` has no order)."""
         return [task for task in self._tasks if not task.done()]
 
     def must_finish(self, task: asyncio.Task[Any], describe: Callable[[], str]) -> None:
-        """Registers a task that must finish: it is a `Deadlock` if it still waits when no event is left,
-        and `describe()` then says in words what the task waits for."""
+        """Register a task that must finish: if it still waits when no event is left, this is a `Deadlock`, in
+        which `describe()` states the reason of the wait."""
         if not task.done():
             self._must_finish[task] = describe
 

@@ -1,4 +1,4 @@
-"""The error of a program that waits for something that can no longer happen."""
+"""Error of a program that waits for an event that can no longer happen."""
 
 import asyncio
 import os
@@ -10,12 +10,12 @@ _LISTED_MAX = 20  # waiting tasks that the message lists
 
 
 class Deadlock(RuntimeError):
-    """No event is left that could wake the waiting tasks.
+    """Error: no event is left that could wake the waiting tasks.
 
-    time_s: virtual time in seconds. waiting: pairs of a task's name and what it waits for.
+    time_s: virtual time in seconds. waiting: pairs of a task's name and the reason of its wait.
     """
 
-    problem = "deadlock at {} s of virtual time: nothing is left to happen, and these wait for ever"
+    problem = "deadlock at {} s of virtual time: no events are left, and these tasks wait forever"
 
     def __init__(self, time_s: float, waiting: Iterable[tuple[str, str]]) -> None:
         self.time_s = time_s
@@ -28,7 +28,7 @@ class Deadlock(RuntimeError):
 
 
 def place(task: asyncio.Task[Any]) -> str:
-    """Where a task waits: its innermost line outside asyncio, as "Client.step at client.py:42"."""
+    """Return the innermost line outside asyncio where a task waits, as "Client.step at client.py:42"."""
     found = ""
     inner: Any = task.get_coro()
     while inner is not None:

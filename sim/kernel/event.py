@@ -1,4 +1,4 @@
-"""The entries of a virtual loop's queues."""
+"""Entries of a virtual loop's queues."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sim.kernel.timers import NEVER, TimerLoop
 
 
 class Event(asyncio.TimerHandle):
-    """A callback that waits in the ready queue or among the timers.
+    """Callback that waits in the ready queue or among the timers.
 
-    The base class is there for its type and slots. Its constructor and `cancel` only serve asyncio's debug
+    The base class provides the type and the slots. Its constructor and `cancel` only serve asyncio's debug
     mode, and are not called.
     """
 
@@ -41,7 +41,7 @@ class Event(asyncio.TimerHandle):
         self.due = NEVER  # see `Timer`
 
     def fire(self) -> None:
-        """Runs the callback, unless it has been cancelled."""
+        """Run the callback, unless it has been canceled."""
         try:
             if not self._cancelled:
                 self._context.run(self._callback, *self._args)  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ class Event(asyncio.TimerHandle):
             self = None  # type: ignore[assignment]  # an error that a task keeps also keeps this frame alive
 
     def cancel(self) -> None:
-        """Prevents the callback from running, and drops the references to it and its arguments."""
+        """Prevent the callback from running, and drop the references to it and its arguments."""
         if not self._cancelled:
             self._cancelled = True
             self._callback = self._args = None

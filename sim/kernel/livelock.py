@@ -1,4 +1,4 @@
-"""Ends tasks that run for ever in one instant of virtual time, so that no later event could happen."""
+"""Detection of tasks that run forever at one virtual time, so that no later event could happen."""
 
 from collections import deque
 
@@ -7,37 +7,37 @@ from sim.kernel.task import VirtualTask
 from sim.kernel.timers import Timer
 
 ITERATIONS_MAX = 1_000_000
-"""Iterations of the loop in one instant. All tasks that wake at once take one iteration together. Only tasks
-that keep waking themselves or each other take many."""
-_INTERRUPTIONS_MAX = 10  # in one instant; then the run ends
+"""Iterations of the loop at one virtual time. All tasks that wake at once take one iteration together. Only
+tasks that keep waking themselves or each other take many."""
+_INTERRUPTIONS_MAX = 10  # at one virtual time; then the run ends
 _NAMED_MAX = 5
 
 
 class TimeStandsStill(RuntimeError):
-    """Raised in a task that runs for ever while no virtual time passes."""
+    """Error raised in a task that runs forever while no virtual time passes."""
 
 
 class Livelock(Deadlock):
-    """Tasks run on in one instant, although TimeStandsStill was raised in each of them."""
+    """Error: tasks continue at one virtual time, although TimeStandsStill was raised in each of them."""
 
-    problem = "time stands still at {} s of virtual time: these go on and on without letting time pass"
+    problem = "time stands still at {} s of virtual time: these tasks run without any virtual time passing"
 
 
 class LivelockGuard:
-    """Interrupts tasks that run for ever in one instant, by an exception."""
+    """Interrupts tasks that run forever at one virtual time, by an exception."""
 
     def __init__(self) -> None:
-        self._time_s = -1.0  # of the last interruption
+        self._time_s = -1.0  # time of the last interruption
         self._interruptions = 0  # earlier ones at this time
 
     def interrupt(self, ready: deque[Timer], time_s: float) -> None:
-        """Raise TimeStandsStill in the ready tasks that wait for nothing, or else in all ready tasks.
+        """Raise TimeStandsStill in the ready tasks that await no future, or else in all ready tasks.
 
-        Raises Livelock if that has happened too often in this instant.
+        Raises Livelock if that has happened too often at this virtual time.
         """
         tasks = [timer for timer in ready if isinstance(timer, VirtualTask)]
-        # A task that yielded by sleep(0) awaits nothing, and is the likelier culprit. One that was woken by
-        # something still names it.
+        # A task that yielded by sleep(0) awaits nothing, and is the likelier cause. A task that was woken by
+        # a future still refers to it.
         tasks = [task for task in tasks if task._awaited is None] or tasks
         self._interruptions = self._interruptions + 1 if time_s == self._time_s else 0
         self._time_s = time_s
@@ -49,6 +49,6 @@ class LivelockGuard:
             task.fire(
                 TimeStandsStill(
                     f"{ITERATIONS_MAX:,} iterations of the event loop without any virtual time passing: in "
-                    "each loop of yours, sleep for more than 0 s, train, or wait for a message"
+                    "each of your loops, sleep for more than 0 s, train, or wait for a message"
                 )
             )

@@ -1,10 +1,10 @@
-"""Random numbers without shared state: every actor and purpose has a stream with a name of its own.
+"""Random numbers without shared state: every actor and purpose has a separately named stream.
 
-A stream depends on the seed and its name only. Adding a client, or a draw in one place, changes no draw
-anywhere else. So variations of a scenario can be compared client by client (common random numbers). There
-are two kinds:
+A stream depends only on the seed and its name. One more client, or a draw in one place, changes no draw
+anywhere else. Variations of a scenario can therefore be compared client by client (common random numbers).
+There are two kinds:
 
-- `stream`: a numpy generator, for what is drawn in bulk or once (data splits, initial parameters, peer
+- `stream`: a numpy generator, for draws in bulk or once (data splits, initial parameters, peer
   sampling);
 - `RandomStream`: single numbers on hot paths (the latency of each message), where it is faster than numpy.
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 _MASK = (1 << 64) - 1
 # The constants of SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
-# 2014, with the finaliser that Vigna's reference implementation (prng.di.unimi.it/splitmix64.c) uses.
+# 2014, with the finalizer that Vigna's reference implementation (prng.di.unimi.it/splitmix64.c) uses.
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
@@ -38,7 +38,7 @@ _normal_quantile = NormalDist().inv_cdf
 
 
 def _digest(seed: int, names: tuple[str | int, ...], size_bytes: int) -> int:
-    """Stable hash. Parts carry their type and length: ("ab", "c") is not ("a", "bc"), and 1 is not "1"."""
+    """Return a stable hash of parts with type and length: ("ab", "c") is not ("a", "bc"), 1 is not "1"."""
     digest = hashlib.blake2b(digest_size=size_bytes)
     for part in (seed, *names):
         digest.update(_encoded(type(part), part))  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def _digest(seed: int, names: tuple[str | int, ...], size_bytes: int) -> int:
 
 @lru_cache(maxsize=1 << 12)
 def _encoded(kind: Hashable, part: str | int) -> bytes:
-    """One part of a name. `kind`, its type, keeps equal values of different types apart."""
+    """Return one part of a name as bytes. `kind`, its type, separates equal values of different types."""
     if kind is str:
         tag, text = b"s", part.encode()  # type: ignore[union-attr]
     else:
@@ -56,7 +56,7 @@ def _encoded(kind: Hashable, part: str | int) -> bytes:
 
 
 def key(seed: int, *names: str | int) -> int:
-    """The 64-bit key of a stream, for `splitmix64` and `splitmix64_array`.
+    """Return the 64-bit key of a stream, for `splitmix64` and `splitmix64_array`.
 
     TypeError for a name that is neither str nor int.
     """
@@ -64,9 +64,10 @@ def key(seed: int, *names: str | int) -> int:
 
 
 def pair_key(seed: int, purpose: str, first: str, second: str) -> int:
-    """The 64-bit key of the stream of an ordered pair of names.
+    """Return the 64-bit key of the stream of an ordered pair of names.
 
-    There are many pairs of few names. So the names' own keys are cached, and a pair costs one mixing step.
+    There are many pairs of few names, so the keys of single names are cached, and a pair takes one mixing
+    step.
     """
     return splitmix64(_name_key(seed, purpose, first), _name_key(seed, "second of a pair", second))
 
@@ -77,9 +78,9 @@ def _name_key(seed: int, purpose: str, name: str) -> int:
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """A numpy generator (Philox) of its own for this purpose, e.g. `stream(seed, "partition", client)`.
+    """Return a separate numpy generator (Philox) for this purpose, e.g. `stream(seed, "partition", client)`.
 
-    Asking twice with the same arguments gives two generators in the same, initial, state.
+    Two calls with the same arguments return two generators in the same, initial, state.
     """
     return np.random.Generator(np.random.Philox(key=_digest(seed, names, 16)))
 
@@ -87,7 +88,7 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 class GeneratorAt:
     """One numpy generator that can be moved to any position of any stream.
 
-    Making a generator takes longer than drawing from it. What `at` returns is valid until the next call.
+    Creating a generator takes longer than drawing from it. The result of `at` is valid until the next call.
     """
 
     def __init__(self) -> None:
@@ -96,7 +97,7 @@ class GeneratorAt:
         self._state: Any = self._bits.state  # the initial state, without buffered numbers
 
     def at(self, key: int, block: int) -> np.random.Generator:
-        """The generator at the start of a block of 2^66 numbers of the stream `key` (64 bits)."""
+        """Return the generator at the start of a block of 2^66 numbers of the stream `key` (64 bits)."""
         state = self._state["state"]
         state["key"][0], state["counter"][1] = key, block
         self._bits.state = self._state
@@ -104,7 +105,7 @@ class GeneratorAt:
 
 
 def splitmix64(key: int, counter: int) -> int:
-    """The 64-bit number at `counter` (from 0) of the stream `key`: a pure function, without state."""
+    """Return the 64-bit number at `counter` (from 0) of the stream `key`: a pure function, without state."""
     z = (key + (counter + 1) * _GAMMA) & _MASK
     z = ((z ^ (z >> 30)) * _MIX_1) & _MASK
     z = ((z ^ (z >> 27)) * _MIX_2) & _MASK
@@ -112,9 +113,9 @@ def splitmix64(key: int, counter: int) -> int:
 
 
 def splitmix64_array(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """`splitmix64` of each pair of a key and a counter; the two broadcast to an array."""
+    """Return `splitmix64` of each pair of a key and a counter; the two broadcast to an array."""
     keys, counters = np.asarray(keys, np.uint64), np.atleast_1d(np.asarray(counters, np.uint64))
-    # Arithmetic modulo 2^64 is meant, of which numpy warns for 0-d arrays only: hence a dimension at least.
+    # Arithmetic modulo 2^64 is intended; numpy warns of it for 0-d arrays only, hence at least one dimension.
     z = counters + _ONE
     z *= _GAMMA_64
     z = z + keys
@@ -129,8 +130,8 @@ def splitmix64_array(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> 
 class RandomStream:
     """Single random numbers from the stream named by (seed, names).
 
-    Every method takes exactly one number, whatever the distribution. `position` is the position, from 0, of
-    the next number. Set it to draw in any order, and set `key` as well to use one object for many streams.
+    Every method takes exactly one number, for any distribution. `position` is the position, from 0, of the
+    next number. Set it to draw in any order, and also set `key` to use one object for many streams.
     """
 
     __slots__ = ("key", "position")
@@ -145,18 +146,18 @@ class RandomStream:
         return bits
 
     def uniform(self) -> float:
-        """Uniform in [0, 1), a multiple of 2^-53."""
+        """Return a uniform number in [0, 1), a multiple of 2^-53."""
         counter = self.position
         self.position = counter + 1
         return (splitmix64(self.key, counter) >> 11) * 2.0**-53
 
     def normal(self) -> float:
-        """Standard normal, by inversion."""
-        # The middle of one of 2^52 equal cells is never 0 or 1, where the quantile is infinite.
+        """Return a standard normal number, by inversion."""
+        # The center of one of 2^52 equal cells is never 0 or 1, where the quantile is infinite.
         return _normal_quantile(((self._next() >> 12) + 0.5) * 2.0**-52)
 
     def exponential(self) -> float:
-        """Exponential with mean 1, by inversion."""
+        """Return an exponential number with mean 1, by inversion."""
         return -math.log1p(-self.uniform())
 
     def __repr__(self) -> str:
@@ -164,12 +165,12 @@ class RandomStream:
 
 
 def shuffled_numbers(seed: int) -> Iterator[int]:
-    """Sequence numbers with random higher bits, so that timers of the same time fire in random order."""
+    """Yield sequence numbers with random higher bits: timers of the same time fire in random order."""
     ties = key(seed, "ties")
     for number in count():
         yield splitmix64(ties, number) << 64 | number
 
 
 def shuffled_number(seed: int, name: str) -> int:
-    """One of these numbers that hangs on a name, and not on how many there were before."""
+    """Return a sequence number that depends on a name, not on the count of earlier ones."""
     return key(seed, "ties", name) << 64 | 1 << 63 | key(seed, "named tie", name) >> 1

@@ -1,6 +1,6 @@
 """Tasks of a virtual loop, which sleep without a future, a timer handle and a callback.
 
-`asyncio.sleep` makes all three and takes two iterations of the loop, and simulations sleep all the time. The
+`asyncio.sleep` creates all three and takes two iterations of the loop, and simulations sleep very often. The
 `sleep` of this module yields the seconds to its task, and the task itself becomes the timer. Futures, other
 tasks and a bare `yield` are awaited as on any loop.
 """
@@ -21,12 +21,12 @@ from sim.kernel.timers import NEVER, TimerLoop
 T = TypeVar("T")
 
 
-_numbers = count(1)  # for the names of tasks that were given none
+_numbers = count(1)  # for default names of tasks
 
 
 @coroutine
 def sleep(seconds: float) -> Generator[float, None, None]:
-    """Lets `seconds` of virtual time pass. If they are not above 0, whatever is ready runs first.
+    """Let `seconds` of virtual time pass. If they are not above 0, all ready callbacks run first.
 
     Only tasks of a virtual loop can await it. ValueError for nan.
     """
@@ -36,11 +36,11 @@ def sleep(seconds: float) -> Generator[float, None, None]:
 
 
 class Signal:
-    """A future without a result, which a single task may await. Jobs on devices are signals.
+    """Future without a result, which a single task may await. Jobs on devices are signals.
 
-    It costs less than a future, which keeps a list of callbacks and has the loop call each: a signal only
-    knows the task that awaits it. `asyncio.gather` wraps it in a task; to cancel that task before its first
-    step does not cancel the signal.
+    It is cheaper than a future, which keeps a list of callbacks that the loop calls: a signal only stores the
+    task that awaits it. `asyncio.gather` wraps it in a task; canceling that task before its first step does
+    not cancel the signal.
     """
 
     __slots__ = ("_done", "_reason", "_task")
@@ -48,7 +48,7 @@ class Signal:
     def __init__(self) -> None:
         self._task: VirtualTask[Any] | None = None
         self._done = False
-        self._reason: tuple[Any, ...] | None = None  # what CancelledError gets, if it was cancelled
+        self._reason: tuple[Any, ...] | None = None  # arguments of CancelledError, if canceled
 
     def __await__(self) -> Generator[Signal, None, None]:
         if self._reason is not None:
@@ -56,15 +56,15 @@ class Signal:
         return iter(() if self._done else (self,))  # type: ignore[return-value]  # without frames
 
     def done(self) -> bool:
-        """Whether it was set or cancelled."""
+        """Return True if the signal was set or canceled."""
         return self._done
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Return True if the signal was canceled."""
         return self._reason is not None
 
     def set_result(self, result: None) -> None:
-        """Makes the waiting task ready to run. asyncio.InvalidStateError if the signal is done."""
+        """Make the waiting task ready to run. asyncio.InvalidStateError if the signal is done."""
         if self._done:
             raise asyncio.InvalidStateError("a signal is set only once")
         self._done = True
@@ -75,7 +75,7 @@ class Signal:
             task._virtual_loop._ready.append(task)
 
     def cancel(self, msg: Any = None) -> bool:
-        """Raises CancelledError in the task that waits, now or later. False if the signal is done."""
+        """Raise CancelledError in the task that waits, now or later. False if the signal is done."""
         if self._done:
             return False
         self._reason = () if msg is None else (msg,)
@@ -84,7 +84,7 @@ class Signal:
 
 
 class Bell(Signal):
-    """A signal that one task can await many times. Each `ring` ends one wait."""
+    """Signal that one task can await many times. Each `ring` ends one wait."""
 
     __slots__ = ()
 
@@ -93,14 +93,14 @@ class Bell(Signal):
         return iter((self,))  # type: ignore[return-value]
 
     def ring(self) -> None:
-        """Has the waiting task go on, as `VirtualLoop.wake` does. Does nothing if no task waits."""
+        """Resume the waiting task, as `VirtualLoop.wake` does. Does nothing if no task waits."""
         if self._task is not None:
             self._done = True
             self._task._virtual_loop.wake(self)
 
 
 class VirtualTask(asyncio.Future[T]):
-    """A running coroutine: the `asyncio.Task` of a virtual loop, with the same methods and meaning."""
+    """Running coroutine: the `asyncio.Task` of a virtual loop, with the same methods and meaning."""
 
     __slots__ = (
         "_awaited",
@@ -128,10 +128,10 @@ class VirtualTask(asyncio.Future[T]):
         self._virtual_loop = loop
         self._name = f"Task-{next(_numbers)}" if name is None else str(name)
         self._context = copy_context() if context is None else context
-        self._awaited: Any = None  # the future or signal that it waits for
+        self._awaited: Any = None  # the awaited future or signal
         self.due = NEVER  # the number of its timer while it sleeps
-        self._must_cancel = False  # it will be cancelled when it runs next
-        self._reason: tuple[Any, ...] = ()  # of the cancellation, if `cancel` got one
+        self._must_cancel = False  # canceled when it runs next
+        self._reason: tuple[Any, ...] = ()  # message of the cancellation, if any
         self._cancel_requests = 0
         _register_task(self)  # type: ignore[arg-type]
         loop._ready.append(self)
@@ -141,7 +141,7 @@ class VirtualTask(asyncio.Future[T]):
         state = "done" if self.done() else "waiting" if waits else "ready"
         return f"<task {self._name}, {state}>"
 
-    # What asyncio asks of a task
+    # Interface of asyncio tasks
 
     def get_coro(self) -> Generator[Any, None, T] | Coroutine[Any, Any, T]:
         return self._coro
@@ -162,7 +162,7 @@ class VirtualTask(asyncio.Future[T]):
         raise RuntimeError("a task gets its exception from its coroutine")
 
     def cancel(self, msg: Any = None) -> bool:
-        """Throws CancelledError into the coroutine when it runs next; False if it is done."""
+        """Throw CancelledError into the coroutine when it runs next; False if it is done."""
         if self.done():
             return False
         self._cancel_requests += 1
@@ -178,18 +178,18 @@ class VirtualTask(asyncio.Future[T]):
         return True
 
     def cancelling(self) -> int:
-        """The number of calls of `cancel` that `uncancel` has not undone."""
+        """Return the number of calls of `cancel` that `uncancel` has not undone."""
         return self._cancel_requests
 
     def uncancel(self) -> int:
-        """Undoes one call of `cancel`, and returns `cancelling()`."""
+        """Undo one call of `cancel`, and return `cancelling()`."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
         return self._cancel_requests
 
     # Running
 
     def fire(self, error: BaseException | None = None) -> None:
-        """Runs the coroutine to its next await. `error`, if any, is thrown into it."""
+        """Run the coroutine to its next await. `error`, if any, is thrown into it."""
         if self._must_cancel:
             self._must_cancel = False
             if not isinstance(error, asyncio.CancelledError):
@@ -221,16 +221,16 @@ class VirtualTask(asyncio.Future[T]):
             self = error = None  # type: ignore[assignment]
 
     def _end_by(self, ending: BaseException) -> None:
-        """The coroutine has returned, was cancelled or has failed."""
+        """Record the end of the coroutine: it has returned, was canceled or has failed."""
         try:
             if isinstance(ending, StopIteration) and not self._must_cancel:
                 super().set_result(ending.value)
-            elif isinstance(ending, StopIteration):  # it cancelled itself before it returned
+            elif isinstance(ending, StopIteration):  # it canceled itself before it returned
                 super().cancel(*self._reason)
             elif isinstance(ending, asyncio.CancelledError):
                 super().cancel(*ending.args[:1])
             elif isinstance(ending, SystemExit):  # a method called sys.exit(): it fails like any other error
-                text = f"sys.exit({ending.code!r}) was called; a run ends as its scenario says"
+                text = f"sys.exit({ending.code!r}) was called; the scenario decides when a run ends"
                 super().set_exception(RuntimeError(text).with_traceback(ending.__traceback__))
             else:
                 super().set_exception(ending)
@@ -241,14 +241,14 @@ class VirtualTask(asyncio.Future[T]):
             self = ending = None  # type: ignore[assignment]
 
     def _wait_for(self, awaited: Any) -> None:
-        """Waits for what is no signal. If it cannot be awaited, an error is raised in the coroutine."""
+        """Wait for an object other than a signal. If that is impossible, raise an error in the coroutine."""
         loop = self._virtual_loop
         if awaited is None or type(awaited) is float:  # a bare yield, or a sleep of no time
             loop._ready.append(self)
             return
         blocking = getattr(awaited, "_asyncio_future_blocking", None)
         if isinstance(awaited, Signal):
-            problem = f"two tasks await one signal, which only wakes the first: {awaited._task!r}"
+            problem = f"two tasks await one signal, which wakes only the first: {awaited._task!r}"
         elif not blocking:
             problem = f"a task can await futures and coroutines, not {awaited!r}"
         elif awaited is self:

@@ -1,4 +1,4 @@
-"""The queues of a virtual loop, as the tasks and events see them that wait in these."""
+"""Queues of a virtual loop, as seen by the tasks and events in them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 from sim.kernel.bare_loop import BareLoop
 
-NEVER = -1  # the number of a timer that is not waiting
+NEVER = -1  # number of a timer that is not waiting
 
 
 class Timer(Protocol):
-    """What the loop fires when its time has come: a callback, a sleeping task, a message or a job.
+    """Entry that the loop fires at its time: a callback, a sleeping task, a message or a job.
 
-    due: the number of its entry in the loop's heap of timers; NEVER while it has none. To cancel a timer
-    is to change this number: the loop skips entries with any other number.
+    due: number of its entry in the loop's heap of timers; NEVER without an entry. To cancel a timer, change
+    this number: the loop skips entries with any other number.
     """
 
     due: int
@@ -25,9 +25,9 @@ class Timer(Protocol):
 
 
 class TimerLoop(BareLoop):
-    """What a virtual loop has for its tasks and events; `sim.kernel.clock` has the loop itself.
+    """Parts of a virtual loop for its tasks and events; `sim.kernel.clock` contains the loop itself.
 
-    _ready: what is fired in the next iteration. _timers: a heap of (time in seconds, number, timer).
+    _ready: entries that fire in the next iteration. _timers: a heap of (time in seconds, number, timer).
     """
 
     now_s: float
@@ -37,7 +37,7 @@ class TimerLoop(BareLoop):
     _next_number: Callable[[], int]
 
     def _timer_cancelled(self) -> None:
-        """Called for a timer whose `due` has become NEVER while its entry is in the heap."""
+        """Count a timer whose `due` has become NEVER while its entry is in the heap."""
         raise NotImplementedError
 
     def wake(self, signal: Any) -> None:
@@ -45,5 +45,5 @@ class TimerLoop(BareLoop):
         raise NotImplementedError
 
     def task_ended(self, task: Any) -> None:
-        """Called for a task that has ended."""
+        """Remove a task that has ended."""
         raise NotImplementedError

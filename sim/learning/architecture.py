@@ -1,9 +1,9 @@
 """`Architecture`: a model as a pure function of one flat parameter vector.
 
-The engine keeps a client's parameters as one vector of P float32 numbers. Modules are built on the meta
-device, where they hold shapes but no numbers, and a vector's values are put in their place. That works only
-for modules without state of their own: the running statistics of our batch norms are parameters as well. What
-nothing changes, such as frozen parameters, is in no vector: all clients share it.
+The engine stores a client's parameters as one vector of P float32 numbers. Modules are built on the meta
+device, where they have shapes but no values, and a call inserts the values of a vector. That works only for
+modules without other state: the running statistics of coterie's batch norms are parameters, too. Values that
+never change, such as frozen parameters, are in no vector: all clients share them.
 """
 
 import copy
@@ -23,11 +23,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from protocols.framework.objectives import Embedding, Parameters, ParameterSlice
 from sim.learning.flops import flops_counted
 
-_COUNTED = 2  # samples whose operations are counted: some norms take no single one
+_COUNTED = 2  # samples whose operations are counted: some norms need two
 
 
 def _reset_affine(parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
-    """Linear and convolution layers as PyTorch does: both uniform in +-1/sqrt(fan in)."""
+    """Initialize linear and convolution layers as PyTorch: both uniform in +-1/sqrt(fan in)."""
     weight = parameters["weight"]
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
     if "bias" in parameters:
@@ -52,24 +52,24 @@ _RESETS: Mapping[type[nn.Module], _Reset] = {
 
 
 def _reset_of(module: nn.Module) -> _Reset | None:
-    """How a module's own parameters are initialised: our modules have a method `reset`; None if unknown."""
+    """Return the initialization of a module's direct parameters: coterie's have `reset`; None if unknown."""
     return _RESETS.get(type(module)) or getattr(module, "reset", None)
 
 
 class Architecture:
-    """A model as a pure function of a flat vector of P parameters.
+    """Model as a pure function of a flat vector of P parameters.
 
-    `key` says what it is ("mlp(hidden=[100]) (64,) -> 10") and is equal for equal architectures, so that the
-    engine can group clients by it. `slices` lists the parameters in the vector's order, that of
+    `key` describes it ("mlp(hidden=[100]) (64,) -> 10") and is equal for equal architectures, so that the
+    engine can group clients by it. `slices` lists the parameters in the vector's order, which is that of
     `module.named_parameters()`; `numel` is P.
 
-    `untrained` are those of them that no optimizer touches, which modules name in an attribute `untrained`:
-    the `statistics` of batch norms, and what the engine draws before a training step, `drawn`, which modules
-    name in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
+    `untrained` are the parameters that no optimizer changes, which modules list in an attribute `untrained`:
+    the `statistics` of batch norms, and `drawn`, which the engine draws before a training step and modules
+    list in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
     """
 
     examples: Tensor | None = None
-    """Samples whose operations are counted; without, some of zeros, which not every model takes."""
+    """Samples whose operations are counted; by default zeros, which some models do not take."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Architecture:
         input_shape: tuple[int, ...],
         constants: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> None:
-        """constants: buffers and frozen parameters, which no call changes and all clients share, on the CPU.
+        """Set up the model. constants: shared, unchanging buffers and frozen parameters, on the CPU.
 
-        Raises TypeError for other state than parameters, and for parameters of no known initialisation.
+        Raises TypeError for state other than parameters, and for parameters without a known initialization.
         """
         self.constants = dict(constants)
         stateful = [name for name, _ in module.named_buffers() if name not in constants]
@@ -92,7 +92,7 @@ class Architecture:
         for path, part in module.named_modules():
             if self._is_unknown(part):
                 raise TypeError(
-                    f"{key}: no initialisation is known for {type(part).__name__} (at {path or 'the top'}); "
+                    f"{key}: no initialization is known for {type(part).__name__} (at {path or 'the top'}); "
                     f"it has no method reset, and is none of {', '.join(kind.__name__ for kind in _RESETS)}"
                 )
         self._modules = _Modules(module, _shapes_of(module), threading.get_ident())
@@ -112,22 +112,22 @@ class Architecture:
         self.drawn = self._named_by("draws")
         running = ("running_mean", "running_var")
         self.statistics = tuple(p for p in self.untrained if p.name.rpartition(".")[2] in running)
-        # torch has no vmapped form of them.
+        # torch cannot vmap them.
         self.is_recurrent = any(isinstance(m, nn.RNNBase | nn.LSTMCell) for m in module.modules())
         self.has_convolution = any(isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d) for m in module.modules())
 
     @property
     def module(self) -> nn.Module:
-        """The model in evaluation mode."""
+        """Model in evaluation mode."""
         return self._modules.evaluating
 
     @property
     def training_module(self) -> nn.Module:
-        """Its copy in training mode."""
+        """Copy of the model in training mode."""
         return self._modules.training
 
     def _named_by(self, attribute: str) -> tuple[ParameterSlice, ...]:
-        """The parameters that modules name in this attribute."""
+        """Return the parameters that modules list in this attribute."""
         names = {
             f"{path}.{name}".removeprefix(".")
             for path, part in self.module.named_modules()
@@ -136,7 +136,7 @@ class Architecture:
         return tuple(part for part in self.slices if part.name in names)
 
     def _is_unknown(self, part: nn.Module) -> bool:
-        """Whether a module has parameters of which nobody knows how they start."""
+        """Return True if a module has parameters without a known initialization."""
         return _reset_of(part) is None and any(True for _ in part.parameters(recurse=False))
 
     def __repr__(self) -> str:
@@ -144,25 +144,25 @@ class Architecture:
 
     @cached_property
     def untrained_columns(self) -> Tensor:
-        """The columns of `untrained` in the flat vector, int64."""
+        """Columns of `untrained` in the flat vector, int64."""
         spans = [torch.arange(part.offset, part.offset + part.numel) for part in self.untrained]
         return torch.cat(spans) if spans else torch.empty(0, dtype=torch.int64)
 
     @cached_property
     def drawn_columns(self) -> Tensor:
-        """The columns of `drawn`, one each, int64."""
+        """Columns of `drawn`, one each, int64."""
         return torch.tensor([part.offset for part in self.drawn], dtype=torch.int64)
 
     @property
     def constant_bytes(self) -> int:
-        """Memory of the constants, of which there is one copy for all clients."""
+        """Memory of the constants, with one copy for all clients."""
         return sum(each.nbytes for each in self.constants.values())
 
     def set_untrained(self, flat: Tensor, values: Tensor | None) -> None:
         """Set the untrained parameters of `flat` [N, P], in place, to `values` [N, U]; None if U = 0."""
         if values is None:
             return
-        columns = self.untrained_columns  # of threads on several devices, each has what it takes
+        columns = self.untrained_columns  # a local variable, as threads may use several devices
         if columns.device != flat.device:
             columns = self.untrained_columns = columns.to(flat.device)
         flat.index_copy_(1, columns, values)
@@ -173,9 +173,9 @@ class Architecture:
             flat.index_fill_(1, self.untrained_columns.to(flat.device), 0.0)
 
     def part(self, name: str, row: int | None = None) -> slice:
-        """Where a part lies in the flat vector: a parameter, a row of it, or all below a prefix ("head").
+        """Return a part's slice of the flat vector: a parameter, a row of it, or all below a prefix ("head").
 
-        ValueError for an unknown name, or a row that there is not.
+        ValueError for an unknown name or row.
         """
         if row is not None:
             whole = self._slice(name)
@@ -190,15 +190,15 @@ class Architecture:
             raise ValueError(f'{self.key} has no part "{name}"; it has {", ".join(parts)}')
         first, end = own[0].offset, own[-1].offset + own[-1].numel
         if end - first != sum(part.numel for part in own):
-            raise ValueError(f'{self.key}: the part "{name}" does not lie in one piece')
+            raise ValueError(f'{self.key}: the part "{name}" is not contiguous')
         return slice(first, end)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        """Shape of the parameter `name`; ValueError for an unknown name."""
+        """Return the shape of the parameter `name`; ValueError for an unknown name."""
         return self._slice(name).shape
 
     def tensor(self, parameters: Parameters, name: str) -> Tensor:
-        """One parameter by its full name, in its shape; ValueError for an unknown name."""
+        """Return one parameter by its full name, in its shape; ValueError for an unknown name."""
         part = self._slice(name)
         if not isinstance(parameters, Tensor):
             return parameters[name]
@@ -213,8 +213,8 @@ class Architecture:
         return self._by_name[name]
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
-        """The parameters by name, as views of a flat vector [P]; of stacked vectors [N, P] they are [N,
-        *shape]."""
+        """Return the parameters by name, as views of a flat vector [P]; for stacked vectors [N, P], they are
+        [N, *shape]."""
         parts = flat.split(self._sizes, dim=-1)
         return {
             part.name: piece.view((*flat.shape[:-1], *part.shape))
@@ -222,11 +222,11 @@ class Architecture:
         }
 
     def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The reverse of `unflatten` for stacked parameters [N, *shape]: a new tensor [N, P]."""
+        """Return stacked parameters [N, *shape] as a new tensor [N, P], the reverse of `unflatten`."""
         return torch.cat([parameters[part.name].reshape(-1, part.numel) for part in self.slices], dim=1)
 
     def named(self, parameters: Parameters) -> dict[str, Tensor]:
-        """The parameters by name, in a new dictionary."""
+        """Return the parameters by name, in a new dictionary."""
         named = self.unflatten(parameters) if isinstance(parameters, Tensor) else dict(parameters)
         if self.constants:
             device = next(iter(named.values())).device
@@ -236,26 +236,27 @@ class Architecture:
         return named
 
     def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """Parameters (flat [P], or by name), inputs [B, *input_shape] -> outputs [B, K], in evaluation mode.
+        """Return outputs [B, K], in evaluation, of parameters (flat [P], or by name) and inputs [B, ...].
 
         Pure, for use inside vmap and grad.
         """
         return torch.func.functional_call(self.module, self.named(parameters), (x,))
 
     def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
-        """As `forward`, with the representations before the scores; TypeError unless decoupled."""
+        """Return the outputs and the representations before the scores; TypeError unless decoupled."""
         self.require_decoupled()
         return torch.func.functional_call(self.module, self.named(parameters), (x,), {"embed": True})
 
     def require_decoupled(self) -> None:
-        """TypeError unless the model is decoupled into a backbone and a head."""
+        """Raise TypeError unless the model is decoupled into a backbone and a head."""
         if not getattr(self.module, "is_decoupled", False):
-            raise TypeError(f'{self.key}: has no representations; only model.name = "decoupled" has')
+            raise TypeError(f'{self.key}: has no representations; use model.name = "decoupled"')
 
     def initial(self, generator: torch.Generator) -> Tensor:
-        """Fresh parameters [P], float32, on the generator's device, drawn in the vector's order.
+        """Return initial parameters [P], float32, on the generator's device, drawn in the vector's order.
 
-        Bit for bit what the module's constructor would draw from a global generator in the same state.
+        They equal, bit for bit, those that the module's constructor draws from a global generator in the same
+        state.
         """
         flat = torch.empty(self.numel, device=generator.device)
         parameters = self.unflatten(flat)
@@ -268,7 +269,7 @@ class Architecture:
                 if f"{path}.{name}".removeprefix(".") in parameters
             }
             reset = _reset_of(modules[path])
-            assert reset is not None  # the constructor looked
+            assert reset is not None  # the constructor checked it
             reset(own, generator)
         return flat
 
@@ -284,12 +285,12 @@ class Architecture:
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """Operations of a training step of which nobody knows how many they are; estimated in all counts."""
+        """Operations of a training step with an unknown number of FLOPs; all counts estimate them."""
         return self._of_training[1]
 
     @property
     def training_bytes_per_sample(self) -> int:
-        """Memory of what the forward pass of one sample keeps for the backward pass; 0 if nobody knows."""
+        """Memory that the forward pass of one sample keeps for the backward pass; 0 if unknown."""
         return self._of_training[2]
 
     @cached_property
@@ -299,14 +300,14 @@ class Architecture:
         except RuntimeError as error:
             if "saved tensor hooks" not in str(error):
                 raise
-            return self._count(training=True)  # its forward pass differentiates by torch.func, which has none
+            return self._count(training=True)  # its forward pass uses torch.func, which has no hooks
 
     def _count(self, *, training: bool, kept: "_Kept | None" = None) -> tuple[int, tuple[str, ...], int]:
-        """Matrix products and convolutions, as torch counts; without any, 2 per parameter and pass.
+        """Count matrix products and convolutions as torch does; without any, 2 per parameter and pass.
 
-        And the names of operations that could not be counted, and the bytes kept for the backward pass.
+        Also returns the names of uncounted operations, and the bytes kept for the backward pass.
         """
-        # Of numbers: without them, on the meta device, torch would load its compiler, which takes seconds.
+        # With values: on the meta device, torch would load its compiler, which takes seconds.
         flat = self.initial(torch.Generator().manual_seed(0)).requires_grad_(training)
         x = torch.zeros(_COUNTED, *self.input_shape) if self.examples is None else self.examples
         noted = kept.noted(but=[flat, x, *self.constants.values()]) if kept else nullcontext()
@@ -324,14 +325,14 @@ class Architecture:
 
 
 class _Kept:
-    """Counts the memory that is kept for backward passes."""
+    """Counter of the memory that is kept for backward passes."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
         self._counted: set[int] = set()
 
     def noted(self, but: Sequence[Tensor]) -> saved_tensors_hooks:
-        """A context in which what is kept is counted, but for some tensors and their views."""
+        """Return a context that counts kept memory, except that of some tensors and their views."""
         self._counted.update(each.untyped_storage().data_ptr() for each in but)
         return saved_tensors_hooks(self._note, lambda kept: kept)
 
@@ -344,9 +345,9 @@ class _Kept:
 
 
 class _Modules(threading.local):
-    """A model in both modes; one of its own for each thread, as a call puts numbers in its parameters' place.
+    """Model in both modes; a separate copy for each thread, as a call replaces parameters by values.
 
-    owner: the thread that has the model itself. unused: its shapes, of a model that no call has changed.
+    owner: the thread that has the model itself. unused: shapes of the model before any call.
     """
 
     def __init__(self, module: nn.Module, unused: nn.Module, owner: int = 0) -> None:
@@ -360,12 +361,12 @@ class _Modules(threading.local):
 
 
 class OwnArchitecture(Architecture):
-    """Architecture of the user's own model, which `drawn` makes of a seed, and which starts as it is made."""
+    """Architecture of a user-defined model, which `drawn` creates from a seed with its initial values."""
 
     def __init__(
         self, drawn: Callable[[int], nn.Module], key: str, input_shape: tuple[int, ...], seed: int = 0
     ) -> None:
-        """seed: of the model whose buffers and frozen parameters all share."""
+        """Set up the model. seed: seed of the model whose buffers and frozen parameters all clients share."""
         module = drawn(seed)
         self._drawn = drawn
         frozen = [(name, each) for name, each in module.named_parameters() if not each.requires_grad]
@@ -376,7 +377,7 @@ class OwnArchitecture(Architecture):
         return False
 
     def __getstate__(self) -> dict[str, Any]:
-        """To compute with it elsewhere, where nobody needs a fresh one; what draws it is of no module."""
+        """Return the state for computation elsewhere, where no initial parameters are needed."""
         return {name: value for name, value in vars(self).items() if name != "_drawn"}
 
     def initial(self, generator: torch.Generator) -> Tensor:
@@ -387,7 +388,7 @@ class OwnArchitecture(Architecture):
 
 
 def _shapes_of(module: nn.Module) -> nn.Module:
-    """The module on the meta device; what is tied stays tied, which it would not by `Module.to`."""
+    """Return the module on the meta device; tied parameters stay tied, which `Module.to` does not ensure."""
     shapes: dict[int, Any] = {
         id(each): nn.Parameter(each.detach().to("meta"), each.requires_grad) for each in module.parameters()
     }
@@ -396,10 +397,10 @@ def _shapes_of(module: nn.Module) -> nn.Module:
 
 
 class TrainingPass:
-    """An architecture in training mode, for one evaluation of an objective at one vector of parameters.
+    """Architecture in training mode, for one evaluation of an objective at one vector of parameters.
 
-    `untrained`, by name, are the untrained parameters: at first as they were, then as the last forward pass
-    left them, such as the moved statistics of batch norms.
+    `untrained`: untrained parameters by name, as set by the last forward pass, such as the moved statistics
+    of batch norms.
     """
 
     def __init__(self, architecture: Architecture, untrained: Mapping[str, Tensor]) -> None:
@@ -408,21 +409,21 @@ class TrainingPass:
         self.slices, self.input_shape = architecture.slices, architecture.input_shape
 
     def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """Inputs [B, ...] -> outputs [B, K]."""
+        """Return outputs [B, K] from inputs [B, ...]."""
         return self._call(parameters, x)
 
     def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
-        """As `Architecture.embed`."""
+        """Return the same as `Architecture.embed`."""
         self.architecture.require_decoupled()
         return self._call(parameters, x, embed=True)
 
     def tensor(self, parameters: Parameters, name: str) -> Tensor:
-        """As `Architecture.tensor`."""
+        """Return the same as `Architecture.tensor`."""
         return self.architecture.tensor(parameters, name)
 
     def _call(self, parameters: Parameters, x: Tensor, **options: bool) -> Any:
         values = self.architecture.named(parameters) | self.untrained
         output = torch.func.functional_call(self.architecture.training_module, values, (x,), options)
-        # What modules put in a parameter's place during the call is in `values` after it.
+        # Replacements of parameters during the call are in `values` after it.
         self.untrained = {name: values[name] for name in self.untrained}
         return output

@@ -1,14 +1,14 @@
-"""Random augmentation of images: crop and resize, colour jitter, grayscale, blur and flip, in this order.
+"""Random augmentation of images: crop and resize, color jitter, grayscale, blur and flip, in this order.
 
-What torchvision's RandomResizedCrop, RandomApply([ColorJitter]), RandomGrayscale, RandomApply([GaussianBlur])
-and RandomHorizontalFlip do to one image after the other (MAPL, appendix A.3, table 8), done to those of all
-clients at once. Differences:
+It applies torchvision's RandomResizedCrop, RandomApply([ColorJitter]), RandomGrayscale,
+RandomApply([GaussianBlur]) and RandomHorizontalFlip (MAPL, appendix A.3, table 8) to the images of all
+clients at once. Differences from torchvision:
 
 - The random numbers of an image are a pure function of its 64-bit key (`image_keys`).
 - Images keep their size. A crop is only ever enlarged, where antialiasing makes no difference.
 - The blur's kernel has a tenth of the image's side (`kernel_size`), as in SimCLR; torchvision has no default.
 
-Like torchvision, saturation, hue and grayscale do nothing to images of one channel.
+As in torchvision, saturation, hue and grayscale do not change images with one channel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor
 from sim.kernel.random import key, splitmix64_array
 
 CROP_TRIES = 10
-"""Rectangles drawn until one fits into the image, before its middle is taken."""
+"""Number of rectangles that are drawn until one fits in the image, before the centered crop is used."""
 
 _NUMBERS = 2 * CROP_TRIES + 12  # drawn per image
 # Separates these random numbers from those of the batches, which come from the same keys.
@@ -33,19 +33,20 @@ _PURPOSE = np.array([key(0, "augmentation")], np.uint64)
 _BLENDS = np.array(list(permutations(range(3))))  # brightness 0, contrast 1, saturation 2
 _CONTRAST, _SATURATION = 1, 2
 _GRAY = (0.2989, 0.587, 0.114)  # ITU-R 601-2, as torchvision rounds it
-# On a CPU images are done so many bytes at a time, which stay in its cache.
+# On a CPU, images are processed in chunks that stay in the cache.
 _CHUNK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How images are changed at random, and how their pixels are stored.
+    """Random changes of images, and the scaling of their pixels.
 
     crop_scale: share of the image's area that is cropped. crop_ratio: width over height of the crop, drawn
     uniformly on a logarithmic scale. jitter: brightness, contrast and saturation are multiplied by a factor
     uniform in [max(0, 1 - a), 1 + a], hue is turned by [-h, h] of the circle, in random order, all with
-    `jitter_probability`. grayscale, blur, flip: probabilities. blur_sigma: range of the standard deviation,
-    in pixels. mean, std: of each channel, or one for all; images hold (pixel - mean) / std, pixel in [0, 1].
+    `jitter_probability`.
+    grayscale, blur, flip: probabilities. blur_sigma: range of the standard deviation, in pixels. mean, std:
+    of each channel, or one for all; images contain (pixel - mean) / std, pixel in [0, 1].
     """
 
     crop_scale: tuple[float, float] = (0.2, 1.0)
@@ -60,7 +61,7 @@ class Augmentation:
     std: tuple[float, ...] = (1.0,)
 
     def __call__(self, x: Tensor, keys: np.ndarray) -> Tensor:
-        """Images of x [M, C, H, W] float32, C = 1 or 3, changed; a new tensor. keys: uint64 [M]."""
+        """Return changed images of x [M, C, H, W] float32, C = 1 or 3, a new tensor. keys: uint64 [M]."""
         changes = draw_changes(self, keys, (x.shape[2], x.shape[3]))
         at_once = len(x) if x.device.type != "cpu" else max(1, _CHUNK_BYTES // (4 * x[:1].numel()))
         if len(x) <= at_once:
@@ -78,12 +79,12 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class ImageChanges:
-    """What happens to each of M images; arrays of length M.
+    """Changes of each of M images; arrays of length M.
 
-    top, left, height, width: the crop, in pixels. jittered: whether colours are. factors [M, 4]: of
+    top, left, height, width: the crop, in pixels. jittered: True if colors are. factors [M, 4]: factors of
     brightness, contrast and saturation, and the turn of the hue. blends [M, 3]: the order of the first three
-    (0, 1, 2). hue_place: how many of them come before the hue (0 to 3). grayscale, flipped: whether. sigma:
-    of the blur, 0 for none.
+    (0, 1, 2). hue_place: number of blends before the hue (0 to 3). grayscale, flipped: True if applied.
+    sigma: of the blur, 0 for no blur.
     """
 
     top: np.ndarray
@@ -106,18 +107,18 @@ class ImageChanges:
 
 
 def image_keys(keys: np.ndarray, steps: np.ndarray, batch_size: int, views: int) -> np.ndarray:
-    """A key per image, uint64 [clients, views * batch_size]; first all first views, then all second views.
+    """Return a key per image, uint64 [clients, views * batch_size]: all first views, then all second views.
 
     keys: uint64 [clients], one per (seed, client, purpose). steps: int64 [clients], the number of the batch.
     """
     of_steps = splitmix64_array(splitmix64_array(keys, _PURPOSE), steps.astype(np.uint64))
-    views_, places = np.arange(views, dtype=np.uint64), np.arange(batch_size, dtype=np.uint64)
-    images = (views_[:, None] << np.uint64(32)) + places
+    views_, positions = np.arange(views, dtype=np.uint64), np.arange(batch_size, dtype=np.uint64)
+    images = (views_[:, None] << np.uint64(32)) + positions
     return splitmix64_array(of_steps[:, None], images.reshape(1, -1))
 
 
 def draw_changes(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, int]) -> ImageChanges:
-    """What happens to images with these keys, uint64 [M], of this height and width."""
+    """Return the changes of images with these keys, uint64 [M], of this height and width."""
     bits = splitmix64_array(keys[:, None], np.arange(_NUMBERS, dtype=np.uint64))
     uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
     crop, rest = uniform[:, :-10], uniform[:, -10:].T
@@ -146,7 +147,7 @@ def _between(uniform: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
 
 
 def _crops(augmentation: Augmentation, uniform: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, ...]:
-    """Top, left, height and width of rectangles, from uniform [M, 2 * CROP_TRIES + 2]."""
+    """Return top, left, height and width of rectangles, from uniform [M, 2 * CROP_TRIES + 2]."""
     area = size[0] * size[1] * _between(uniform[:, :CROP_TRIES], augmentation.crop_scale)
     logarithms = (math.log(augmentation.crop_ratio[0]), math.log(augmentation.crop_ratio[1]))
     ratio = np.exp(_between(uniform[:, CROP_TRIES:-2], logarithms))
@@ -163,7 +164,7 @@ def _crops(augmentation: Augmentation, uniform: np.ndarray, size: tuple[int, int
 
 
 def _whole(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]:
-    """Height and width of the largest rectangle of an allowed ratio."""
+    """Return height and width of the largest rectangle of an allowed ratio."""
     height, width = size
     if width / height < ratio[0]:
         return round(width / ratio[0]), width
@@ -176,20 +177,20 @@ def _whole(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]
 
 
 def apply(changes: ImageChanges, x: Tensor, mean: float | Tensor = 0.0, std: float | Tensor = 1.0) -> Tensor:
-    """Images x [M, C, H, W] with these changes, as pixels in [0, 1], a new tensor.
+    """Return images x [M, C, H, W] with these changes, as pixels in [0, 1], a new tensor.
 
     x = (pixel - mean) / std; mean and std broadcast to [C, H, W].
     """
-    # In the order of the hue's place among the blends: then each step concerns a slice, and happens in place.
-    place = np.where(changes.jittered, changes.hue_place, 4)
-    order = np.argsort(place, kind="stable")
-    place, changes = place[order], changes[order]
+    # Sorted by the hue's position among the blends: each step then changes a slice, in place.
+    blends_before = np.where(changes.jittered, changes.hue_place, 4)
+    order = np.argsort(blends_before, kind="stable")
+    blends_before, changes = blends_before[order], changes[order]
     rows = _crop_matrices(changes.top, changes.height, np.zeros(len(x), dtype=bool), x.shape[2], x.device)
-    # Blur and changes of colour commute with a flip, which costs nothing here.
+    # Blur and color changes commute with a flip, which is free here.
     columns = _crop_matrices(changes.left, changes.width, changes.flipped, x.shape[3], x.device)
     image = _resampled(x.index_select(0, _to(order, x.device)), rows, columns)
-    image.mul_(std).add_(mean).clamp_(0, 1)  # rounding alone leads out of the range
-    _jitter(image, changes, place)
+    image.mul_(std).add_(mean).clamp_(0, 1)  # only rounding leaves the range
+    _jitter(image, changes, blends_before)
     if x.shape[1] == 3:
         gray = _to(np.flatnonzero(changes.grayscale), x.device)
         image.index_copy_(0, gray, _gray(image.index_select(0, gray)).expand(-1, 3, -1, -1))
@@ -207,7 +208,7 @@ def _to(values: np.ndarray, device: torch.device) -> Tensor:
 
 
 def _resampled(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """x [M, C, H, W] with matrices [M, H, H] and [M, W, W] applied to its columns and its rows."""
+    """Return x [M, C, H, W] with matrices [M, H, H] and [M, W, W] applied to its columns and its rows."""
     count, channels, height, width = x.shape
     across = torch.bmm(x.reshape(count, channels * height, width), columns.transpose(1, 2))
     repeated = rows.unsqueeze(1).expand(count, channels, height, height).reshape(-1, height, height)
@@ -217,9 +218,9 @@ def _resampled(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def _crop_matrices(
     first: np.ndarray, length: np.ndarray, flipped: np.ndarray, side: int, device: torch.device
 ) -> Tensor:
-    """Bilinear interpolation of pixels `first` to first + length - 1 at `side` points, [M, side, side]."""
+    """Return bilinear interpolations of pixels `first` to first + length - 1, [M, side, side]."""
     points = np.where(flipped[:, None], np.arange(side)[::-1], np.arange(side))
-    # Where the middle of each new pixel lies in the crop, beyond whose outer pixels nothing is looked at.
+    # Center of each new pixel in the crop, clipped to its outer pixels.
     source = (points + 0.5) * (length[:, None] / side) - 0.5
     source = np.clip(source, 0, length[:, None] - 1) + first[:, None]
     position = _to(source.astype(np.float32), device).unsqueeze(2)
@@ -227,12 +228,12 @@ def _crop_matrices(
 
 
 def kernel_size(side: int) -> int:
-    """Side of the blur kernel, in pixels: a tenth of the image's, odd, at least 3 (3 of 32, 23 of 224)."""
+    """Return the side of the blur kernel, in pixels: odd, a tenth of the image's, at least 3."""
     return max(3, side // 10 | 1)
 
 
 def _blur_matrices(sigma: Tensor, side: int) -> Tensor:
-    """A Gaussian filter of kernel_size(side), with reflection at the borders, [M, side, side]."""
+    """Return a Gaussian filter of kernel_size(side), with reflection at the borders, [M, side, side]."""
     distance = torch.arange(kernel_size(side) // 2 + 1, device=sigma.device)
     weights = torch.exp(-(distance**2) / (2 * sigma[:, None] ** 2))
     weights /= weights[:, :1] + 2 * weights[:, 1:].sum(dim=1, keepdim=True)
@@ -244,7 +245,7 @@ def _blur_matrices(sigma: Tensor, side: int) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _neighbours(side: int, device: torch.device) -> Tensor:
-    """How often pixel j is at distance d from pixel i, [d, i, j]; beyond borders there are reflections."""
+    """Return the number of times that pixel j is at distance d from pixel i, [d, i, j]; borders reflect."""
     radius, pixels = kernel_size(side) // 2, np.arange(side)
     counts = np.zeros((radius + 1, side, side), dtype=np.float32)
     for offset in range(-radius, radius + 1):
@@ -254,9 +255,11 @@ def _neighbours(side: int, device: torch.device) -> Tensor:
     return torch.from_numpy(counts).to(device)
 
 
-def _jitter(image: Tensor, changes: ImageChanges, place: np.ndarray) -> None:
-    """Jitter colours in place; `place` [M], ascending: blends before the hue, 4 where nothing is jittered."""
-    upto = np.searchsorted(place, [0, 1, 2, 3], side="right").tolist()  # images with at most so many before
+def _jitter(image: Tensor, changes: ImageChanges, blends_before: np.ndarray) -> None:
+    """Jitter colors in place; `blends_before` [M], ascending: blends before the hue, 4 without jitter."""
+    upto = np.searchsorted(
+        blends_before, [0, 1, 2, 3], side="right"
+    ).tolist()  # images with at most 0 to 3 blends first
     jittered, channels = upto[3], image.shape[1]
     if not jittered:
         return
@@ -272,7 +275,7 @@ def _jitter(image: Tensor, changes: ImageChanges, place: np.ndarray) -> None:
 
 
 def _blends(changes: ImageChanges, channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """The three blends of each image, in order, as `_blend` wants them: [M, 3, C, C] and [M, 3, C].
+    """Return the three blends of each image, in order, for `_blend`: [M, 3, C, C] and [M, 3, C].
 
     factor * pixel + (1 - factor) * black (brightness), mean gray (contrast) or the pixel's gray (saturation).
     """
@@ -287,7 +290,7 @@ def _blends(changes: ImageChanges, channels: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _blend(image: Tensor, matrix: Tensor, to_mean: Tensor) -> None:
-    """matrix [M, C, C] times each pixel, plus to_mean [M, C] times the mean pixel, in place."""
+    """Multiply each pixel by matrix [M, C, C], and add to_mean [M, C] times the mean pixel, in place."""
     if len(image):
         pixels = image.flatten(2)
         constant = (pixels.mean(dim=2) * to_mean).sum(dim=1).view(-1, 1, 1)
@@ -295,7 +298,7 @@ def _blend(image: Tensor, matrix: Tensor, to_mean: Tensor) -> None:
 
 
 def _gray(image: Tensor) -> Tensor:
-    """[M, 1, H, W] of [M, 3, H, W]."""
+    """Return gray images [M, 1, H, W] of [M, 3, H, W]."""
     red, green, blue = image.unbind(dim=1)
     return (red * _GRAY[0]).add_(green, alpha=_GRAY[1]).add_(blue, alpha=_GRAY[2]).unsqueeze(1)
 
@@ -303,8 +306,9 @@ def _gray(image: Tensor) -> Tensor:
 def _turn_hue(image: Tensor, turn: Tensor) -> None:
     """Turn the hue of images [M, 3, H, W] in place by `turn` [M], in shares of the circle.
 
-    Value and saturation of HSV stay. In sixths of the circle (0 red, 2 green, 4 blue) the hue is, modulo 6,
-    1 + (green + blue - red - min) / (max - min), with the sign of green - blue: the six cases in one.
+    Value and saturation of HSV do not change. In sixths of the circle (0 red, 2 green, 4 blue) the hue is,
+    modulo 6, 1 + (green + blue - red - min) / (max - min), with the sign of green - blue: the six cases in
+    one.
     """
     red, green, blue = image.unbind(dim=1)
     value = torch.maximum(red, green)
@@ -316,7 +320,7 @@ def _turn_hue(image: Tensor, turn: Tensor) -> None:
     hue.copysign_(green - blue).add_(6 * turn.view(-1, 1, 1))
     hue.sub_((hue / 6).floor_(), alpha=6)
     for channel, peak in ((0, 3), (1, 2), (2, 4)):
-        # The share of the chroma that a channel lacks; for red it is the other way round.
+        # Share of the chroma that a channel lacks; for red, the complement.
         part = (hue - peak).abs_().sub_(1).clamp_(0, 1)
         if channel == 0:
             torch.addcmul(least, chroma, part, out=red)

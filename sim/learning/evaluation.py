@@ -1,4 +1,4 @@
-"""What the observer measures of the clients' models; costs no virtual time."""
+"""Metrics of the clients' models, measured by the observer without virtual time."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -15,10 +15,10 @@ from sim.learning.engine.vector_pool import HeldRows, checksums
 from sim.learning.engine.workers import Workers
 from sim.learning.metrics import METRICS, Metric, metrics_of
 
-# What is measured in one call. On a CPU it stays in the cache (measured).
+# Limits of one call. On a CPU its data stay in the cache (measured).
 _CLIENTS, _CHUNK_BYTES = 128, 8 * 2**20
-_SAMPLES_IN_LOOP = 64  # of one client after the other; on a GPU of each, or as many times that as fit
-_OTHERS = ("training", "validation")  # the samples of some metrics, where all else is of the test samples
+_SAMPLES_IN_LOOP = 64  # per call and client in a loop; on a GPU, of each client, or a multiple that fits
+_OTHERS = ("training", "validation")  # samples of some metrics; others use the test samples
 
 
 @torch.no_grad()
@@ -33,16 +33,16 @@ def measure_models(
     others: Mapping[str, Subset] = MappingProxyType({}),
     workers: Workers | None = None,
 ) -> dict[str, np.ndarray]:
-    """The `metrics_of` these names, [N] each, of each client's model `rows[n]`, on its samples in `subset`.
+    """Return the named metrics, [N] each, of each client's model `rows[n]` on its samples in `subset`.
 
     With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
-    classes, or their outputs in a regression, are averaged in these shares, and so is
-    what they minimise. ValueError for ensembles in a task that predicts nothing. others: by "training" and
-    "validation", the samples that "train_loss" and "validation_loss" are of, as they are, without
-    augmentation. workers: who measures several clients at the same time, by default this thread alone.
+    classes, or their outputs in a regression, are averaged with these shares, and so are their objectives.
+    ValueError for ensembles in a task without predictions. others: samples of "train_loss" and
+    "validation_loss", by "training" and "validation", without augmentation. workers: measure several clients
+    at the same time, by default this thread only.
 
-    A client without samples gets nan. So does one whose loss is not finite, of all else: which class is the
-    largest of numbers that are none says nothing of what was learned.
+    A client without samples gets nan. A client with a loss that is not finite gets nan for all other metrics:
+    the largest of scores that are not numbers says nothing about learning.
     """
     if shares is not None and shares.shape[1] == 1:
         assert isinstance(rows, Tensor)
@@ -50,8 +50,8 @@ def measure_models(
     metrics = metrics_of(task, names, kernel.objective)
     of_models = [metric for metric in metrics if metric.on == "models"]
     if shares is not None and of_models:
-        raise ValueError(f"an ensemble averages probabilities of classes, which the task {task} has not")
-    loss = [metric for metric in METRICS[task] if metric.name == "loss"]  # which says whether all else counts
+        raise ValueError(f"an ensemble averages class probabilities; the task {task} has no classes")
+    loss = [metric for metric in METRICS[task] if metric.name == "loss"]  # decides if other metrics are valid
     of_test = [metric for metric in metrics if metric.on not in _OTHERS]
     on_samples = {metric.name: metric for metric in (*loss, *of_test) if metric not in of_models}
     found = {name: np.full(len(clients), np.nan) for name in on_samples}
@@ -86,7 +86,7 @@ def measure_models(
     return {metric.name: found[metric.name] for metric in metrics}
 
 
-@torch.no_grad()  # in whichever thread
+@torch.no_grad()  # in any thread
 def _measured(
     task: str,
     names: Sequence[str],
@@ -97,16 +97,16 @@ def _measured(
     clients: np.ndarray,
     at_once: int,
 ) -> dict[str, np.ndarray]:
-    """The metrics of these names of clients with equally many samples, so many of them at once."""
+    """Return the named metrics of clients with equal numbers of samples, `at_once` samples at a time."""
     metrics = metrics_of(task, names, kernel.objective)
-    count, look = int(subset.counts[clients[0]]), _Look(kernel, rows[:], shares, task)
+    count, evaluation = int(subset.counts[clients[0]]), _Evaluation(kernel, rows[:], shares, task)
     for start in range(0, count, at_once):
-        look.add(metrics, *subset.of_each(clients, np.arange(start, min(start + at_once, count))))
-    return look.measured(metrics, count)
+        evaluation.add(metrics, *subset.of_each(clients, np.arange(start, min(start + at_once, count))))
+    return evaluation.measured(metrics, count)
 
 
-class _Look:
-    """What is measured of some clients' models [N, P], or ensembles [N, K, P], chunk by chunk of samples."""
+class _Evaluation:
+    """Metrics of clients' models [N, P], or ensembles [N, K, P], accumulated chunk by chunk of samples."""
 
     def __init__(self, kernel: Kernel, models: Tensor, shares: Tensor | None, task: str) -> None:
         self._kernel, self._models, self._shares = kernel, models, shares
@@ -116,10 +116,10 @@ class _Look:
         self._targets: list[np.ndarray] = []
 
     def add(self, metrics: Sequence[Metric], x: Tensor, y: Tensor) -> None:
-        """Look at samples x [N, B, ...], or [1, B, ...], and y [N, B] or [N, B, T]."""
+        """Add samples x [N, B, ...], or [1, B, ...], and y [N, B] or [N, B, T]."""
         kernel, models, shares = self._kernel, self._models, self._shares
         outputs = kernel.outputs(models, x) if shares is None else self._mean(kernel, models, x, shares)
-        scores = outputs.movedim(-1, 1)  # [N, classes, B], of texts [N, classes, B, T]
+        scores = outputs.movedim(-1, 1)  # [N, classes, B], for texts [N, classes, B, T]
         for metric in metrics:
             match metric.on:
                 case "samples":
@@ -127,10 +127,10 @@ class _Look:
                     total = (values if values.dim() == 2 else values.float().mean(dim=2)).sum(dim=1)
                 case "objective":
                     total = self._minimised(x.expand(len(models), *x.shape[1:]), y) * y.shape[1]
-                case "outputs":  # of all samples at once, by `measured`
+                case "outputs":  # computed for all samples at once, in `measured`
                     continue
                 case "models" | "training" | "validation":
-                    raise ValueError(f'metric "{metric.name}" is not of these samples')
+                    raise ValueError(f'metric "{metric.name}" does not use these samples')
                 case _:
                     assert_never(metric.on)
             self._sums[metric.name] = self._sums.get(metric.name, 0.0) + total.double().cpu().numpy()
@@ -139,11 +139,11 @@ class _Look:
             self._targets.append(y.cpu().numpy())
 
     def measured(self, metrics: Sequence[Metric], count: int) -> dict[str, np.ndarray]:
-        """The metrics, [N] each, of all that was looked at: `count` samples of each client."""
+        """Return the metrics, [N] each, of all added samples: `count` samples of each client."""
         found = {name: total / count for name, total in self._sums.items()}
         for metric in metrics:
             if metric.then is not None:
-                with np.errstate(over="ignore"):  # a model that has diverged is told by its loss
+                with np.errstate(over="ignore"):  # the loss shows that a model has diverged
                     found[metric.name] = metric.then(found[metric.name])
             if metric.on == "outputs":
                 outputs, targets = (np.concatenate(each, axis=1) for each in (self._outputs, self._targets))
@@ -156,20 +156,20 @@ class _Look:
         return found
 
     def _minimised(self, x: Tensor, y: Tensor) -> Tensor:
-        """What the clients minimise, [N]; of ensembles, the mean of their models'."""
+        """Return the clients' objectives, [N]; for ensembles, the mean of their models' objectives."""
         if self._shares is None:
             return self._kernel.losses(self._models, x, y)
-        places = range(self._models.shape[1])
-        losses = [self._kernel.losses(self._models[:, place], x, y) for place in places]
+        indices = range(self._models.shape[1])
+        losses = [self._kernel.losses(self._models[:, index], x, y) for index in indices]
         return (torch.stack(losses, dim=1) * self._shares).sum(dim=1)
 
 
 def _at_once(
     kernel: Kernel, device: torch.device, clients: int, subset: Subset, members: int = 1
 ) -> tuple[int, int]:
-    """How many of the clients, and samples of each, to measure in one call. members: models of each."""
+    """Return the number of clients, and of samples of each, for one call. members: models of each client."""
     if device.type == "cuda":
-        # Twice the samples, or what is made of one: of outputs in full, metrics make more of that size.
+        # Twice the samples or outputs: metrics create further tensors of that size.
         given_bytes = 2 * subset.sample_bytes * _SAMPLES_IN_LOOP + 4 * members * kernel.architecture.numel
         made_bytes = kernel.bytes_made("losses", _SAMPLES_IN_LOOP, subset.x, subset.y)
         fitting = clients_at_once(device, given_bytes + made_bytes)
@@ -182,27 +182,27 @@ def _at_once(
 
 
 def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
-    """Logarithms [N, B, classes] of the mean probabilities of models [N, K, P] in shares [N, K].
+    """Return logarithms [N, B, classes] of the mean probabilities of models [N, K, P] with shares [N, K].
 
-    Of texts [N, B, T, classes].
+    For texts, they are [N, B, T, classes].
     """
     total: Tensor | None = None
-    for place in range(models.shape[1]):
-        logs = kernel.outputs(models[:, place], x).log_softmax(dim=-1)
-        logs = logs + shares[:, place].log().view(-1, *[1] * (logs.dim() - 1))
+    for index in range(models.shape[1]):
+        logs = kernel.outputs(models[:, index], x).log_softmax(dim=-1)
+        logs = logs + shares[:, index].log().view(-1, *[1] * (logs.dim() - 1))
         total = logs if total is None else torch.logaddexp(total, logs)
     assert total is not None
     return total
 
 
 def _mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
-    """The mean outputs [N, B, T]."""
-    members = [kernel.outputs(models[:, place], x) for place in range(models.shape[1])]
-    return sum(shares[:, place, None, None] * outputs for place, outputs in enumerate(members))  # type: ignore[return-value]
+    """Return the mean outputs [N, B, T]."""
+    members = [kernel.outputs(models[:, index], x) for index in range(models.shape[1])]
+    return sum(shares[:, index, None, None] * outputs for index, outputs in enumerate(members))  # type: ignore[return-value]
 
 
 def look_at(rows: HeldRows) -> dict[str, np.ndarray]:
-    """Checksums of models [N, P], and which of them are finite, [N] each."""
+    """Return checksums of models [N, P], and a mask of finite ones, [N] each."""
     at_once, sums, finite = clients_at_once(rows.device, rows.row_bytes), [], []
     for first in range(0, len(rows), at_once):
         block = rows[first : first + at_once]
@@ -212,9 +212,9 @@ def look_at(rows: HeldRows) -> dict[str, np.ndarray]:
 
 
 def finite_rows(rows: Tensor) -> np.ndarray:
-    """Which rows [N] of [N, P] consist of finite numbers only; costs one sum."""
-    finite = torch.isfinite(rows.sum(dim=1))  # which nan and infinity survive
+    """Return a mask of the rows [N] of [N, P] that contain only finite numbers; takes one sum."""
+    finite = torch.isfinite(rows.sum(dim=1))  # nan and infinity propagate
     doubtful = torch.nonzero(~finite)[:, 0]
-    if len(doubtful):  # the sum of large numbers may be infinite, too
+    if len(doubtful):  # the sum of large numbers may also be infinite
         finite[doubtful] = torch.isfinite(rows[doubtful]).all(dim=1)
     return finite.cpu().numpy()

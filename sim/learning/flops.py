@@ -1,4 +1,4 @@
-"""Counting the floating-point operations of torch's code."""
+"""Count of the floating-point operations of torch's code."""
 
 import math
 import re
@@ -21,17 +21,17 @@ def _convolution_backward(
     gradient: Tensor, of: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, padding_out: Any, groups: int, wanted: Sequence[bool], **options: Any,
 ) -> int:  # fmt: skip
-    """Each gradient costs what the forward pass does; torch's formula counts groups as if there were none."""
-    places = of if transposed else gradient
-    return 2 * sum(wanted[:2]) * (places.numel() // places.shape[1]) * weight.numel()
+    """Return the operations: each gradient costs a forward pass; torch's formula ignores groups."""
+    outputs = of if transposed else gradient
+    return 2 * sum(wanted[:2]) * (outputs.numel() // outputs.shape[1]) * weight.numel()
 
 
 def _trilinear(
     first: Tensor, second: Tensor, third: Tensor, *dims: Sequence[int], out_val: Tensor, **options: Any
 ) -> int:
-    """Two products: of the first two factors, summed where the third has no such dimension, with the third.
+    """Return the operations of two products: of the first two factors, and of their sum with the third.
 
-    dims: which dimensions each of the factors lacks, and which are summed.
+    dims: missing dimensions of each factor, and summed dimensions.
     """
     *missing, summed = dims[:4]
     shapes = []
@@ -73,15 +73,15 @@ _PRODUCTS = re.compile(
     r"mm(_|$)|matmul|(^|_)linear(_|$)|conv|attention|encoder_layer|rnn|lstm|gru|linalg|(^|_)lu_|cholesky"
     r"|solve|(^|_)(geqrf|ormqr|svd|eig)|pdist"
 )
-"""Names of torch's operations in which numbers are multiplied and added up. All others count nothing."""
+"""Names of torch's operations that multiply and add numbers. All others count 0."""
 
 
 class FlopCounter(TorchDispatchMode):
-    """Counts in `total` what matrix products, convolutions and attention do while it is entered.
+    """Mode that counts the operations of matrix products, convolutions and attention in `total`.
 
-    By torch's formulas, as `torch.utils.flop_counter.FlopCounterMode`, which first loads torch's compiler.
-    What is added or applied to single numbers counts nothing, as there. `uncounted` are the names of
-    operations that nobody has a formula for: they count 1 for each number that goes in or comes out.
+    It uses torch's formulas, as `torch.utils.flop_counter.FlopCounterMode`, which would load torch's
+    compiler. Elementwise operations count 0, as there. `uncounted` are the names of operations without a
+    formula: they count 1 for each input or output number.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class FlopCounter(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch is to tell its compiler, which it loads for that, to leave this class alone."""
+        """Return False, so that torch does not load its compiler to skip this class."""
         return False
 
     def __torch_dispatch__(
@@ -120,7 +120,7 @@ class FlopCounter(TorchDispatchMode):
 
 @contextmanager
 def flops_counted() -> Iterator[FlopCounter]:
-    """Counts what is computed while it is entered, attention and recurrent layers product by product."""
+    """Count the operations within the context, with attention and recurrent layers as single products."""
     mha, mkldnn = torch.backends.mha, torch.backends.mkldnn
     before = mha.get_fastpath_enabled(), mkldnn.enabled
     mha.set_fastpath_enabled(False)

@@ -1,6 +1,6 @@
-"""The metrics that the observer evaluates: to add one, add it to `METRICS`, and to MEASURES of the results.
+"""Metrics of the observer. To add one, add it to `METRICS`, and to MEASURES of the results.
 
-A metric is called `name` in the results. Its value is one number for each client.
+The results call a metric `name`. It has one value for each client.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,18 +17,18 @@ from sim.learning.objectives import OBJECTIVES, Objective
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, by the function `of`; `on` says what that is given, and what of it the metric is.
+    """Metric, computed by the function `of`; `on` states the function's arguments and result.
 
     "samples": class scores [N, K, B] and true classes [N, B], or in a regression outputs [N, T, B] and
-    targets [N, B, T], or of texts scores [N, K, B, T] and tokens [N, B, T], of N clients; it returns a number
-    per sample [N, B], or per token [N, B, T], whose mean over a client's samples counts. "outputs": all
-    outputs of a client [B, K] and its true classes [B], or targets [B, T]; it returns the number, by
-    scikit-learn. "models": the parameters [N, P] of N clients, the subset with their samples,
-    and the clients; it returns a number per client [N]. "objective": nothing; the metric is the mean of what
-    the clients minimise. "training", "validation": nothing; it is the "loss" of those samples.
+    targets [N, B, T], or for texts scores [N, K, B, T] and tokens [N, B, T], of N clients; it returns a
+    number per sample [N, B], or per token [N, B, T], and the mean over a client's samples is the metric.
+    "outputs": all outputs of a client [B, K] and its true classes [B], or targets [B, T]; it returns the
+    metric, by scikit-learn. "models": the parameters [N, P] of N clients, the subset with their samples, and
+    the clients; it returns a number per client [N]. "objective": no function; the metric is the clients' mean
+    objective. "training", "validation": no function; the metric is the "loss" of these samples.
 
-    then: what is made of the mean, for "samples". of_tags: whether targets of a regression must be 0 or 1
-    each: tags, of which a sample may have several, and has those with an output above 0.
+    then: function of the mean, for "samples". of_tags: True if targets of a regression must be 0 or 1 each:
+    tags, of which a sample may have several; predicted tags are outputs above 0.
     """
 
     name: str
@@ -39,34 +39,34 @@ class Metric:
 
 
 def accuracy(scores: Tensor, y: Tensor) -> Tensor:
-    """Whether a sample's class has the highest score."""
+    """Return True for samples whose class has the highest score."""
     return scores.max(dim=1).indices == y  # argmax takes five times as long on a CPU
 
 
 def cross_entropy(scores: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy, in nats."""
+    """Return the cross-entropy, in nats."""
     return functional.cross_entropy(scores, y, reduction="none")
 
 
 def squared_error(scores: Tensor, y: Tensor) -> Tensor:
-    """Squared error, averaged over the targets of a sample."""
+    """Return the squared error, averaged over the targets of a sample."""
     return (scores - y.transpose(1, 2)).square().mean(dim=1)
 
 
 def tag_accuracy(scores: Tensor, y: Tensor) -> Tensor:
-    """The share of a sample's tags that are told rightly."""
+    """Return the share of a sample's tags that are predicted correctly."""
     return ((scores > 0) == (y.transpose(1, 2) > 0)).float().mean(dim=1)
 
 
 def distance_to_optimum(rows: Tensor, subset: Subset, clients: Sequence[int]) -> np.ndarray:
-    """||x - mu|| of quadratic clients, whose single test row is (a, mu)."""
+    """Return ||x - mu|| of quadratic clients, whose single test row is (a, mu)."""
     numbers = np.asarray(clients, dtype=np.int64)
     x, _ = subset.gather(numbers, np.zeros((len(numbers), 1), dtype=np.int64))
     return (rows - x[:, 0, 1:]).norm(dim=1).double().cpu().numpy()
 
 
 def _score(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
-    """A function of scikit-learn of true and predicted classes, or tags: its mean over the classes there."""
+    """Return scikit-learn's function `name`, averaged over the present classes or tags."""
 
     def score(outputs: np.ndarray, y: np.ndarray) -> float:
         from sklearn import metrics
@@ -79,19 +79,19 @@ def _score(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
 
 
 def area_under_curve(outputs: np.ndarray, y: np.ndarray) -> float:
-    """Area under the ROC curve, each class against the rest, or each tag: mean over those with both kinds."""
+    """Return the area under the ROC curve: mean over classes (one against the others) or tags with both."""
     from sklearn.metrics import roc_auc_score
 
     truth = y > 0 if y.ndim == 2 else y[:, None] == np.arange(outputs.shape[1])
     scores = np.asarray(outputs, dtype=float)
-    if y.ndim == 1:  # log-odds of each class, which rank as probabilities do, but never round to 0 or 1
+    if y.ndim == 1:  # log-odds rank like probabilities, but never round to 0 or 1
         scores = scores - _others(scores)
     both = truth.any(axis=0) & ~truth.all(axis=0)
     return float(roc_auc_score(truth[:, both], scores[:, both], average="macro")) if both.any() else np.nan
 
 
 def _others(scores: np.ndarray) -> np.ndarray:
-    """The log of the sum of exponentials of all classes but one, for each class, [n, classes]."""
+    """Return, for each class, the log of the sum of exponentials of the other classes, [n, classes]."""
     none = np.full((len(scores), 1), -np.inf)
     before, after = (
         np.logaddexp.accumulate(np.hstack([none, each[:, :-1]]), axis=1) for each in (scores, scores[:, ::-1])
@@ -100,14 +100,14 @@ def _others(scores: np.ndarray) -> np.ndarray:
 
 
 def absolute_error(outputs: np.ndarray, y: np.ndarray) -> float:
-    """The mean absolute error."""
+    """Return the mean absolute error."""
     from sklearn.metrics import mean_absolute_error
 
     return float(mean_absolute_error(y, outputs))
 
 
 def determination(outputs: np.ndarray, y: np.ndarray) -> float:
-    """R^2, the mean over the targets; it needs two samples."""
+    """Return R^2, the mean over the targets; it needs two samples."""
     from sklearn.metrics import r2_score
 
     return float(r2_score(y, outputs)) if len(y) > 1 else np.nan
@@ -145,7 +145,7 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
     ),
     "quadratic": (Metric("distance", "models", distance_to_optimum),),
 }
-"""Task of the data -> its metrics."""
+"""Metrics of each task of the data."""
 
 _DEFAULTS = {
     "classification": ("accuracy", "loss"),
@@ -158,9 +158,9 @@ _DEFAULTS = {
 def metrics_of(
     task: str, names: Sequence[str] = (), objective: Objective | None = None
 ) -> tuple[Metric, ...]:
-    """The metrics of these names; by default those of the task, and what clients minimise if it is their own.
+    """Return the named metrics; by default those of the task, and a method's objective, if it differs.
 
-    Models are judged by the first one: where nothing is classified, by a method's own objective.
+    Models are compared by the first metric: without classes, by a method's objective.
     """
     if not names:
         names = _DEFAULTS[task]
@@ -174,20 +174,20 @@ def metrics_of(
 def unfit(
     task: str, names: Sequence[str], targets: np.ndarray, objective: Objective | None, *, validates: bool
 ) -> Iterator[str]:
-    """Why these data, or this objective of a method's own, cannot be measured so.
+    """Yield the reasons why these metrics do not fit the data or the method's objective.
 
-    validates: whether any client holds samples back for its validation.
+    validates: True if any client holds samples back for validation.
     """
     is_tags = targets.dtype.kind != "f" or bool(np.isin(targets, (0, 1)).all())
     for metric in metrics_of(task, names) if names else ():
         if metric.of_tags and not is_tags:
-            yield f'"{metric.name}" needs classes, or targets of a regression that are 0 or 1 each'
+            yield f'"{metric.name}" needs classes, or regression targets that are all 0 or 1'
         if metric.on == "objective" and _views(objective) > 1:
-            yield '"objective" needs a loss of one view of each sample; that of this method takes two'
+            yield '"objective" needs a loss with one view of each sample; the loss of this method takes two'
         if metric.on == "validation" and not validates:
-            yield f'"{metric.name}" needs samples that clients hold back: see data.validation_share'
+            yield f'"{metric.name}" needs samples that clients hold back: set data.validation_share'
 
 
 def _views(objective: Objective | None) -> int:
-    """How many views of a sample a method's objective takes."""
+    """Return the number of views of a sample in a method's objective."""
     return getattr(objective, "views", 1)

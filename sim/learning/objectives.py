@@ -1,7 +1,7 @@
-"""What clients minimise: pure functions (model, parameters, inputs, labels) -> scalar mean loss.
+"""Objectives of clients: pure functions (model, parameters, inputs, labels) -> scalar mean loss.
 
-All are vmappable over the parameters and the batch. `OBJECTIVES` finds them by a data set's task. Those that
-are a mean over samples have `each`, the loss of each sample.
+All are vmappable over the parameters and the batch. `OBJECTIVES` maps the task of a data set to its
+objective. Objectives that are a mean over samples have a method `each`, the loss of each sample.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,27 +33,27 @@ class CrossEntropyLoss:
         return functional.cross_entropy(model.forward(parameters, x).float(), y)
 
     def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample, [B]."""
+        """Return the loss of each sample, [B]."""
         return functional.cross_entropy(model.forward(parameters, x).float(), y, reduction="none")
 
     def output_losses(self, outputs: ModelOutputs, y: Tensor) -> Tensor:
-        """As of any `ClosedForm`."""
+        """Return the loss of each sample, see `ClosedForm`."""
         return -outputs.scores.log_softmax(dim=1).gather(1, y.unsqueeze(1))[:, 0]
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
-        """As of any `ClosedForm`."""
+        """Return the gradients, see `ClosedForm`."""
         return OutputGradients(cross_entropy_gradient(outputs.scores, y))
 
 
 @dataclass(frozen=True)
 class NextTokenLoss:
-    """Cross-entropy, in nats, of the logits [B, T, V] for tokens x [B, T] against the next ones, y [B, T]."""
+    """Cross-entropy, in nats, of the logits [B, T, V] for tokens x [B, T] against next tokens y [B, T]."""
 
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         return self.each(model, parameters, x, y).mean()
 
     def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample, the mean over its tokens, [B]."""
+        """Return the loss of each sample, the mean over its tokens, [B]."""
         logits = model.forward(parameters, x).float().flatten(0, 1)
         return functional.cross_entropy(logits, y.flatten(), reduction="none").view(y.shape).mean(dim=1)
 
@@ -68,15 +68,15 @@ class SquaredErrorLoss:
         return functional.mse_loss(model.forward(parameters, x).float(), y)
 
     def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample, [B]."""
+        """Return the loss of each sample, [B]."""
         return functional.mse_loss(model.forward(parameters, x).float(), y, reduction="none").mean(dim=1)
 
     def output_losses(self, outputs: ModelOutputs, y: Tensor) -> Tensor:
-        """As of any `ClosedForm`."""
+        """Return the loss of each sample, see `ClosedForm`."""
         return (outputs.scores - y.mT).square_().mean(dim=1)
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
-        """As of any `ClosedForm`."""
+        """Return the gradients, see `ClosedForm`."""
         return OutputGradients((outputs.scores - y.mT).mul_(2 / y.shape[2]))
 
 
@@ -91,7 +91,7 @@ class QuadraticLoss:
         return self.each(model, parameters, x, y).mean()
 
     def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of each row, [B]."""
+        """Return the loss of each row, [B]."""
         curvature, target = x[:, 0], x[:, 1:]
         squared_distance = (model.forward(parameters, x) - target).square().sum(dim=1)
         return curvature / 2 * squared_distance
@@ -110,19 +110,19 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 def loss_of_each(objective: Objective) -> Callable[..., Tensor]:
-    """(model, parameters, x, y) -> the loss of each sample, [B]. ValueError if it is no mean over samples."""
+    """Return (model, parameters, x, y) -> the loss of each sample, [B]. ValueError if there is no `each`."""
     each: Any = getattr(objective, "each", None)
     if each is None:
         name = getattr(objective, "__name__", type(objective).__name__)
         raise ValueError(
             f"{name} has no method each(model, parameters, x, y), which weights of samples and the reduction "
-            '"none" need: it returns the loss of each sample, [B]'
+            '"none" need: add the method, which returns the loss of each sample, [B]'
         )
     return each
 
 
 def closed_form(objective: Objective, method: str) -> Callable[..., Any] | None:
-    """A method of `ClosedForm`, if the objective's class is one itself, and not only derived from one."""
+    """Return a method of `ClosedForm`, if the objective's class defines it itself, not only a base class."""
     own = vars(type(objective))
     return getattr(objective, method) if {method, "embeds", "output_gradients"} <= own.keys() else None
 
@@ -135,7 +135,7 @@ def mean_loss(
     y: Tensor,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """The mean of weight times loss over a batch, where there are weights [B]; else that of the loss."""
+    """Return the mean of weight times loss over a batch, or of the loss without weights [B]."""
     if weights is None:
         return objective(model, parameters, x, y)
     return (loss_of_each(objective)(model, parameters, x, y) * weights).mean()

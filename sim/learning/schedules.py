@@ -1,4 +1,4 @@
-"""How the learning rate changes over training, by training steps, a server's rounds or virtual time."""
+"""Schedules of the learning rate, by training steps, a server's rounds or virtual time."""
 
 import math
 from abc import abstractmethod
@@ -18,12 +18,12 @@ else:
 class Schedule(Settings):
     """Factors of the learning rate. All lengths are training steps of the client, rounds, or virtual time.
 
-    By rounds, the rate of a training job is that of the round in which the server has the client train: the
+    By rounds, the rate of a training job is that of the round in which the server lets the client train: the
     same for all clients, however often each was sampled. By time, it is that of the job's end.
     """
 
     warm_up: Stretch | None = None
-    """At first the rate rises in proportion, from nothing, until this is over."""
+    """Length of the warm-up, in which the rate rises linearly from 0."""
 
     @model_validator(mode="after")
     def _in_one_unit(self) -> "Schedule":
@@ -35,16 +35,16 @@ class Schedule(Settings):
 
     @property
     def spans(self) -> dict[str, Span]:
-        """All its lengths, by key."""
+        """All lengths, by key."""
         return {key: value for key, value in self if isinstance(value, Span)}
 
     @property
     def unit(self) -> str:
-        """The unit that the schedule counts in: "step", "round" or "second"."""
+        """Unit of the schedule: "step", "round" or "second"."""
         return next((value.unit for value in self.spans.values()), "step")
 
     def factor(self, passed: float) -> float:
-        """Factor of the learning rate after so many seconds, or in the step or round after so many."""
+        """Return the factor of the learning rate after `passed` seconds, or in step or round `passed`."""
         if self.warm_up is not None:
             done = passed if self.unit == "second" else passed + 1
             if done < self.warm_up.length:
@@ -54,11 +54,11 @@ class Schedule(Settings):
 
     @abstractmethod
     def after_warm_up(self, passed: float) -> float:
-        """The factor so many steps, rounds or seconds after the end of the warm-up."""
+        """Return the factor at `passed` steps, rounds or seconds after the end of the warm-up."""
 
 
 class ConstantRate(Schedule):
-    """No change, but for the warm-up."""
+    """No change, except for the warm-up."""
 
     kind: Literal["constant"]
 
@@ -67,29 +67,29 @@ class ConstantRate(Schedule):
 
 
 class StepDecay(Schedule):
-    """Again and again the rate is multiplied by a factor."""
+    """The rate is multiplied by a factor at regular intervals."""
 
     kind: Literal["step"]
     every: Stretch
-    """Between two changes."""
+    """Interval between two changes."""
     decay: ShareAboveZero = 0.1
-    """The factor."""
+    """Factor at each change."""
 
     def after_warm_up(self, passed: float) -> float:
         return float(self.decay ** math.floor(passed / self.every.length))
 
 
 class CosineDecay(Schedule):
-    """The rate falls along half a wave of the cosine, and then stays.
+    """The rate falls along half a cosine wave, and then stays constant.
 
     Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017; no restarts.
     """
 
     kind: Literal["cosine"]
     length: Stretch
-    """Length of the fall, behind the warm-up."""
+    """Length of the fall, after the warm-up."""
     floor: Share = 0.0
-    """The share of the rate that remains."""
+    """Share of the rate that remains at the end."""
 
     def after_warm_up(self, passed: float) -> float:
         wave = (1 + math.cos(math.pi * min(1.0, passed / self.length.length))) / 2

@@ -1,8 +1,8 @@
-"""All that the project takes from torchvision, behind one import.
+"""Interface to torchvision: the only module that imports it.
 
-With a CPU build of torch the compiled operators of torchvision may fail to load, and then one of its modules,
-`torchvision._meta_registrations`, stops the whole import. Data sets, transforms and models do without: where
-the import fails, that module is replaced by an empty one.
+With a CPU build of torch, the compiled operators of torchvision may fail to load, and then one of its
+modules, `torchvision._meta_registrations`, stops the whole import. Data sets, transforms and models do not
+need this module: if the import fails, it is replaced by an empty one.
 """
 
 import importlib
@@ -20,11 +20,11 @@ from sim.errors import require_packages
 _REGISTRATIONS = "torchvision._meta_registrations"
 _CONNECT_TIMEOUT_S = 20.0
 _SPLITS = {"SVHN": ({"split": "train"}, {"split": "test"})}
-"""Of data sets that are not downloaded at once: what tells their parts apart."""
+"""Arguments for each part of data sets that are downloaded part by part."""
 
 
 def import_torchvision() -> ModuleType:
-    """The module torchvision, without its compiled operators where these do not load. UserError."""
+    """Return the module torchvision, without its compiled operators if these do not load. UserError."""
     require_packages("vision", f"{', '.join(NETWORKS)} and downloads of data", "torchvision")
     try:
         return importlib.import_module("torchvision")
@@ -34,12 +34,12 @@ def import_torchvision() -> ModuleType:
 
 
 def download(dataset_class: str, folder: Path) -> None:
-    """Put a data set of torchvision.datasets into `folder`, in its layout, with its checksums verified.
+    """Download a data set of torchvision.datasets to `folder`, in its layout, with verified checksums.
 
-    Raises OSError or RuntimeError (torchvision's words) when the network or the folder does not let it.
+    Raises OSError or RuntimeError (with torchvision's message) for errors of the network or the folder.
     """
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_CONNECT_TIMEOUT_S)  # else urllib waits for ever behind some firewalls
+    socket.setdefaulttimeout(_CONNECT_TIMEOUT_S)  # without it, urllib waits forever behind some firewalls
     try:
         for split in _SPLITS.get(dataset_class, ({},)):
             getattr(import_torchvision().datasets, dataset_class)(str(folder), download=True, **split)
@@ -60,14 +60,14 @@ NETWORKS: Mapping[str, tuple[str, str, Mapping[str, bool]]] = {
 
 
 def network(name: str, channels: int, outputs: int) -> nn.Module:
-    """The network `name` of NETWORKS for images of so many channels, not pretrained; [B, outputs].
+    """Return the network `name` of NETWORKS for images of `channels` channels, not pretrained.
 
-    ResNet18, ShuffleNet v2 x1.0, and GoogLeNet without its auxiliary outputs, which would need a loss of
-    their own. Dropout is off: its masks would have to be drawn from random streams of the clients.
+    ResNet18, ShuffleNet v2 x1.0, and GoogLeNet without its auxiliary outputs, which would need an additional
+    loss. Dropout is off: its masks would have to come from random streams of the clients.
     """
-    theirs, place, options = NETWORKS[name]
+    theirs, path, options = NETWORKS[name]
     module: nn.Module = getattr(import_torchvision().models, theirs)(num_classes=outputs, **options)
-    first: Any = module.get_submodule(place)
+    first: Any = module.get_submodule(path)
     if first.in_channels != channels:
         own = nn.Conv2d(
             channels,
@@ -77,7 +77,7 @@ def network(name: str, channels: int, outputs: int) -> nn.Module:
             padding=first.padding,
             bias=first.bias is not None,
         )
-        owner, _, name = place.rpartition(".")
+        owner, _, name = path.rpartition(".")
         setattr(module.get_submodule(owner), name, own)
     for part in module.modules():
         if isinstance(part, nn.Dropout):

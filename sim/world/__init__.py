@@ -1,9 +1,9 @@
-"""The simulated world: networks, devices, topologies, memberships, and clients that come and go.
+"""The simulated world: network, devices, topology, membership and churn.
 
 - Network: `network` delivers messages over each `connection`. `network_model`, `latency/`, `loss`,
-  `partitions` and `bandwidths` describe it; `fair_sharing` shares bandwidth.
-- Devices: `devices/`; `timeline` keeps what they did.
-- Who is there: `churn/`. Who knows whom: `topology/`, `membership/`.
+  `partitions` and `bandwidths` describe the network; `fair_sharing` shares bandwidth.
+- Devices: `devices/`; `timeline` records when a device was busy or down.
+- Presence of clients: `churn/`. Peers of clients: `topology/`, `membership/`.
 
-Most kinds that a scenario may name are one class: its fields are the keys.
+Most kinds in a scenario are one class, and the fields of the class are the keys of the kind.
 """

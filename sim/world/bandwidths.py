@@ -1,4 +1,4 @@
-"""Bandwidths of actors in bits per second: constant, drawn for each, or those of measured phones."""
+"""Bandwidths of actors in bits per second: constant, drawn for each actor, or measured on phones."""
 
 import math
 from collections.abc import Callable
@@ -28,21 +28,22 @@ class ConstantBandwidth(Constant[Any]):
 class PhoneBandwidth(Settings):
     """Mean measured bandwidth of a real phone, drawn for each client with replacement.
 
-    Uplink and downlink of a client are those of the same phone. (19 phones, of FLASH: Yang et al., WWW 2021.)
+    Uplink and downlink of a client belong to the same phone. (19 phones, from FLASH: Yang et al., WWW 2021.)
     """
 
     kind: Literal["trace"]
     source: Literal["phones"]
-    """The trace: `device-traces/phone_bandwidth.csv` in the data folder."""
+    """Trace file: `device-traces/phone_bandwidth.csv` in the data folder."""
     unit: Literal["kbit/s", "kB/s"] = "kbit/s"
-    """The unit of the trace. Its source does not state it; the default is an assumption."""
+    """Unit of the trace. The source does not state the unit; the default is an assumption."""
 
 
 class OwnBandwidth(QuantityPlugin):
-    """A function of your own says each client's bandwidth in bits per second; None: unlimited.
+    """Your own function returns each client's bandwidth in bits per second; None: unlimited.
 
-    It is given what it takes of `rng` (a numpy generator of the client's, with the same numbers for both
-    ways), `client` (its number, or the name of a server) and `clients` (how many there are).
+    It may have any of these parameters: `rng` (a numpy generator for this client, with the same random
+    numbers for uplink and downlink), `client` (the client's number, or the name of a server) and `clients`
+    (the number of clients).
     """
 
     least, most, unit = 1.0, 1e15, "bits per second, or None,"
@@ -66,7 +67,7 @@ else:
 def bandwidth_of_each(
     way: Way, settings: ClientBandwidth, participants: Participants
 ) -> Callable[[str], float | None]:
-    """The function from an actor's name to one of its two bandwidths (None: unlimited). UserError."""
+    """Return the function from an actor's name to one of its bandwidths (None: unlimited). UserError."""
     if isinstance(settings, Constant):
         return lambda name: settings.value
     if isinstance(settings, Distribution):
@@ -75,7 +76,7 @@ def bandwidth_of_each(
         numbers = numbers_of(participants)
 
         def own_bps(name: str) -> float | None:
-            # The same numbers for both directions, so that a fast uplink can go with a fast downlink.
+            # Both directions use the same random numbers, so a fast uplink can go with a fast downlink.
             bps = settings.of(numbers[name], len(participants.clients), participants.seed, "bandwidth")
             return None if bps == math.inf else bps
 
@@ -85,7 +86,7 @@ def bandwidth_of_each(
     phones = phone_bandwidths(f"network.{way}", participants.data_folder)
 
     def phone_bps(name: str) -> float:
-        # One stream for both directions, so that an actor has both bandwidths of one phone.
+        # One stream for both directions, so that both bandwidths of an actor come from one phone.
         up, down = phones[int(RandomStream(participants.seed, "phone", name).uniform() * len(phones))]
         return (up if way == "uplink" else down) * _BPS[settings.unit]
 
@@ -93,7 +94,7 @@ def bandwidth_of_each(
 
 
 def phone_bandwidths(key: str, folder: DataFolder) -> list[tuple[float, float]]:
-    """Mean up- and downlink of each phone, in the trace's own unit."""
+    """Return the mean uplink and downlink of each phone, in the unit of the trace."""
     file = folder.trace(key, "device-traces", "phone_bandwidth.csv")
     rows = read_rows(file, "up_mean", "down_mean")
     return [(row.number("up_mean", 1, 1e9), row.number("down_mean", 1, 1e9)) for row in rows]

@@ -1,4 +1,4 @@
-"""One connection between two actors, and the messages on it."""
+"""Connection between two actors, and the messages on it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sim.world.network_model import ConnectionModel
 
 
 class Message:
-    """A message in flight. After its transfer it is the timer of its own arrival.
+    """Message in flight. After its transfer it is also the timer of its arrival.
 
-    pair_index: how many messages the pair had sent before it. number: among all messages of the network, from
-    1. kind: the name under which it is counted. together: the pair's messages that arrive at the same time,
-    in order, whatever the order of their timers.
+    pair_index: number of messages that the pair sent before this one. number: among all messages of the
+    network, from 1. kind: the name under which it is counted. together: the pair's messages that arrive at
+    the same time, in order; the order of their timers does not matter.
     """
 
     __slots__ = (
@@ -53,20 +53,20 @@ class Message:
         self.due = NEVER
 
     def fire(self) -> None:
-        """Arrive. Of messages that arrive together, the first that is left arrives, whichever timer fires."""
+        """Arrive. If several messages arrive together, each timer delivers the first one that is left."""
         self.connection.arrived(self if self.together is None else self.together.pop(0))
 
 
 def kind_of(envelope: Envelope) -> str:
-    """The name under which a message is counted: its class, "None" for an empty answer, "error" for a failed
-    one."""
+    """Return the name under which a message is counted: its class, "None" for an empty answer, "error" for a
+    failed one."""
     if envelope.error is not None:
         return "error"
     return "None" if envelope.message is None else type(envelope.message).__name__
 
 
 class RandomStreams:
-    """The random streams of one connection beside that of its latency; None for what is not random.
+    """Random streams of one connection, except for latencies; None for properties that are not random.
 
     duplicate_key: the key of the stream of the duplicates' latencies.
     """
@@ -85,7 +85,7 @@ class RandomStreams:
     def seek(self, pair_index: int) -> None:
         """Set each stream to the position of this message of the pair.
 
-        So a message's random numbers do not depend on the fates of those before it.
+        The random numbers of a message do not depend on the fates of earlier messages.
         """
         for draws in self._all:
             draws.position = pair_index
@@ -93,12 +93,12 @@ class RandomStreams:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Connection:
-    """The one-way connection of an ordered pair of names.
+    """One-way connection of an ordered pair of names.
 
-    arrived: called with each message at its arrival. sent: messages so far, the `pair_index` of the next one.
-    path: the links that its transfers pass, once there was one. queue: the first message is in transfer, the
-    others wait for it. last: on a reliable one the last departed message, if it has not arrived; arrival_s:
-    when it does.
+    arrived: called with each message at its arrival. sent: number of messages sent, the `pair_index` of the
+    next one. path: the links that its transfers pass, set by the first transfer. queue: the first message is
+    in transfer, the others wait for it. last: on a reliable connection, the last departed message, if it has
+    not arrived; arrival_s: its arrival time.
     """
 
     pair: tuple[str, str]
@@ -120,11 +120,11 @@ class Connection:
         self.set_model(self.model, seed)
 
     def set_model(self, model: ConnectionModel, seed: int) -> None:
-        """Follow another model from now on."""
+        """Use this model from now on."""
         self.model = model
         self.latency_key = model.latency_key(seed, "latency", self.pair)
         self.random_streams = RandomStreams(self.pair, model, seed) if model.has_randomness else None
 
     def is_idle(self) -> bool:
-        """Whether it has no state, so that a new one would do as well."""
+        """True if the connection has no state, so that a new one could replace it."""
         return self.latency_key is self.random_streams is self.queue is self.last is None

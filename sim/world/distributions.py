@@ -1,8 +1,8 @@
 """Distributions of quantities: durations (seconds), speeds (FLOP/s), bandwidths (bit/s).
 
 A distribution holds its parameters. Random numbers come from the caller's `RandomStream`, so each link and
-client draws from its own. A kind is written once for all quantities; `distributions` makes the kinds of one
-quantity, with its units.
+each client uses a separate stream. A kind is written once for all quantities; `distributions` makes the kinds
+of one quantity, with its units.
 """
 
 import math
@@ -19,43 +19,43 @@ from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 
 Q = TypeVar("Q", bound=float)
-"""A quantity."""
+"""Quantity."""
 P = TypeVar("P", bound=float)
-"""The quantity, above 0."""
+"""Quantity, above 0."""
 L = TypeVar("L", bound=float)
-"""The quantity where it is the largest of all values."""
+"""Quantity, as the largest of all values."""
 
 _standard_normal = NormalDist()
 
 
 class RandomQuantity(Settings):
-    """A quantity that is drawn for each client, or for each use."""
+    """Quantity that is drawn for each client, or for each use."""
 
     @abstractmethod
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
-        """The function that draws values. Measured kinds read their trace here. UserError.
+        """Return the function that draws values. Measured kinds read their trace here. UserError.
 
         key: the scenario's key of this quantity, for errors.
         """
 
 
 class Distribution(RandomQuantity):
-    """A distribution on [0, infinity), described by a few parameters."""
+    """Distribution on [0, infinity), described by a few parameters."""
 
     @abstractmethod
     def sample(self, draws: RandomStream) -> float:
-        """One value, in SI units; takes at most one number from `draws`."""
+        """Return one value, in SI units; takes at most one number from `draws`."""
 
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         return self.sample
 
 
 class Constant(Distribution, Generic[L]):
-    """Always the same value."""
+    """Constant value."""
 
     kind: Literal["constant"] = "constant"
     value: L
-    """The value."""
+    """Value of every draw."""
 
     def sample(self, draws: RandomStream) -> float:
         return self.value
@@ -82,7 +82,7 @@ class Uniform(Distribution, Generic[Q, L]):
 
 
 class Normal(Distribution, Generic[Q, P]):
-    """Normal, truncated below. The bound must be stated where 0 is no possible value."""
+    """Normal, truncated below. State the bound where 0 is not a possible value."""
 
     kind: Literal["normal"]
     mean: Q
@@ -90,7 +90,7 @@ class Normal(Distribution, Generic[Q, P]):
     sigma: P
     """Standard deviation before the truncation, in the same unit."""
     low: Q
-    """Smallest value: the distribution is cut off here."""
+    """Smallest value; the distribution is truncated here."""
 
     @model_validator(mode="after")
     def _leaves_something(self) -> Self:
@@ -103,7 +103,7 @@ class Normal(Distribution, Generic[Q, P]):
         # By inversion of the truncated upper tail, Q(z) = Q(low) (1 - u), which stays exact if low lies
         # far above the mean and 1 - Q would be 1.
         u = draws.uniform()
-        if u == 0:  # the bound itself, where Q(low) may be 1 and the quantile infinite
+        if u == 0:  # at the bound, Q(low) may be 1 and the quantile infinite
             return self.low
         share_above = 0.5 * math.erfc((self.low - self.mean) / self.sigma / math.sqrt(2))
         z = -_standard_normal.inv_cdf(share_above * (1 - u))
@@ -111,40 +111,41 @@ class Normal(Distribution, Generic[Q, P]):
 
 
 class LogNormal(Distribution, Generic[P]):
-    """Lognormal: most values near the median, a long tail of large ones."""
+    """Lognormal: most values near the median, with a long tail of large values."""
 
     kind: Literal["lognormal"]
     median: P
-    """Half of the values are below it."""
+    """Half of the values are below the median."""
     sigma: SigmaOfLog
-    """Standard deviation of the logarithm; 0.5 makes one value in six more than 1.65 times the median."""
+    """Standard deviation of the logarithm. With 0.5, one value in six is more than 1.65 times the median."""
 
     def sample(self, draws: RandomStream) -> float:
         return self.median * math.exp(self.sigma * draws.normal())
 
 
 class Pareto(Distribution, Generic[P]):
-    """Pareto: most values near the minimum, a few extremely large."""
+    """Pareto: most values near the minimum, and a few extremely large ones."""
 
     kind: Literal["pareto"]
     minimum: P
     """Smallest value, and the most likely one."""
     shape: Annotated[float, Field(ge=0.1), Within(0.1, 1000)]
-    """The share (minimum / x)^shape lies above x. For 1 or less the mean is infinite."""
+    """Shape of the tail: the share (minimum / x)^shape lies above x. If it is 1 or less, the mean is
+    infinite."""
 
     def sample(self, draws: RandomStream) -> float:
         return self.minimum * (1 - draws.uniform()) ** (-1 / self.shape)
 
 
 KINDS: tuple[Any, ...] = (Constant, Uniform, Normal, LogNormal, Pareto)
-"""The kinds that every quantity may have."""
+"""Kinds of every quantity."""
 
 
 def distributions(quantity: str, value: Any, positive: Any, *others: Any, largest: Any = None) -> Any:
-    """The union of all kinds of one quantity, discriminated by `kind`.
+    """Return the union of all kinds of one quantity, discriminated by `kind`.
 
-    value, positive, largest: the annotations of its values, of those above 0, and of its largest value.
-    others: more kinds. One that is derived from a general kind replaces it.
+    value, positive, largest: annotations of its values, of its positive values, and of its largest value.
+    others: more kinds. A kind that is derived from a general kind replaces the general one.
     """
     annotations = {Q: value, P: positive, L: value if largest is None else largest}
 
@@ -153,7 +154,7 @@ def distributions(quantity: str, value: Any, positive: Any, *others: Any, larges
         name = f"{kind.__name__}{quantity}"
         base = kind[tuple(parameters)]
         made = type(base)(name, (base,), {"__doc__": kind.__doc__, "__module__": __name__})
-        globals()[name] = made  # where pickle looks for it
+        globals()[name] = made  # pickle looks here
         return made
 
     def of_kind(kind: Any) -> Any:
@@ -168,4 +169,4 @@ class NormalTime(Normal[Duration, PositiveDuration]):
     """Normal, truncated below."""
 
     low: Duration = default("0 s")
-    """Smallest value: the distribution is cut off here."""
+    """Smallest value; the distribution is truncated here."""

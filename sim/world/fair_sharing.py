@@ -1,9 +1,9 @@
 """Max-min fair sharing of links by concurrent fluid transfers.
 
-A transfer is a fluid that passes all its links at one rate. The rates at any time are max-min fair: none can
-be raised without lowering one that is no larger (Bertsekas and Gallager, Data Networks, 2nd edition, section
-6.5.2). They change only when a transfer starts or ends, or a capacity changes. So the times at which
-transfers end are exact, without time steps. Units are bits, bits per second and seconds of virtual time.
+A transfer is a fluid that passes all its links at one rate. Rates are max-min fair: no rate can be raised
+without lowering a rate that is no larger (Bertsekas and Gallager, Data Networks, 2nd edition, section 6.5.2).
+Rates change only when a transfer starts or ends, or when a capacity changes. The end times of transfers are
+therefore exact, without time steps. Units are bits, bits per second and seconds of virtual time.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NEARLY_ONE = 1 - 1e-12  # a sum of rates may differ from a capacity by rounding
 
 
 def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -> list[float]:
-    """The max-min fair rate of each flow, by progressive filling; the unit is that of the capacities.
+    """Return the max-min fair rate of each flow, by progressive filling, in the unit of the capacities.
 
-    flows: flows[i] are the links that flow i passes, each at most once. capacities: positive, maybe infinite.
-    A flow without a finite link gets `math.inf`.
+    flows: flows[i] lists the links that flow i passes, each at most once. capacities: positive, maybe
+    infinite. The rate of a flow without a finite link is `math.inf`.
     """
     rates = [math.inf] * len(flows)
     users: dict[L, list[int]] = {}
@@ -48,14 +48,14 @@ def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -
         if not waiting[link]:
             continue
         current = left[link] / waiting[link]
-        if current > share:  # an old entry: shares grow when slower transfers are fixed
+        if current > share:  # outdated entry: shares grow as slower transfers are fixed
             heappush(heap, (current, position, link))
             continue
         flows_left -= waiting[link]
         for flow in users[link]:
             if rates[flow] == math.inf:
                 rates[flow] = current
-                if flows_left:  # nobody asks for what the last ones leave
+                if flows_left:  # unused capacity after the last flows is not needed
                     for passed in flows[flow]:
                         if passed in waiting:
                             left[passed] -= current
@@ -65,9 +65,9 @@ def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -
 
 @dataclass(slots=True, eq=False, repr=False)
 class Link:
-    """One direction of one actor's access to the network, with the transfers that share it now.
+    """One direction of an actor's access to the network, with the transfers that share it now.
 
-    They are in the order of starting.
+    transfers: in the order of their starts.
     """
 
     name: str
@@ -79,16 +79,16 @@ class Link:
         return f"<Link {self.name} {self.capacity_bps:g} bit/s, {len(self.transfers)} transfers>"
 
     def can_bind(self) -> bool:
-        """Whether its transfers could use more than its capacity, as far as their other links allow.
+        """Return True if its transfers could use more than its capacity, as far as their other links allow.
 
-        One alone cannot.
+        A single transfer cannot.
         """
         if self.capacity_bps == math.inf or len(self.transfers) < 2:
             return False
-        asked_bps = 0.0
+        demand_bps = 0.0
         for transfer in self.transfers:
-            asked_bps += transfer.ceiling_bps
-            if asked_bps > self.capacity_bps:
+            demand_bps += transfer.ceiling_bps
+            if demand_bps > self.capacity_bps:
                 return True
         return False
 
@@ -97,7 +97,7 @@ class Link:
 class Transfer:
     """Bits that pass through links, and the timer of their end. `SharedLinks` starts it and sets its rate.
 
-    number: in order of starting. bits_left: as of since_s. ceiling_bps: the least capacity of its links.
+    number: in order of starts. bits_left: at since_s. ceiling_bps: the smallest capacity of its links.
     """
 
     number: int
@@ -114,30 +114,30 @@ class Transfer:
         self.find_ceiling()
 
     def find_ceiling(self) -> None:
-        """Set its ceiling by the present capacities."""
+        """Set the ceiling from the present capacities."""
         self.ceiling_bps = min([link.capacity_bps for link in self.links])
 
     def __repr__(self) -> str:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"
 
     def fire(self) -> None:
-        """It is over, unless it was cancelled in this instant, or has another end since."""
+        """End the transfer, unless it was cancelled at this virtual time or its end was rescheduled."""
         if self.due == NEVER and self in self.links[0].transfers:
             self.shared.remove(self)
             self.done(self)
 
 
 class SharedLinks:
-    """The running transfers, each at its max-min fair rate. Each calls `done(transfer)` at its exact end.
+    """Running transfers, each at its max-min fair rate. Each calls `done(transfer)` at its exact end.
 
-    Rates are recomputed once at the end of an instant in which anything changed. A recomputation begins with
-    the transfers on the changed links, and keeps all other rates. It includes further links only if a
-    transfer would be left without a bottleneck. So its cost depends on how far a change reaches. A link
+    Rates are recomputed once at the end of a virtual time at which anything changed. A recomputation starts
+    with the transfers on the changed links, and keeps all other rates. It includes further links only if a
+    transfer would be left without a bottleneck, so the cost depends on the reach of the change. A link
     *binds* if its transfers could use more than its capacity; other links pass no change on.
     """
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self.due = NEVER  # the number of the timer that rebalances
+        self.due = NEVER  # number of the timer that recomputes rates
         self._loop = loop
         self._changed_links: dict[Link, None] = {}
         self._changed_transfers: dict[Transfer, None] = {}
@@ -145,7 +145,7 @@ class SharedLinks:
         self._started = 0
 
     def start(self, bits: float, links: tuple[Link, ...], done: Callable[[Transfer], None]) -> Transfer:
-        """Start a transfer of `bits` > 0 through one link or more. `done(transfer)` is called at its end."""
+        """Start a transfer of `bits` > 0 through one or more links. `done(transfer)` is called at its end."""
         self._started += 1
         transfer = Transfer(self._started, bits, links, done, self._loop.now_s, self)
         binds = False
@@ -155,25 +155,25 @@ class SharedLinks:
         if binds:
             self._changed_transfers[transfer] = None
             self._touch(links)
-        else:  # no link binds: it runs at its full rate and slows nobody
+        else:  # no link binds: full rate, no effect on other transfers
             self._pace(transfer, transfer.ceiling_bps, transfer.since_s)
         return transfer
 
     def cancel(self, transfer: Transfer) -> None:
-        """End a running transfer without calling its `done`. Others get its share from now on."""
+        """End a running transfer without calling `done`. Other transfers get its share from now on."""
         self._loop.withdraw(transfer)
         self.remove(transfer)
 
     def set_capacity(self, link: Link, capacity_bps: float) -> None:
-        """Change a link's capacity (positive, `math.inf`: unlimited), also for running transfers."""
+        """Change the capacity of a link (positive, `math.inf`: unlimited), also for running transfers."""
         link.capacity_bps = capacity_bps
         for transfer in link.transfers:
             transfer.find_ceiling()
             self._changed_transfers[transfer] = None
-            self._touch(transfer.links)  # it may now use more or less of its other links
+            self._touch(transfer.links)  # its use of its other links may change
 
     def remove(self, transfer: Transfer) -> None:
-        """Give the share of a transfer that is over to others."""
+        """Give the share of an ended transfer to the others."""
         for link in transfer.links:
             del link.transfers[transfer]
         self._changed_transfers.pop(transfer, None)
@@ -184,11 +184,11 @@ class SharedLinks:
             self._changed_links[link] = None
         if links and not self._scheduled:
             self._scheduled = True
-            # A timer runs behind those that are due at this instant already; call_soon would not.
+            # A timer fires after those that are due already at this virtual time; call_soon would not.
             self._loop.schedule(self._loop.now_s, self)
 
     def fire(self) -> None:
-        """Give all affected transfers their fair rates, and set their timers."""
+        """Set the fair rates and the timers of all affected transfers."""
         self._scheduled = False
         open_links: dict[Link, None] = {}
         for link in self._changed_links:
@@ -205,13 +205,13 @@ class SharedLinks:
         self._changed_transfers.clear()
         now_s = self._loop.now_s
         for transfer, rate_bps in rates_bps.items():
-            if rate_bps != transfer.rate_bps:  # otherwise its timer stays, without more rounding
+            if rate_bps != transfer.rate_bps:  # otherwise keep the timer: no further rounding
                 self._pace(transfer, rate_bps, now_s)
 
     def _fair_rates(self, open_links: dict[Link, None]) -> tuple[dict[Transfer, float], list[Link]]:
-        """Fair rates of changed transfers and of all on open links, in starting order. Others keep theirs.
+        """Return the fair rates of changed transfers and of all on open links, in starting order.
 
-        Also which other binding links these transfers pass.
+        Other transfers keep their rates. Also returns the other binding links that these transfers pass.
         """
         members = dict(self._changed_transfers)
         for link in open_links:
@@ -235,10 +235,11 @@ class SharedLinks:
     def _unsettled_links(
         self, rates_bps: dict[Transfer, float], closed_links: list[Link], open_links: dict[Link, None]
     ) -> list[Link]:
-        """The links of transfers that have no bottleneck at these rates: they must be opened, too.
+        """Return the links of transfers that have no bottleneck at these rates: they must be opened, too.
 
-        Rates are max-min fair if and only if each transfer has a bottleneck: a full link on which none is
-        faster. Only transfers on a closed link, on which some rates are new and others are not, can lack one.
+        Rates are max-min fair if and only if each transfer has a bottleneck: a full link on which no transfer
+        is faster. Only transfers on a closed link, on which some rates are new and others are not, can lack
+        one.
         """
         tops_bps: dict[Link, float] = {}
         unsettled: list[Link] = []
@@ -264,6 +265,6 @@ class SharedLinks:
 
 
 def _top_of_full_link(link: Link, rates_bps: dict[Transfer, float]) -> float:
-    """The fastest of the new rates on a link. Infinite if the link is not full."""
+    """Return the fastest of the new rates on a link, or infinity if the link is not full."""
     rates = [rates_bps.get(transfer, transfer.rate_bps) for transfer in link.transfers]
     return max(rates) if sum(rates) >= link.capacity_bps * _NEARLY_ONE else math.inf

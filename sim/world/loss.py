@@ -1,8 +1,9 @@
 """Loss of transmissions on one connection: independent, or in bursts.
 
 A `LossModel` describes the loss of a kind of connection. Its method `on` makes the process of one connection,
-with random streams of its own. Reliable links ask how often a message is repeated, datagram links whether it
-is lost. Both take one number of `draws` for each message, so a message's loss does not depend on others.
+with separate random streams. Reliable links ask for the number of repetitions of a message, datagram links
+for its loss. Both take one number of `draws` for each message, so the loss of a message does not depend on
+others.
 """
 
 import math
@@ -19,41 +20,41 @@ from sim.kernel.random import RandomStream
 
 
 class LossProcess(ABC):
-    """The losses on one connection. Its methods must be called in the order of time."""
+    """Losses on one connection. Call the methods in the order of time."""
 
     __slots__ = ("draws",)
 
     def __init__(self, draws: RandomStream) -> None:
-        self.draws = draws  # one number for each message, whatever the time
+        self.draws = draws  # one number for each message, independent of the time
 
     @abstractmethod
     def lost(self, time_s: float) -> bool:
-        """Whether a transmission at this time is lost."""
+        """Return True if a transmission at this time is lost."""
 
     @abstractmethod
     def repetitions(self, time_s: float, every_s: float) -> int:
-        """How often in a row a message is lost that is first sent at this time, and then each `every_s`."""
+        """Return the number of losses in a row of a message sent at this time, and then each `every_s`."""
 
 
 class LossModel(Settings):
-    """The loss of connections of one kind."""
+    """Loss of connections of one kind."""
 
     @property
     @abstractmethod
     def rate(self) -> float:
-        """The share of the transmissions that are lost in the long run."""
+        """Share of the transmissions that are lost in the long run."""
 
     @abstractmethod
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
-        """The process on the connection of this pair. None if nothing is ever lost."""
+        """Return the process on the connection of this pair. None if no transmission is ever lost."""
 
 
 class IndependentLoss(LossModel):
-    """Each transmission is lost with the same probability, whatever happened to the others."""
+    """Each transmission is lost with the same probability, independently of the others."""
 
     kind: Literal["independent"]
     probability: ShareBelowOne
-    """The probability."""
+    """Probability of a loss."""
 
     @property
     def rate(self) -> float:
@@ -84,7 +85,7 @@ class _Independent(LossProcess):
 # with one message a minute, and one more message would shift all later bursts. Here bursts depend on the seed
 # and the pair only.
 class BurstyLoss(LossModel):
-    """Gilbert-Elliott: a connection is in turn good and bad, for exponentially distributed times.
+    """Gilbert-Elliott: a connection alternates between good and bad, for exponentially distributed times.
 
     The share (good * loss_good + bad * loss_bad) / (good + bad) is lost in the long run.
     """
@@ -115,7 +116,7 @@ class BurstyLoss(LossModel):
 
 
 class _Bursty(LossProcess):
-    """Good and bad periods in turn. They are drawn as far ahead as needed, and dropped when over."""
+    """Alternating good and bad periods. They are drawn as far ahead as needed, and dropped when they end."""
 
     __slots__ = ("_bad", "_ends_s", "_losses", "_means_s", "_spells")
 
@@ -124,8 +125,8 @@ class _Bursty(LossProcess):
         self._means_s = (model.good, model.bad)
         self._losses = (model.loss_good, model.loss_bad)
         self._spells = spells
-        # The chain begins in equilibrium. The rest of the first period is distributed as a whole one, since
-        # exponential lengths have no memory.
+        # The chain starts in equilibrium. The remainder of the first period has the distribution of a whole
+        # period, since exponential lengths have no memory.
         self._bad = spells.uniform() < model.bad / (model.good + model.bad)
         self._ends_s = [
             self._means_s[self._bad] * spells.exponential()
@@ -155,7 +156,7 @@ class _Bursty(LossProcess):
         return self._losses[self._bad ^ (bisect_right(self._ends_s, time_s) % 2 == 1)]
 
     def _forget_before(self, time_s: float) -> None:
-        self._loss_at(time_s)  # draws the period of that time, which is then left
+        self._loss_at(time_s)  # draws the period of that time, which stays
         over = bisect_right(self._ends_s, time_s)
         del self._ends_s[:over]
         self._bad ^= over % 2 == 1

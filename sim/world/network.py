@@ -1,20 +1,20 @@
-"""The simulated network: when each message arrives, or why it does not.
+"""Simulated network: the arrival time of each message, or the reason for its loss.
 
 A message passes four steps:
 
 1. *Sent.* If a cut of the network separates the pair, the message is lost at once.
 2. *Transfer.* Each ordered pair of names (sender, receiver) has one connection, which transfers one message
    after the other. Connections share the uplinks of senders and the downlinks of receivers max-min fairly
-   (sim.world.fair_sharing). A connection may also have a limit of its own. Without limits a transfer takes
+   (sim.world.fair_sharing). A connection may also have a separate limit. Without limits a transfer takes
    no time.
-3. *Departure.* When the last bit has left, `SimulatedNetwork.fate` decides whether the message is lost, how
-   long its latency is, and whether it is duplicated. The sender may now crash without effect on the message.
+3. *Departure.* When the last bit has left, `SimulatedNetwork.fate` decides the loss of the message, its
+   latency and its duplication. The sender may now crash without effect on the message.
 4. *Arrival.* The message is delivered if the receiver is up and no cut separates the pair.
 
-Every message ends exactly once. It is delivered, lost (by the network) or dropped (because the sender or the
-receiver is down, or a queue is full). Until then it is in flight. A duplicate is a message of its own: it is
-sent at the departure of the original (the event says "duplicate"), and its bytes count. Times are virtual
-seconds; sizes are encoded bytes.
+Every message has exactly one end. It is delivered, lost (by the network) or dropped (because the sender or
+the receiver is down, or a queue is full). Before its end it is in flight. A duplicate is a separate message:
+it is sent at the departure of the original (the event says "duplicate"), and its bytes count. Times are
+virtual seconds; sizes are encoded bytes.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     from sim.kernel.clock import VirtualLoop
 
 # Called with (event, time_s, envelope, type name, size_bytes, reason, number). The event is "sent",
-# "delivered", "lost" or "dropped". The reason says why a message was lost or dropped; of a sent duplicate it
-# is "duplicate". The number identifies the message: it counts from 1 in the order of sending.
+# "delivered", "lost" or "dropped". The reason states the cause of a loss or drop; for a sent duplicate it is
+# "duplicate". The number identifies the message: numbers count from 1 in the order of sending.
 Listener = Callable[[str, float, Envelope, str, int, str, int], None]
 
 
 @dataclass(slots=True)
 class Counts:
-    """Messages so far, without those to oneself. Always sent == delivered + lost + dropped + in_flight."""
+    """Messages so far, without messages to oneself. Always sent == delivered + lost + dropped + in_flight."""
 
     sent: int = 0
     delivered: int = 0
     lost: int = 0
     dropped: int = 0
-    duplicated: int = 0  # of the sent messages, those that are duplicates
+    duplicated: int = 0  # duplicates among the sent messages
     by_type: dict[str, list[int]] = field(default_factory=dict)  # type name -> [messages sent, their bytes]
-    reasons: dict[str, int] = field(default_factory=dict)  # why messages were lost or dropped
+    reasons: dict[str, int] = field(default_factory=dict)  # messages lost or dropped, by reason
 
     @property
     def in_flight(self) -> int:
@@ -65,15 +65,15 @@ class Counts:
 
     @property
     def bytes(self) -> int:
-        """Of all sent messages."""
+        """Bytes of all sent messages."""
         return sum([size_bytes for _, size_bytes in self.by_type.values()])
 
 
 class SimulatedNetwork(Transport):
     """A transport in virtual time.
 
-    seed: the run's. Each pair of names has random streams of its own. So the latencies and losses of a pair
-    do not depend on the traffic of others, nor on the number of actors.
+    seed: the seed of the run. Each pair of names has separate random streams, so the latencies and losses of
+    a pair do not depend on the traffic of other pairs, or on the number of actors.
     listener: called at every event of a message.
     """
 
@@ -84,22 +84,23 @@ class SimulatedNetwork(Transport):
         self.bytes_sent: dict[str, int] = defaultdict(int)
         """Bytes sent by each sender, without duplicates."""
         self.listener = listener
-        self.now = loop.time  # type: ignore[method-assign]  # saves a call each time
+        self.now = loop.time  # type: ignore[method-assign]  # saves a call
         self.refuses: Callable[[object], bool] | None = None
-        """Whether a receiver drops a message because of what is in it; None for those that take all."""
+        """Function that returns True if a receiver drops a message because of its contents; None: no
+        message."""
         self.numbers: Iterator[int] = itertools.count(1)
-        """The numbers of the next messages."""
+        """Numbers of the next messages."""
         self._travel: Callable[[float, Message], None] = loop.schedule
-        """Has a departed message arrive at a time (seconds)."""
+        """Function that schedules the arrival of a departed message at a time in seconds."""
         self._loop = loop
         self._seed = seed
         self._model = model
         self._partitions = ScheduledPartitions(model.partitions) if model.partitions else None
         self._deliver: dict[str, Callable[[Envelope], None]] = {}
-        self._known: dict[str, None] = {}  # every name that was attached so far
-        self._expected: dict[str, None] | None = None  # every name that the run will have, if stated
+        self._known: dict[str, None] = {}  # all names attached so far
+        self._expected: dict[str, None] | None = None  # all names of the run, if stated
         self._connections: dict[tuple[str, str], Connection] = {}
-        self._latencies = RandomStream(seed, "latency")  # one object, which `fate` moves to the pair's stream
+        self._latencies = RandomStream(seed, "latency")  # `fate` sets it to the pair's stream
         self._shared = SharedLinks(loop)
         self._uplinks: dict[str, Link] = {}
         self._downlinks: dict[str, Link] = {}
@@ -112,13 +113,13 @@ class SimulatedNetwork(Transport):
 
     @property
     def places(self) -> Mapping[str, tuple[float, float]] | None:
-        """Latitude and longitude of each actor in degrees, if latencies come from positions on the globe."""
+        """Latitude and longitude of each actor in degrees, if latencies are computed from positions."""
         return getattr(self._model.default.latency, "places", None)
 
     sleep = staticmethod(sleep)
     bell = Bell
 
-    # -- Who is there
+    # -- Attached actors
 
     def attach(self, name: str, deliver: Callable[[Envelope], None]) -> None:
         """Make `name` reachable: arrivals call `deliver(envelope)`. ValueError if it is attached already."""
@@ -128,13 +129,13 @@ class SimulatedNetwork(Transport):
         self._known[name] = None
 
     def detach(self, name: str) -> None:
-        """Make `name` unreachable. Transfers to it end, and their messages are dropped. Its own go on."""
+        """Make `name` unreachable. Transfers to it end, their messages are dropped; its uploads continue."""
         if self._deliver.pop(name, None) is not None and name in self._downlinks:
             for transfer in list(self._downlinks[name].transfers):
                 self._break_off(transfer, "down")
 
     def abort(self, name: str) -> None:
-        """Crash `name`: detach it, and end its own transfers as well. Departed messages are not affected."""
+        """Crash `name`: detach it, and end its uploads, too. Departed messages are not affected."""
         self.detach(name)
         if name in self._uplinks:
             for transfer in list(self._uplinks[name].transfers):
@@ -167,7 +168,7 @@ class SimulatedNetwork(Transport):
     # -- The four steps of a message
 
     def send(self, envelope: Envelope) -> None:
-        """Send a message and return at once. It arrives as it is now, even if the sender alters it later.
+        """Send a message and return at once. Later changes of the message by the sender have no effect.
 
         TypeError if it cannot be encoded. UnknownPeer if no actor of the run has the receiver's name. An
         unreachable receiver is no error.
@@ -176,8 +177,8 @@ class SimulatedNetwork(Transport):
         connection = self._connections.get(pair)
         if connection is None:
             if pair[0] == pair[1]:
-                size(envelope)  # raises for what could not be sent to others either
-                # Without the network, and not counted.
+                size(envelope)  # raises for messages that cannot be encoded
+                # A message to oneself bypasses the network and is not counted.
                 self._loop.call_soon(self._deliver_to_self, sealed(envelope))
                 return
             self.require_known(pair[1])
@@ -200,10 +201,10 @@ class SimulatedNetwork(Transport):
             self._depart(connection, message)
 
     def fate(self, connection: Connection, pair_index: int) -> tuple[float, bool, float | None]:
-        """Decide what becomes of a message that departs now, the pair's number `pair_index` (from 0).
+        """Decide the fate of a message that departs now, the pair's number `pair_index` (from 0).
 
-        Returns its latency (seconds), whether it is lost, and the latency of its duplicate, if there is one.
-        `_arrive` decides the rest: whether the receiver is up then and no partition separates the pair.
+        Returns its latency (seconds), its loss (True or False), and the latency of its duplicate, if there is
+        one. `_arrive` decides later, by the state of the receiver and by partitions, if it is delivered.
         """
         model, streams = connection.model, connection.random_streams
         now_s, draws = self._loop.now_s, self._latencies
@@ -227,7 +228,7 @@ class SimulatedNetwork(Transport):
         return delay_s, lost, copy_delay_s
 
     def _enqueue(self, connection: Connection, message: Message) -> None:
-        """Begin the transfer of a message, or queue it behind those of the same pair."""
+        """Start the transfer of a message, or queue it after those of the same pair."""
         connection.path = connection.path or self._path(connection)
         if connection.queue is not None and len(connection.queue) > self._model.backlog:
             self._end(message, "dropped", "backlog")
@@ -242,8 +243,8 @@ class SimulatedNetwork(Transport):
             self._start_transfer(connection, message)
             if connection.model.reliable and connection.pair[1] not in self._deliver:
                 # The receiver is down. The sender notices after the latency, and then stops the transfer.
-                # Only the latency is used here. To draw it advances no stream: if the receiver is up again by
-                # then, the message's fate is decided when it departs, with the same numbers.
+                # Only the latency is used here. Its draw advances no stream: if the receiver is up again in
+                # time, the fate of the message is decided when it departs, with the same random numbers.
                 try:
                     delay_s, _, _ = self.fate(connection, message.pair_index)
                 except UserError as error:
@@ -287,7 +288,7 @@ class SimulatedNetwork(Transport):
             self._break_off(connection.transfer, "down")
 
     def _break_off(self, transfer: Transfer, reason: str) -> None:
-        """End a transfer, and drop its message and those that wait behind it on the same connection."""
+        """End a transfer, and drop its message and those that wait after it on the same connection."""
         self._shared.cancel(transfer)
         connection = self._connection_of.pop(transfer)
         messages, connection.queue, connection.transfer = connection.queue, None, None
@@ -296,7 +297,7 @@ class SimulatedNetwork(Transport):
             self._end(message, "dropped", reason)
 
     def _depart(self, connection: Connection, message: Message) -> None:
-        """The last bit of the message has left its sender."""
+        """Decide the fate of a message after the transfer of its last bit."""
         now_s = self._loop.now_s
         try:
             delay_s, lost, copy_delay_s = self.fate(connection, message.pair_index)
@@ -316,15 +317,15 @@ class SimulatedNetwork(Transport):
             connection.last, connection.arrival_s = message, arrival_s
         self._travel(arrival_s, message)
         if copy_delay_s is not None:
-            # The receiver of the original may alter its contents.
+            # The receiver of the original may alter the contents.
             content = sealed(message.envelope)
             copy = self._sent(connection, content, message.size_bytes, message.pair_index, "duplicate")
             self.counts.duplicated += 1
             self._travel(now_s + copy_delay_s, copy)
 
     def _end_run(self, error: UserError) -> None:
-        """End the run because the user's latency function has failed, whoever is sending."""
-        self._loop.call_exception_handler({"message": "a latency cannot be known", "exception": error})
+        """End the run because the user's latency function has failed."""
+        self._loop.call_exception_handler({"message": "a latency is unknown", "exception": error})
 
     def _arrive(self, message: Message) -> None:
         if message.connection.last is message:
@@ -358,7 +359,7 @@ class SimulatedNetwork(Transport):
         pair_index: int,
         reason: Literal["", "duplicate"] = "",
     ) -> Message:
-        """A message that is sent now, counted."""
+        """Return a message that is sent now, and count it."""
         counts, kind = self.counts, kind_of(envelope)
         counts.sent += 1
         number = next(self.numbers)
@@ -367,7 +368,7 @@ class SimulatedNetwork(Transport):
             of_type = counts.by_type[kind] = [0, 0]
         of_type[0] += 1
         of_type[1] += size_bytes
-        listener = self.listener  # faster than calling the attribute, which looks in the class first
+        listener = self.listener  # faster than two attribute look-ups
         if listener is not None:
             listener("sent", self._loop.now_s, envelope, kind, size_bytes, reason, number)
         return Message(connection, envelope, kind, size_bytes, pair_index, number)
@@ -383,7 +384,8 @@ class SimulatedNetwork(Transport):
                 counts.dropped += 1
             counts.reasons[reason] = counts.reasons.get(reason, 0) + 1
         connection = message.connection
-        # An idle connection without random streams has no state: it is dropped, and made anew when needed.
+        # An idle connection without random streams has no state: it is dropped, and created again when
+        # needed.
         if (
             connection.latency_key is None
             and connection.is_idle()
@@ -396,13 +398,13 @@ class SimulatedNetwork(Transport):
             listener(event, now_s, envelope, kind, message.size_bytes, reason, message.number)
 
     def _path(self, connection: Connection) -> tuple[Link, ...]:
-        """The links that a connection's transfers pass: uplink, downlink, and its own limit if it has one."""
+        """Return the links that a connection's transfers pass: uplink, downlink, and any separate limit."""
         bps = connection.model.bandwidth_bps
         between = () if bps is None else (Link(f"{connection.pair[0]} to {connection.pair[1]}", bps),)
         return (*self._links(*connection.pair), *between)
 
     def _links(self, sender: str, receiver: str) -> tuple[Link, Link]:
-        """The sender's uplink and the receiver's downlink."""
+        """Return the sender's uplink and the receiver's downlink."""
         uplink = self._uplinks.get(sender)
         if uplink is None:
             uplink = Link(f"uplink of {sender}", _capacity_bps(self._model.bandwidths_of(sender)[0]))

@@ -1,4 +1,4 @@
-"""The model of a network: what each kind of connection is like, and which connections are of it.
+"""Model of a network: the properties of each kind of connection, and the connections of each kind.
 
 Times are seconds, bandwidths bits per second (None for unlimited), sizes bytes.
 """
@@ -16,17 +16,17 @@ from sim.world.partitions import ScheduledPartition
 
 @dataclass(frozen=True, slots=True)
 class ConnectionModel:
-    """The properties of the connections of one kind.
+    """Properties of the connections of one kind.
 
     latency: seconds from the end of a message's transfer to its arrival, drawn for each message or by nodes.
-    reliable: whether lost transmissions are repeated and each pair's messages stay in order, as with TCP. A
-        lost datagram is gone, and a datagram may overtake an earlier one.
-    loss: which transmissions are lost.
-    rto_s: what each repetition adds to the latency. Repetitions take no bandwidth.
+    reliable: True if lost transmissions are repeated and each pair's messages stay in order, as with TCP. If
+    False, a lost datagram is gone, and a datagram may overtake an earlier one.
+    loss: loss of transmissions.
+    rto_s: latency that each repetition adds. Repetitions take no bandwidth.
     duplicate: probability that a datagram that is not lost is duplicated. The duplicate is made after the
-        transfer, is never lost, and has a latency of its own.
-    reorder, reorder_s: probability that a datagram is delayed, and by how much.
-    bandwidth_bps: limit of each single connection, beside those of its ends.
+        transfer, is never lost, and has a separate latency.
+    reorder, reorder_s: probability of an additional delay of a datagram, and this delay.
+    bandwidth_bps: limit of each single connection, in addition to the limits of its ends.
     """
 
     latency: LatencyModel
@@ -37,9 +37,9 @@ class ConnectionModel:
     reorder: float = 0.0
     reorder_s: float = 0.0
     bandwidth_bps: float | None = None
-    constant_s: float | None = field(init=False, repr=False)  # the latency, if all are the same
-    has_randomness: bool = field(init=False, repr=False)  # whether anything but the latency is random
-    by_node: bool = field(init=False, repr=False)  # whether latencies depend on who sends to whom
+    constant_s: float | None = field(init=False, repr=False)  # the latency, if it is constant
+    has_randomness: bool = field(init=False, repr=False)  # True if anything but the latency is random
+    by_node: bool = field(init=False, repr=False)  # True if latencies depend on sender and receiver
     _random_latency: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -53,11 +53,11 @@ class ConnectionModel:
         object.__setattr__(self, "_random_latency", random)
 
     def latency_key(self, seed: int, purpose: str, pair: tuple[str, str]) -> int | None:
-        """The key of the random stream for a pair's latencies. None if they are not random."""
+        """Return the key of the random stream for a pair's latencies. None if they are not random."""
         return pair_key(seed, purpose, *pair) if self._random_latency else None
 
     def latency_s(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
-        """The latency of a message that departs at `time_s`, with `draws` of the pair's key."""
+        """Return the latency of a message that departs at `time_s`, with `draws` of the pair's key."""
         if self.constant_s is not None:
             return self.constant_s
         if self.by_node:
@@ -67,11 +67,11 @@ class ConnectionModel:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClass:
-    """A kind of connection, and which connections are of it.
+    """Kind of connection, and the connections of this kind.
 
-    model: what these connections are like.
-    group_of: the group of each name that is in one. where: "inside" needs both ends in one group, "across" in
-    two different ones, "touching" one end in any group.
+    model: the properties of these connections.
+    group_of: the group of each name that belongs to a group. where: "inside" needs both ends in one group,
+    "across" in two different groups, "touching" one end in any group.
     """
 
     model: ConnectionModel
@@ -79,7 +79,7 @@ class ConnectionClass:
     where: Literal["inside", "across", "touching"]
 
     def holds(self, sender: str, receiver: str) -> bool:
-        """Whether the connection from `sender` to `receiver` is of this kind."""
+        """Return True if the connection from `sender` to `receiver` belongs to this kind."""
         ours, theirs = self.group_of.get(sender), self.group_of.get(receiver)
         both = ours is not None and theirs is not None
         match self.where:
@@ -95,15 +95,15 @@ class ConnectionClass:
 
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """The network as a whole.
+    """Network as a whole.
 
-    default: the model of every connection that is in none of the classes.
-    classes: the first one that holds for a connection decides.
+    default: the model of every connection that belongs to no class.
+    classes: the first class that holds a connection decides.
     uplink_bps, downlink_bps: each actor's bandwidth.
-    bandwidths: up- and downlink of the actors that differ.
+    bandwidths: uplink and downlink of actors with other values.
     partitions: times at which some names are cut off from others. Messages that are sent or would arrive
         across a cut are lost.
-    backlog: how many messages of one pair may wait for a transfer. More are dropped.
+    backlog: number of messages of one pair that may wait for a transfer. Further messages are dropped.
     uplink_queue_bytes: size of each actor's uplink queue, running transfers included. A message that does not
         fit is dropped, unless the queue is empty.
     """
@@ -119,19 +119,19 @@ class NetworkModel:
 
     @property
     def limited(self) -> bool:
-        """Whether any transfer takes time."""
+        """True if any transfer takes time."""
         caps = [self.uplink_bps, self.downlink_bps, self.default.bandwidth_bps]
         caps += [kind.model.bandwidth_bps for kind in self.classes]
         caps += [bps for both in self.bandwidths.values() for bps in both]
         return any(bps is not None for bps in caps)
 
     def model_of(self, pair: tuple[str, str]) -> ConnectionModel:
-        """The model of the connection of this pair, sender first."""
+        """Return the model of the connection of this pair, sender first."""
         for kind in self.classes:
             if kind.holds(*pair):
                 return kind.model
         return self.default
 
     def bandwidths_of(self, name: str) -> tuple[float | None, float | None]:
-        """One actor's up- and downlink."""
+        """Return one actor's uplink and downlink bandwidth."""
         return self.bandwidths.get(name, (self.uplink_bps, self.downlink_bps))

@@ -1,4 +1,4 @@
-"""Who takes part in a run: what all parts of a world are built from."""
+"""Participants of a run: the input of all parts of a world."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,15 +9,15 @@ from sim.members import Groups, Members
 
 
 def client_name(index: int) -> str:
-    """The actor name of client number `index`."""
+    """Return the actor name of client number `index`."""
     return f"client-{index}"
 
 
 @dataclass(frozen=True)
 class Participants:
-    """The seed of a run and the names of all its clients and servers, absent ones included.
+    """Seed of a run and names of all its clients and servers, absent ones included.
 
-    clusters: the true cluster of each client; None if the data has none. data_folder: the folder with
+    clusters: the true cluster of each client; None if the data has no clusters. data_folder: the folder with
     measured traces.
     """
 
@@ -29,16 +29,16 @@ class Participants:
 
     @property
     def names(self) -> list[str]:
-        """Clients, then servers."""
+        """Names of clients, then of servers."""
         return [*self.clients, *self.servers]
 
     def members(self, members: Members) -> tuple[str, ...]:
-        """The names of a list of client numbers and "servers"."""
+        """Return the names for a list of client numbers and "servers"."""
         listed = [self.servers if member == "servers" else [self.clients[member]] for member in members]
         return tuple([name for names in listed for name in names])
 
     def groups(self, groups: Groups, key: str) -> tuple[tuple[str, ...], ...]:
-        """The names in each group. key: the scenario's key of the groups, for errors. UserError."""
+        """Return the names in each group. key: the groups' key in the scenario, for errors. UserError."""
         if groups != "clusters":
             return tuple([self.members(group) for group in groups])
         if self.clusters is None:

@@ -16,11 +16,12 @@ from sim.world.participants import Participants
 
 @dataclass(frozen=True)
 class ScheduledPartition:
-    """A partition of the network, in one of two forms, during `start_s <= time < end_s` (virtual seconds).
+    """Partition of the network, in one of two forms, during `start_s <= time < end_s` (virtual seconds).
 
-    groups: names of different groups cannot reach each other. Names in no group reach everybody.
+    groups: names of different groups cannot reach each other. Names in no group reach all names.
     sources, targets: messages from a source to a target are lost. The other direction stays open.
-    period_s, active_share: a flapping one holds for the first `active_share` of each period from the start.
+    period_s, active_share: a flapping partition holds for the first `active_share` of each period from the
+    start.
     """
 
     start_s: float
@@ -36,13 +37,13 @@ class ScheduledPartition:
         return {name: number for number, group in enumerate(self.groups) for name in group}
 
     def is_on(self, time_s: float) -> bool:
-        """Whether it holds at this time."""
+        """Return True if the partition holds at this time."""
         if not self.start_s <= time_s < self.end_s:
             return False
         return (time_s - self.start_s) % self.period_s < self.period_s * self.active_share
 
     def separates(self, sender: str, receiver: str) -> bool:
-        """Whether nothing from `sender` reaches `receiver` while it holds."""
+        """Return True if no message from `sender` reaches `receiver` while the partition holds."""
         if self.sources:
             return sender in self.sources and receiver in self.targets
         ours, theirs = self._group_of.get(sender), self._group_of.get(receiver)
@@ -50,32 +51,32 @@ class ScheduledPartition:
 
 
 class Flapping(Settings):
-    """A cut that comes and goes."""
+    """Cut that holds for a part of each period."""
 
     period: PositiveDuration
-    """Time from one beginning of the cut to the next."""
+    """Time from one start of the cut to the next."""
     share: ShareAboveZero
     """Share of each period in which the cut holds."""
 
 
 class NetworkPartition(Settings):
-    """A time in which some clients cannot reach others."""
+    """Time in which some clients cannot reach others."""
 
     start: Duration
-    """Begin of the cut."""
+    """Start of the cut."""
     end: PositiveDuration
     """End of the cut."""
     groups: Groups | None = None
-    """Groups that are cut off from each other, in both directions. Clients in no group reach everybody."""
+    """Groups that are cut off from each other, in both directions. Clients in no group reach all clients."""
     share: ShareAboveZero | None = None
-    """Each client is cut off with this probability, drawn once for each: from the servers and from all
-    clients that are not cut off, in both directions."""
+    """Probability that a client is cut off, drawn once for each client: from the servers and from all clients
+    that are not cut off, in both directions."""
     sources: Members | None = Field(None, alias="from")
-    """One-way cut: messages of these to those in `to` are lost."""
+    """One-way cut: messages from these clients to those in `to` are lost."""
     to: Members | None = None
     """One-way cut: the receivers."""
     flapping: Flapping | None = None
-    """Between start and end the cut comes and goes."""
+    """Between `start` and `end`, the cut holds only for a part of each period."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "NetworkPartition":
@@ -87,13 +88,13 @@ class NetworkPartition(Settings):
             problem = "state either 'groups' or 'share' (two-way cut), or both 'from' and 'to' (one-way)"
             raise SettingError(stated[-1] if stated else "groups", None, problem)
         if self.groups is not None and len(self.groups) < 2:
-            raise SettingError("groups", self.groups, "needs two groups or more, to cut one off from another")
+            raise SettingError("groups", self.groups, "needs at least two groups, cut off from each other")
         if is_one_client((*(self.sources or ()), *(self.to or ()))):
-            raise SettingError("to", self.to, "cuts a client off from itself; must name another one")
+            raise SettingError("to", self.to, "cuts a client off from itself; name a different client")
         return self
 
     def build(self, number: int, participants: Participants) -> ScheduledPartition | None:
-        """The partition of entry `number`. None if one side of it is empty. UserError."""
+        """Return the partition of entry `number`. None if one side of it is empty. UserError."""
         groups: tuple[tuple[str, ...], ...] = ()
         if self.groups is not None:
             groups = participants.groups(self.groups, f"network.partition.{number}.groups")
@@ -111,8 +112,8 @@ class NetworkPartition(Settings):
         )
 
     def _drawn(self, share: float, number: int, participants: Participants) -> tuple[tuple[str, ...], ...]:
-        """The names that are cut off, and all others."""
-        # Drawn for each client by itself, so that one more client changes nobody's side.
+        """Return the names that are cut off, and all others."""
+        # A separate draw for each client, so that one more client does not change the sides of others.
         coins = {
             name: RandomStream(participants.seed, "partition", number, name).uniform()
             for name in participants.clients
@@ -130,8 +131,8 @@ class ScheduledPartitions:
         self._last_end_s = max((each.end_s for each in partitions), default=-math.inf)
 
     def separate(self, sender: str, receiver: str, time_s: float) -> bool:
-        """Whether nothing from `sender` can reach `receiver` at `time_s`."""
-        # Mostly there is no partition at all; the network asks twice for every message.
+        """Return True if no message from `sender` can reach `receiver` at `time_s`."""
+        # Most of the time there is no partition, and the network calls this twice for every message.
         if not self._first_start_s <= time_s < self._last_end_s:
             return False
         return any(each.is_on(time_s) and each.separates(sender, receiver) for each in self._partitions)

@@ -1,4 +1,4 @@
-"""When a device was busy or down, in bounded memory."""
+"""Busy and down times of a device, in bounded memory."""
 
 from array import array
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ State = Literal["waiting", "busy", "down"]
 
 
 class Timeline:
-    """The intervals in which a device was busy or down, in order. In between it was waiting.
+    """Intervals in which a device was busy or down, in order. Between them it was waiting.
 
     Adjacent intervals of one state are merged. Memory is bounded: beyond `limit` intervals, the shorter half
     of the gaps between intervals of one state is closed. `resolution_s` is the longest gap that may have been
-    closed so far (0: none). Only changes between busy and down, which churn bounds, can exceed the limit.
+    closed so far (0: no gap). Only changes between busy and down, which churn bounds, can exceed the limit.
     """
 
     __slots__ = ("_compact_at", "_state", "_states", "_times_s", "limit", "resolution_s")
@@ -23,22 +23,22 @@ class Timeline:
         self.resolution_s = 0.0
         self._compact_at = limit
         self._times_s = array("d")  # start, end, start, end, ...
-        self._states: list[tuple[int, State]] = []  # (index of an interval, the state from there on)
+        self._states: list[tuple[int, State]] = []  # (index of an interval, state from this interval on)
         self._state: State | None = None  # of the last interval
 
     def __len__(self) -> int:
         return len(self._times_s) // 2
 
     def __iter__(self) -> Iterator[tuple[float, float, State]]:
-        """The intervals as (start_s, end_s, state)."""
+        """Yield the intervals as (start_s, end_s, state)."""
         times_s = self._times_s
         ends = [first for first, _ in self._states[1:]] + [len(self)]
         for (first, state), end in zip(self._states, ends, strict=False):
-            for place in range(2 * first, 2 * end, 2):
-                yield times_s[place], times_s[place + 1], state
+            for index in range(2 * first, 2 * end, 2):
+                yield times_s[index], times_s[index + 1], state
 
     def add(self, start_s: float, end_s: float, state: State) -> None:
-        """Append an interval that begins when the last one ended, or later. An empty one is left out."""
+        """Append an interval that starts at the end of the last one, or later. An empty one is omitted."""
         if start_s == end_s:
             return
         times_s = self._times_s
@@ -60,10 +60,10 @@ class Timeline:
         )
         if gaps_s:
             self.resolution_s = gaps_s[(len(gaps_s) - 1) // 2]
-        self._compact_at = 2 * len(stretches)  # no compaction while the intervals are added again
+        self._compact_at = 2 * len(stretches)  # no compaction during the loop below
         self._times_s, self._states, self._state = array("d"), [], None
         for stretch in stretches:
             self.add(*stretch)
-        # If few gaps were closed, wait until the length has doubled. So the cost per interval stays small.
+        # If few gaps were closed, wait until the length has doubled. The cost per interval stays small.
         left = len(self)
         self._compact_at = self.limit if left <= 0.75 * self.limit else 2 * left

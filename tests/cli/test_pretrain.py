@@ -142,7 +142,7 @@ def test_a_folder_or_disk_that_takes_no_base(
         problem = "cannot be written: Permission denied"
     else:
         monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 7))
-        problem = "bytes, and its disk has 7"
+        problem = "bytes, but the disk has 7"
     result = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n', "--quiet")
     assert result.exit_code == 2, result.output
     assert 'out = "mine.safetensors": ' in result.output and problem in result.output

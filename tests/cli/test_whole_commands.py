@@ -154,7 +154,7 @@ def test_a_deadlock_names_who_waits_for_what(invoke: Callable[..., Result], tmp_
     assert "Traceback" not in result.output
     lines = result.stderr.splitlines()
     assert lines[-5].endswith(
-        "deadlock at 0.125 s of virtual time: nothing is left to happen, and these wait for ever"
+        "deadlock at 0.125 s of virtual time: no events are left, and these tasks wait forever"
     )
     place = f"{tmp_path / 'own.py'}:{number_of('self.collect', WAITS_FOR_EVER)}"
     assert lines[-4:-1] == [

@@ -388,7 +388,7 @@ def test_the_outside_is_refused_with_a_reason(loop):
     async def use_thread():
         await asyncio.to_thread(print)
 
-    with pytest.raises(NotImplementedError, match="no threads: when a thread ends has no virtual time"):
+    with pytest.raises(NotImplementedError, match="no threads: the end of a thread has no virtual time"):
         loop.run_until_complete(use_thread())
     with pytest.raises(NotImplementedError, match="transport"):
         loop.add_reader(0, print)

@@ -267,8 +267,8 @@ def test_only_functions_calculate_with_numbers_of_few_bytes() -> None:
 
 
 LINE = "test_apply.py:[0-9]+"
-BATCHED = "many clients at once: no branch may depend on a number"
-TOP = "apply takes a function that is written at the top of a file, not"
+BATCHED = "many clients at once: do not branch on a value"
+TOP = "apply needs a top-level function, but"
 
 
 def branching(x: Tensor) -> Tensor:
@@ -347,7 +347,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         f"{LINE}: branching_in_torch_2_11.. failed: RuntimeError: [^?]*flow; .*{BATCHED}",
     ),
     "a number taken out": (taking_out, ValueError, f"{LINE}: taking_out.. failed: RuntimeError.*{BATCHED}"),
-    "chance": (drawing, ValueError, f"{LINE}: drawing.. failed: RuntimeError.*numbers go in as an argument"),
+    "chance": (drawing, ValueError, f"{LINE}: drawing.. failed: .*pass random numbers as an argument"),
     "shapes that do not fit": (
         misshapen,
         ValueError,
@@ -363,17 +363,21 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a matrix": (
         matrix,
         ValueError,
-        r"a tensor of shape \(6, 6\) and torch.float32; must be a tensor without",
+        r"a tensor of shape \(6, 6\) and torch.float32; must be a tensor with no dimension",
     ),
     "whole numbers of 64 bits": (order, ValueError, r"of shape \(6,\) and torch.int64; must be"),
     "complex numbers": (complex_numbers, ValueError, "and torch.complex64; must be"),
     "no tensor": (number, ValueError, "failed|returns a float; must be"),
     "nothing": (nothing, ValueError, "returns nothing"),
     "a part that is no tensor": (half_a_pair, ValueError, "failed|returns a NoneType"),
-    "a method": (Holder().method, TypeError, f"{TOP} method, a method: write it there with `def`"),
-    "a parameter that apply takes": (costly, ValueError, "by steps= apply is told what the call costs"),
-    "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear, a Linear"),
-    "no function": (3, TypeError, f"{TOP} int, a int"),
+    "a method": (Holder().method, TypeError, f"{TOP} method is a method: define it with `def`"),
+    "a parameter that apply takes": (
+        costly,
+        ValueError,
+        "steps= is apply's keyword for the cost",
+    ),
+    "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear is a Linear"),
+    "no function": (3, TypeError, f"{TOP} int is a int"),
 }
 
 
@@ -404,7 +408,7 @@ def test_functions_without_a_name_of_their_own_are_refused() -> None:
     for function in (lambda x: x + 1, inner, partial(torch.add, other=1)):
         with pytest.raises(TypeError, match=TOP):
             engine.apply(function, (x,), {})
-    with pytest.raises(TypeError, match="gets min by keyword, a ndarray, which may be another by the time"):
+    with pytest.raises(TypeError, match="gets min by keyword, a ndarray, which may change before"):
         engine.apply(torch.clamp, (x,), {"min": np.ones(WIDTH)})
 
 
@@ -418,10 +422,10 @@ def test_arguments_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match="another engine"):
         engine.apply(torch.maximum, (x, other.vector(numbers(1))), {})
     with pytest.raises(
-        ValueError, match=r"in one dimension, not of shape \(2, 3\) and type torch.float64; `flatten\(\)`"
+        ValueError, match=r"in one dimension, not the shape \(2, 3\) and type torch.float64; `flatten\(\)`"
     ):
         engine.apply(torch.maximum, (x, np.zeros((2, 3))), {})
-    with pytest.raises(TypeError, match="is applied to nothing"):
+    with pytest.raises(TypeError, match="is applied without arguments"):
         engine.apply(torch.maximum, (), {})
 
 

@@ -224,7 +224,7 @@ def test_a_missing_set_is_downloaded_into_the_folder(tmp_path: Path, monkeypatch
         put_idx_files(folder / "FashionMNIST/raw")
 
     monkeypatch.setattr(vision, "download", download)
-    with pytest.raises(UserError, match="nothing is downloaded here"):
+    with pytest.raises(UserError, match="this command does not download"):
         read_images("fashion-mnist", tmp_path, download=False)
     assert len(read_images("fashion-mnist", tmp_path).train_y) == 12
     assert len(read_images("fashion-mnist", tmp_path).train_y) == 12
@@ -251,7 +251,7 @@ def test_a_pickle_that_wants_to_run_code_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     put_cifar(folder, {"data_batch_1": slice(0, 4), "test_batch": slice(4, 6)}, b"labels")
     put(folder / "data_batch_1", pickle.dumps({b"data": _Dangerous(tmp_path / "ran"), b"labels": []}))
-    with pytest.raises(UserError, match=r"the pickle asks for (posix|nt)\.mkdir"):
+    with pytest.raises(UserError, match=r"the pickle needs (posix|nt)\.mkdir"):
         read_images("cifar-10", tmp_path)
     assert not (tmp_path / "ran").exists()
 

@@ -268,7 +268,7 @@ def test_on_cuda_the_device_and_what_it_holds_are_named(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 79_000_000_000)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU")
     assert str(does_not_fit("a sum", torch.device("cuda"))).startswith(
-        "out of memory on cuda: no room for a sum; GPU has 80.0 GB, of which this run's tensors take 79.0 "
+        "out of memory on cuda: no room for a sum; GPU has 80.0 GB; the tensors of this run take 79.0 "
         "GB and 0.5 GB are free; use a smaller model"
     )
 

@@ -333,7 +333,7 @@ def test_by_default_all_windows_are_dealt(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ({"windows": 30}, r"data.windows = 30: 2 clients share 49 windows of ab; must be fewer"),
+        ({"windows": 30}, r"data.windows = 30: 2 clients share 49 windows of ab; use fewer"),
         (
             {"context": 50},
             r"data.context = 50: the test text of ab has fewer tokens than a window and",
@@ -350,7 +350,7 @@ def test_every_language_needs_a_client_and_a_name_of_its_own(tmp_path: Path) -> 
     (misfit,) = texts(tmp_path).misfits(2)
     assert (misfit.key, misfit.value) == ("clients.count", 2) and "3 languages (ab, cd, ef)" in misfit.problem
     twice = [{"language": "ab", "file": "a.txt"}] * 2
-    with pytest.raises(ValueError, match="must have another language for each"):
+    with pytest.raises(ValueError, match="must have a different language for each"):
         DATASETS["text"].model_validate({"name": "text", "texts": twice})
     with pytest.raises(ValueError, match="language"):
         DATASETS["text"].model_validate({"name": "text", "texts": [{"language": "../x", "file": "a.txt"}]})
@@ -409,17 +409,17 @@ def pipe(folder: Path) -> Path:
 SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no file": (lambda folder: folder / "base.safetensors", "no such file"),
     "a pipe": (pipe, "must be a regular file"),
-    "truncated": (truncated, "is not a .safetensors file, or damaged"),
-    "without notes": (without_notes, "does not say how many heads"),
+    "truncated": (truncated, "is not a .safetensors file, or is damaged"),
+    "without notes": (without_notes, "does not state the number of heads"),
     "heads that do not fit": (
         spoil_tensors(lambda weights: None, heads=3),
-        "8 numbers, which 3 heads cannot share",
+        "8 numbers, which 3 heads do not divide",
     ),
     "no embedding": (spoil_tensors(lambda weights: weights.pop("wte.weight")), "has no matrix wte.weight"),
     "a layer missing": (spoil_tensors(lambda weights: weights.pop("h.1.ln_2.bias")), "has no h.1.ln_2.bias"),
     "an unknown layer": (
         spoil_tensors(lambda weights: weights.update(other=torch.ones(2))),
-        "has other, which GPT-2's architecture has not",
+        "contains other, which is not in GPT-2's architecture",
     ),
     "a wrong shape": (
         spoil_tensors(lambda weights: weights.update({"ln_f.bias": torch.ones(9)})),
@@ -427,15 +427,15 @@ SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "not a number": (
         spoil_tensors(lambda weights: weights["ln_f.bias"].fill_(math.nan)),
-        "ln_f.bias: holds numbers that are not finite",
+        "ln_f.bias: contains numbers that are not finite",
     ),
     "whole numbers": (
         spoil_tensors(lambda weights: weights.update({"ln_f.bias": torch.ones(8, dtype=torch.int64)})),
-        "ln_f.bias: holds torch.int64; must be real numbers",
+        "ln_f.bias: contains torch.int64; must contain real numbers",
     ),
     "a block of a huge number": (
         spoil_tensors(lambda weights: weights.update({"h.999999.ln_2.bias": torch.ones(8)})),
-        "names a block 999999, but has",
+        "contains a block 999999, but only",
     ),
     "another architecture": (
         checkpoint({"model_type": "llama"}),
@@ -468,11 +468,11 @@ def dataset() -> Dataset:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"tokenizer": "characters"}, r"was trained on other tokens \(bytes\) than data.tokenizer makes"),
-        ({"outputs": 12}, "knows 11 tokens, and data.tokenizer makes 12"),
+        ({"tokenizer": "characters"}, "was trained with the tokenizer bytes, but data.tokenizer is"),
+        ({"outputs": 12}, "knows 11 tokens, but data.tokenizer makes 12"),
         (
             {"train_x": np.zeros((2, 7), dtype=np.int64)},
-            "data.context = 7: .* looks at 6 tokens",
+            "data.context = 7: .* has positions for at most 6 tokens",
         ),
     ],
 )

@@ -75,9 +75,9 @@ def test_samples_dealt_over_and_over_are_enough_for_any_number_of_clients(
 
 
 def test_what_cannot_be_dealt_over_and_over_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="needs samples_per_client, without which each sample is dealt once"):
+    with pytest.raises(ValueError, match="needs samples_per_client; set it, too"):
         PARTITIONS["iid"].model_validate({"kind": "iid", "repeat": True})
-    with pytest.raises(UserError, match=r"samples_per_client = 6001: .* no client may have one twice"):
+    with pytest.raises(UserError, match=r"samples_per_client = 6001: .* no client may have a sample twice"):
         iid(TEN, 3, 0, samples_per_client=6001, repeat=True)
     with pytest.raises(ValueError, match="repeat"):
         PARTITIONS["dirichlet"].model_validate({"kind": "dirichlet", "alpha": 1, "repeat": True})
@@ -360,7 +360,7 @@ def test_held_back_samples_are_split_from_the_training_samples(share: float, see
 
 def test_holding_back_everything_is_refused() -> None:
     partition = iid(TEN, 3, 0, samples_per_client=2)
-    with pytest.raises(UserError, match=r"validation_share = 0\.9: leaves client 0, who owns 2 samples"):
+    with pytest.raises(UserError, match=r"validation_share = 0\.9: leaves client 0 with 2 samples"):
         partition.hold_back(0.9, 0)
     with pytest.raises(UserError, match="who owns 1 sample, none to train on"):
         iid(TEN, 3, 0, samples_per_client=1).hold_back(0.5, 0)
@@ -381,11 +381,11 @@ def test_even_sizes(total: int, parts: int) -> None:
             iid,
             6001,
             {"samples_per_client": 1},
-            "6001 clients share 6000 .*are too few; must be fewer clients",
+            "6001 clients share 6000 .*too few; use fewer clients",
         ),
-        (iid, 10, {"samples_per_client": 601}, r"samples_per_client = 601: .*allowed are 1 to 600"),
+        (iid, 10, {"samples_per_client": 601}, r"samples_per_client = 601: .*must be from 1 to 600"),
         (iid, 7000, {}, "no sample is left for client 6000"),
-        (dirichlet, 100, {"alpha": 0.001}, r"alpha = 0\.001: each of 1000 draws"),
+        (dirichlet, 100, {"alpha": 0.001}, r"alpha = 0\.001: in each of 1000 draws"),
         (dirichlet, 10, {"alpha": 1.0, "samples_per_client": 601}, "samples_per_client = 601"),
         (
             classes_per_client,
@@ -394,7 +394,7 @@ def test_even_sizes(total: int, parts: int) -> None:
             "class 0 has 600 training samples",
         ),
         (permuted_clusters, 4, {"clusters": 4, "shift": 5}, r"shift = 5: with 10 classes"),
-        (disjoint_clusters, 4, {"clusters": 2, "samples_per_client": 1501}, "allowed are 1 to 1500"),
+        (disjoint_clusters, 4, {"clusters": 2, "samples_per_client": 1501}, "must be from 1 to 1500"),
         (mapl, 20, {"scenario": 1}, "class 0 has 600 training samples, of which 0 are left"),
     ],
 )
@@ -439,6 +439,6 @@ def test_quantities_say_nothing_of_the_classes() -> None:
 
 
 def test_too_few_samples_for_the_least_quantity_are_refused() -> None:
-    problem = r"min_samples = 2000: 4 clients share 6000 training samples, too few for so many each"
+    problem = r"min_samples = 2000: 4 clients share 6000 training samples, too few"
     with pytest.raises(UserError, match=problem):
         quantity(TEN, 4, 1, alpha=1.0, min_samples=2000)

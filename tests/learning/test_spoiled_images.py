@@ -48,9 +48,9 @@ def mnist(tmp_path: Path) -> Path:
     ("file", "content", "problem"),
     [
         (TRAIN_X, b"", "is empty"),
-        (TRAIN_X, b"\0\0\x09\x03\0\0\0\x01x", "begins with the bytes 00 00 09 03; must be 00 00 08 03"),
+        (TRAIN_X, b"\0\0\x09\x03\0\0\0\x01x", "starts with the bytes 00 00 09 03; must be 00 00 08 03"),
         (TRAIN_X, b"\0\0\x08\x03\0\0", "must be 00 00 08 03 and 3 lengths"),
-        (TRAIN_X, idx(GREY)[:-1], r"has 9,407 bytes behind its head; must have 9,408.*\(12, 28, 28\)"),
+        (TRAIN_X, idx(GREY)[:-1], r"has 9,407 bytes after its header; must have 9,408.*\(12, 28, 28\)"),
         (TRAIN_X, idx(LABELS), "with 3 axes .*swapped"),
         (TRAIN_Y, idx(GREY), "with 1 axes .*swapped"),
         (TRAIN_X, idx(GREY[:5]), r"labels: have the type uint8 and the shape \(12,\); must be 5 whole"),
@@ -132,14 +132,14 @@ def blank(images: np.ndarray, value: int, share: float) -> np.ndarray:
 @pytest.mark.parametrize(("value", "share"), [(0, 1.0), (255, 1.0), (0, 0.25), (7, 0.5)])
 def test_images_of_one_colour_are_damage(tmp_path: Path, mnist: Path, value: int, share: float) -> None:
     (mnist / TRAIN_X).write_bytes(idx(blank(GREY, value, share)))
-    with pytest.raises(UserError, match=rf"{round(12 * share)} of 12 images have one colour only"):
+    with pytest.raises(UserError, match=rf"{round(12 * share)} of 12 images have only one color"):
         read_images("mnist", tmp_path)
 
 
 def test_colour_images_of_one_colour_are_damage(tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     put_cifar(folder, BATCHES, b"labels", data=blank(PIXELS, 0, 1.0))
-    with pytest.raises(UserError, match="6 of 6 images have one colour only: the file is damaged"):
+    with pytest.raises(UserError, match="6 of 6 images have only one color: the file is damaged"):
         read_images("cifar-10", tmp_path)
 
 
@@ -186,7 +186,7 @@ def test_files_that_are_no_batches(tmp_path: Path, content: bytes) -> None:
     [
         ({"x_train": COLOUR[:9].transpose(0, 2, 3, 1)}, r"shape \(9, 32, 32, 3\); must be"),
         ({"x_train": COLOUR[:9].astype(np.float32)}, "type float32 .*; must be bytes"),
-        ({"x_test": COLOUR[9:, :, :16, :16]}, r"x_test\.npy\.xz: its images have .* shape \(3, 3, 16, 16\)"),
+        ({"x_test": COLOUR[9:, :, :16, :16]}, r"x_test\.npy\.xz: images have .* shape \(3, 3, 16, 16\)"),
         ({"x_train": COLOUR[:3]}, r"y_train: have .* \(9,\); must be 3 whole numbers.*swapped"),
         ({"y_train": LABELS[:9] + 95}, "y_train: number 5 is 100; must be from 0 to 99"),
         ({"y_test": LABELS[9:, None]}, r"y_test: have .* the shape \(3, 1\)"),

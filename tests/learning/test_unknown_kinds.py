@@ -12,7 +12,7 @@ from sim.core.lives import Life
 from sim.learning.data.text import FourLanguages
 from sim.learning.engine import Optimizer
 from sim.learning.engine.graph.batches import draw_batches, samples_of_batch
-from sim.learning.evaluation import _Look
+from sim.learning.evaluation import _Evaluation
 from sim.learning.metrics import Metric
 from sim.learning.models.backbones import client_backbones
 from sim.learning.models.cnn import Cnn
@@ -29,7 +29,7 @@ KERNEL: Any = SimpleNamespace(outputs=lambda models, x: x)
 
 def measured() -> None:
     x = torch.zeros(1, 1, 2)
-    _Look(KERNEL, x, None, "classification").add([Metric("name", NEW)], x, torch.zeros(1, 1))
+    _Evaluation(KERNEL, x, None, "classification").add([Metric("name", NEW)], x, torch.zeros(1, 1))
 
 
 CASES: dict[str, Callable[[], object]] = {

@@ -24,7 +24,7 @@ class Net(nn.Module):
         y = self.layer(x).squeeze(0)
         return y.reshape(len(x), y.shape[1])
 """
-ONE = "batch normalisation has nothing to compare a single sample with: training.batch_size"
+ONE = "batch normalization needs several samples: training.batch_size"
 
 
 def answered(folder: Path, verb: str, text: str, code: str, *options: str) -> tuple[int, str]:

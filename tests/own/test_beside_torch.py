@@ -249,19 +249,19 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "buffer assigned": (lambda: Assigned("assigned"), "buffer mean .* use nn.BatchNorm1d"),
     "buffer in place": (lambda: Assigned("in place"), "Assigned changes its buffer mean"),
     "attribute assigned": (lambda: Assigned("attribute"), "Assigned keeps self.mean"),
-    "counter": (Counting, "Counting keeps self.steps from one call to the next"),
+    "counter": (Counting, "Counting keeps self.steps between calls"),
     "weight by .data": (lambda: Clipped(False), r"Linear \(at o\) changes its parameter weight .*clamp"),
     "weight by .data beside a GRU": (lambda: Clipped(True), r"Linear \(at o\) changes its parameter weight"),
-    "trained before evaluation": (Seen, "Seen sets self.seen in training and evaluates by it"),
+    "trained before evaluation": (Seen, "Seen sets self.seen in training and uses it in evaluation"),
     "norm always in training": (
         chain(AlwaysTraining, lambda: nn.BatchNorm1d(8)),
-        r"BatchNorm1d \(at 1\) stays in training mode in evaluation",
+        r"BatchNorm1d \(at 1\) is in training mode in evaluation",
     ),
     "dropout always in training": (
         chain(AlwaysTraining, lambda: nn.Dropout(0.5)),
-        r"Dropout \(at 1\) stays in training mode in evaluation",
+        r"Dropout \(at 1\) is in training mode in evaluation",
     ),
-    "layer made in forward": (Lazily, "Lazily makes late in forward.* make it in __init__"),
+    "layer made in forward": (Lazily, "Lazily creates late in forward.* create it in __init__"),
     "functional dropout": (
         by(lambda m, x: m.o(F.dropout(m.a(x), 0.5, m.training))),
         "By draws random numbers of torch in training.* use nn.Dropout",
@@ -287,10 +287,10 @@ REFUSED: dict[str, tuple[Make, str]] = {
         by(lambda m, x: m.o(m.e(x.abs().long() % 3)[:, 0]), e=lambda: nn.Embedding(3, 16, max_norm=1.0)),
         "e is a Embedding with max_norm",
     ),
-    "mask as an index": (by(lambda m, x: m.o(x * x[x > 0].sum())), "By, a mask chooses .*torch.where"),
+    "mask as an index": (by(lambda m, x: m.o(x * x[x > 0].sum())), "By, a mask selects .*torch.where"),
     "branch on a number": (
         by(lambda m, x: m.o(x if x.sum() > 0 else -x)),
-        "By, it branches on numbers.*torch.where",
+        "By, it branches on values.*torch.where",
     ),
     "checkpoint": (
         by(lambda m, x: m.o(checkpoint(m.a, x, use_reentrant=False))),
@@ -338,7 +338,7 @@ def test_what_is_kept_and_never_read_is_taken(layer: nn.Module) -> None:
 
 def test_a_mode_that_fails_is_not_called_a_kept_attribute() -> None:
     make = chain(AlwaysTraining, lambda: nn.BatchNorm1d(8))
-    with pytest.raises(UserError, match="stays in training mode in evaluation"):
+    with pytest.raises(UserError, match="is in training mode in evaluation"):
         architecture(lambda: By(lambda m, x: kept(m, m.inner(x)), inner=make()))
 
 

@@ -181,20 +181,20 @@ WRONG = {  # what the function returns, and what is said of it
     "float labels": ("x, y + 0.5", "y has the type float64; must be whole numbers, the classes from 0"),
     "labels that are huge": ("x, y + 10**9", r"y\[0\] is 1000000000; must be a class from 0 to 99,999"),
     "not a number": ("np.where(x == 7, np.nan, x), y", r"x\[7, 0\] is nan, a missing value; fill"),
-    "too large": ("x * 1e300, y", r"x\[0, 1\] is 5e\+299; must be a finite number, of float32"),
+    "too large": ("x * 1e300, y", r"x\[0, 1\] is 5e\+299; must be a finite float32 number"),
     "a sample that is none": ("[(x[0], 0), 3]", r"sample 1 is 3; must be \(x, y\) or"),
-    "ragged arrays": ("([[1.0], [2.0, 3.0]], y[:2])", "x is no array: ValueError"),
-    "one sample": ("x[:1], y[:1]", "has 1 sample; must have two at least of each class"),
-    "one sample of each class": ("x[:2], np.arange(2)", "has 2 samples; must have two at least of each"),
+    "ragged arrays": ("([[1.0], [2.0, 3.0]], y[:2])", "x is not an array: ValueError"),
+    "one sample": ("x[:1], y[:1]", "has 1 sample; needs at least two of each class"),
+    "one sample of each class": ("x[:2], np.arange(2)", "has 2 samples; needs at least two of each"),
     "samples without numbers": ("x[:, 0], y", r"x has the shape \(30,\); must be .*x\[:, None\]"),
-    "an exhausted generator": ("iter(())", "x: no sample came; must be one at least"),
+    "an exhausted generator": ("iter(())", "x: no samples; return at least one"),
     "batches": ("[(x, y)] * 3", r"y has the shape \(3, 30\)"),
     "samples of different shapes": (
         "[(x[0], 0), (x[0, :1], 1)]",
         r"sample 1 has 2 values and x of the shape \(\(1,\),\); must have 2 and \(\(2,\),\)",
     ),
     "samples without labels": ("iter(x)", r"sample 0 is array.*; must be \(x, y\)"),
-    "another part": ('{"train": (x, y), "valid": (x, y)}', "the table has 'train', 'valid'; must have train"),
+    "another part": ('{"train": (x, y), "valid": (x, y)}', "a table of 'train', 'valid'; must be of train"),
     "parts that differ": (
         '{"train": (x, y), "test": (x[:, :1], y)}',
         r"x of test has samples of the shape \(1,\); must be \(2,\), as in x of train",
@@ -230,22 +230,22 @@ def test_what_is_wrong_is_refused_with_file_and_line(tmp_path: Path, name: str) 
         (IID + '\ntask = "regression"', "x, who", "y has the type <U1; must be real numbers"),
         (IID + '\ntask = "regression"', "x, y[:5]", r"y has the shape \(5,\); must be \(30,\), or \(30, num"),
         (IID + '\ntask = "regression"', "x, y / 0", r"y\[0\] is nan"),
-        (NAME + 'partition = "natural"', "x, y", "the data do not say whose each sample is"),
+        (NAME + 'partition = "natural"', "x, y", "the data state no clients of samples"),
         (NAME + 'partition = "natural"', "x, y, y // 2", "the data have 2 clients .0, 1.; must be 2"),
         (
             NAME + 'partition = "natural"',
             'dict(train=(x, y, who), test=(x, y))',
-            'data.partition.tests = "own": the data do not say whose each test sample is; must be "all"',
+            'data.partition.tests = "own": the data do not state the client of each test sample; must',
         ),
         (
             NAME + 'partition = "natural"',
             'dict(train=(x, y, who), test=(x[:20], y[:20], who[:20]))',
-            "client 1, b in the data, has no test sample; data.partition.tests",
+            "client 1, b in the data, has no test samples; data.partition.tests",
         ),
         (
             NAME + 'partition = { kind = "dirichlet", alpha = 1 }',
             "dict(train=(x, y), validation=(x, y))",
-            "data.partition: does not share out the validation part that the data have",
+            "data.partition: does not distribute the validation part of the data",
         ),
         (IID + "\nvalidation_share = 0.1", "dict(train=(x, y), validation=(x, y))", "validation_share = 0.1"),
         (
@@ -266,7 +266,7 @@ def test_what_does_not_fit_the_keys(tmp_path: Path, keys: str, returned: str, me
 
 def test_a_regression_has_no_classes_to_share_out(tmp_path: Path) -> None:
     keys = NAME + 'task = "regression"\npartition = { kind = "dirichlet", alpha = 1 }'
-    with pytest.raises(UserError, match=r'data.partition.kind = "dirichlet": shares out samples by class'):
+    with pytest.raises(UserError, match=r'data.partition.kind = "dirichlet": distributes samples by class'):
         load(tmp_path, keys, code=SAMPLES + "def load():\n    return x, y")
 
 
@@ -282,5 +282,5 @@ def test_models_that_predict_no_numbers_are_refused(tmp_path: Path, options: lis
 def test_an_endless_data_set_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.learning.data.own.NUMBERS_MAX", 1000)
     code = SAMPLES + "import itertools\ndef load():\n    return itertools.cycle([(x[0], 0)])"
-    with pytest.raises(UserError, match=r"has more than 1,000 numbers; must have fewer .does it end"):
+    with pytest.raises(UserError, match=r"more than 1,000 numbers; return fewer .does it end"):
         built(tmp_path, IID, code=code)

@@ -104,7 +104,7 @@ def test_images_of_16_bits_are_not_cut_off_at_255(tmp_path: Path) -> None:
     meaning = FEATURES | {"image": {"_type": "Image", "mode": "RGB"}}
     source = saved(tmp_path / "s", meaning, train={**images(), "image": DEEP})
     with pytest.raises(
-        UserError, match=r"row 0: column 'image' holds an image of the mode I;16; must have 8"
+        UserError, match=r"row 0: column 'image' contains an image of the mode I;16; must have 8"
     ):
         read(source)
 
@@ -174,7 +174,7 @@ def test_rows_of_a_table(tmp_path: Path) -> None:
     assert data.owners is not None and data.owners.names == ("1", "2")
     assert read(source, **keys).train_y.tolist() == [0, 1, 0, 3]  # the only column of classes
     assert read(source, label="age", task="regression", **keys).train_y.tolist() == [[30], [50], [40], [60]]
-    with pytest.raises(UserError, match=r"row 0: column 'ward' is '0'|must be a finite number"):
+    with pytest.raises(UserError, match=r"row 0: column 'ward' is '0'|must be a finite float32 number"):
         read(source, label="city", task="regression", **keys)
 
 
@@ -188,16 +188,20 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no such split": (
         {},
         {"split": "training"},
-        "s: has no split 'training', which data.split names, but train$",
+        "s: has no split 'training', the value of data.split; it has train$",
     ),
     "no such test split": (
         {},
         {"test_split": "dev"},
-        "has no split 'dev', which data.test_split names, but train",
+        "has no split 'dev', the value of data.test_split; it has train",
     ),
-    "no such label": ({}, {"label": "y"}, "s/train: has no column 'y', but image, label"),
-    "no such feature": ({}, {"features": ["picture"]}, "s/train: has no column 'picture', but image, label"),
-    "no such client": ({}, {"client": "writer"}, "s/train: has no column 'writer', but image, label"),
+    "no such label": ({}, {"label": "y"}, "s/train: has no column 'y'; it has image, label"),
+    "no such feature": (
+        {},
+        {"features": ["picture"]},
+        "s/train: has no column 'picture'; it has image, label",
+    ),
+    "no such client": ({}, {"client": "writer"}, "s/train: has no column 'writer'; it has image, label"),
     "images as labels": (
         {},
         {"label": "image"},
@@ -206,25 +210,25 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "two images": (
         {"other": images()["label"]},
         {"features": ["image", "other"]},
-        "must be one column of images",
+        "must be a single column of images",
     ),
     "a class too many": (
         {"label": [4] * 30},
         {},
         "row 0: column 'label' is 4; must be a class from 0 to 3, or -1",
     ),
-    "a label between": ({"label": [0.5] * 30}, {}, "column 'label' has .* values that are no whole numbers"),
+    "a label between": ({"label": [0.5] * 30}, {}, "column 'label' must contain whole numbers"),
     "no labels at all": (
         {"label": [None] * 30},
         {},
-        "column 'label' has .* values that are no whole numbers",
+        "column 'label' must contain whole numbers",
     ),
-    "one class": ({"label": [-1] * 30}, {}, "row 0: column 'label' has no value; must have one"),
+    "one class": ({"label": [-1] * 30}, {}, "row 0: column 'label' has no value; add one"),
     "images of two sizes": (
         {"image": [png(GREY[0])] * 29 + [png(GREY[0].T)]},
         {},
-        r"row 29: column 'image' holds an image of 5 x 4 pixels with 1 channel, and the first is of 4 x 5 "
-        r"pixels with 1 channel; all must be alike: data.map\(",
+        r"row 29: column 'image' contains an image of 5 x 4 pixels with 1 channel, but the first has 4 x 5 "
+        r"pixels with 1 channel; all must be equal: data.map\(",
     ),
     "grey and coloured": (
         {"image": WIDE},
@@ -234,33 +238,37 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "16 bits": (
         {"image": DEEP},
         {},
-        r"row 0: column 'image' holds an image of the mode I;16; must be grey or RGB",
+        r"row 0: column 'image' contains an image of the mode I;16; must be gray or RGB",
     ),
-    "no image": ({"image": [None, *WIDE[1:]]}, {}, "row 0: column 'image' holds no image; leave the row out"),
+    "no image": (
+        {"image": [None, *WIDE[1:]]},
+        {},
+        "row 0: column 'image' contains no image; leave the row out",
+    ),
     "a path alone": (
         {"image": [{"bytes": None, "path": "/etc/passwd"}, *WIDE[1:]]},
         {},
-        "row 0: column 'image' holds no image; leave the row out",
+        "row 0: column 'image' contains no image; leave the row out",
     ),
     "a damaged image": (
         {"image": [*WIDE[1:], {"bytes": DEEP[1]["bytes"][:50], "path": None}]},
         {},
-        "row 29: column 'image' holds no image, of PNG, .* or a damaged one",
+        "row 29: column 'image' contains no image .PNG, .* or a damaged one",
     ),
     "a program": (
         {"image": [{"bytes": EPS, "path": None}] * 30},
         {},
-        "row 0: .*holds no image, of PNG, JPEG",
+        "row 0: .*contains no image .PNG, JPEG",
     ),
     "texts as images": (
         {"image": ["a.png"] * 30},
         {},
-        "column 'image' holds string; must hold images, with their",
+        "column 'image' contains string; must contain images with their",
     ),
     "a subset of a folder": (
         {},
         {"subset": "plain"},
-        "data.subset: is of the Hub, and data.source = .*s is a folder",
+        "data.subset: only for the Hub; data.source = .*s is a folder",
     ),
 }
 
@@ -275,16 +283,18 @@ def test_what_is_refused(tmp_path: Path, wrong: str) -> None:
 def test_columns_that_say_too_little(tmp_path: Path) -> None:
     plain = saved(tmp_path / "plain", {"image": {"_type": "Image"}}, train=images())
     with pytest.raises(
-        UserError, match=r"has no column of classes; data\.label must say .* label: image, label"
+        UserError, match=r"has no column of classes; set data\.label to .* label, one of image, label"
     ):
         read(plain)
     assert read(plain, label="label").outputs == 3
     coarse = {**FEATURES, "coarse": CLASSES}
     both = saved(tmp_path / "both", coarse, train=images(coarse=[0, 1] * 15))
-    with pytest.raises(UserError, match=r"has the columns label, coarse of classes; data\.label must say"):
+    with pytest.raises(UserError, match=r"has the columns label, coarse of classes; set data\.label to"):
         read(both)
     assert read(both, leave_out=["coarse"]).train_y.max() == 2
-    with pytest.raises(UserError, match=r"two/train: has images in image, mask; data\.features must be one"):
+    with pytest.raises(
+        UserError, match=r"two/train: has images in image, mask; data\.features must be a single column"
+    ):
         masks = {**FEATURES, "mask": {"_type": "Image"}}
         read(saved(tmp_path / "two", masks, train=images(mask=images()["image"])))
 
@@ -341,17 +351,17 @@ SPOILED: dict[str, tuple[str, Any, str]] = {
     "a type of Python": (
         "dataset_info.json",
         b'{"features": {"image": {"_type": "Path"}, "label": {"_type": "Value", "dtype": "int64"}}}',
-        "has no column of classes; data.label must say which",
+        "has no column of classes; set data.label to the column",
     ),
     "classes of one name": (
         "dataset_info.json",
         b'{"features": {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["a", "a"]}}}',
-        "column 'label' has classes without names, each once",
+        "column 'label' must contain whole numbers",
     ),
     "classes without names": (
         "dataset_info.json",
         b'{"features": {"image": {"_type": "Image", "mode": ["RGB"]}, "label": {"_type": "ClassLabel"}}}',
-        "column 'label' has classes without names, each once",
+        "column 'label' must contain whole numbers",
     ),
 }
 
@@ -414,13 +424,13 @@ def test_folders_that_are_none_and_names_that_are_none(tmp_path: Path) -> None:
         read(str(tmp_path))
     with pytest.raises(UserError, match=r"/nowhere: is no folder of save_to_disk"):
         read(str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r'there is no such folder here, .* names are like "ylecun/mnist"'):
+    with pytest.raises(
+        UserError, match=r'there is no such folder in the .* names on the Hub look like "ylecun/mnist"'
+    ):
         read("my data/mnist")
     with pytest.raises(UserError, match=r"data\.label: must be stated for data\.task"):
         load(tmp_path, 'name = "huggingface"\nsource = "a/b"\npartition = "iid"\ntask = "regression"')
-    with pytest.raises(
-        UserError, match=r"data\.test_split = \"train\": must be another one than data\.split"
-    ):
+    with pytest.raises(UserError, match=r"data\.test_split = \"train\": must be different from data\.split"):
         load(tmp_path, 'name = "huggingface"\nsource = "a/b"\npartition = "iid"\ntest_split = "train"')
 
 
@@ -451,8 +461,8 @@ def test_a_check_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     load(tmp_path, 'name = "huggingface"\nsource = "ylecun/mnist"\npartition = "iid"')
     result = CliRunner().invoke(app, ["check", str(tmp_path / "world.toml"), "--data-dir", str(tmp_path)])
     assert result.exit_code == 2
-    assert 'data.source = "ylecun/mnist": there is no such folder here' in result.output
-    assert "nothing is downloaded here (coterie run downloads it from the Hub)" in result.output
+    assert 'data.source = "ylecun/mnist": there is no such folder in the' in result.output
+    assert "this command does not download (coterie run downloads it from the Hub)" in result.output
 
 
 def test_a_download_is_kept_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,8 +490,8 @@ def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("sim.learning.data.hub.download", download)
     message = (
         r"could not be downloaded from the Hub: ConnectionError: Couldn't reach 'ylecun/mnist' on the Hub\n.*"
-        r"datasets\.load_dataset\('ylecun/mnist', 'plain'\)\.save_to_disk\(folder\) saves it; copy that to .*"
-        r"huggingface/ylecun--mnist@plain, or name another data folder by --data-dir or COTERIE_DATA"
+        r"datasets\.load_dataset\('ylecun/mnist', 'plain'\)\.save_to_disk\(folder\) saves it; copy .*"
+        r"huggingface/ylecun--mnist@plain, or state another data folder by --data-dir or COTERIE_DATA"
     )
     with pytest.raises(UserError, match=message):
         hub(tmp_path, subset="plain")
@@ -539,7 +549,7 @@ def test_the_remedy_for_images_of_different_shapes_is_one(tmp_path: Path, datase
     mixed.save_to_disk(tmp_path / "mixed")
     with pytest.raises(UserError) as caught:
         read(str(tmp_path / "mixed"), label="label")
-    remedy = str(caught.value).partition("all must be alike: ")[2].partition(" makes them so")[0]
+    remedy = str(caught.value).partition("all must be equal: ")[2].partition(" makes them equal")[0]
     eval(remedy, {"data": mixed}).save_to_disk(tmp_path / "alike")
     assert read(str(tmp_path / "alike"), label="label").input_shape == (3, 32, 32)
 
@@ -558,7 +568,7 @@ def test_the_package_downloads(tmp_path: Path, datasets: Any) -> None:
     download(str(theirs), None, None, into)  # as two runs at once do
     (theirs / "train-00000-of-00001.parquet").rename(theirs / "a.tar")
     with pytest.raises(
-        UserError, match=r"is read by webdataset; must be a data set of arrow, csv, imagefolder"
+        UserError, match=r"is read by webdataset; must be read by one of arrow, csv, imagefolder"
     ):
         download(str(theirs), None, None, tmp_path / "data" / "other")
     (theirs / "repository.py").write_text("raise SystemExit('executed')")

@@ -283,20 +283,23 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         "s/empty: has no picture; must have one at least",
     ),
     "only hidden files": (with_file("new/.1.png"), "s/new: has no picture"),
-    "junk": (with_file("Cat/1.png", b"junk"), r"Cat/1\.png: holds no image, of PNG, .*, or a damaged one$"),
+    "junk": (
+        with_file("Cat/1.png", b"junk"),
+        r"Cat/1\.png: contains no image \(PNG, .*\), or a damaged one$",
+    ),
     "an empty file": (
         lambda folder: (folder / "Cat/1.png").write_bytes(b"") and None,
         r"Cat/1\.png: is empty",
     ),
-    "cut off": (with_file("Cat/1.png", CONTENT[:-900]), r"Cat/1\.png: holds no image, .*truncated"),
+    "cut off": (with_file("Cat/1.png", CONTENT[:-900]), r"Cat/1\.png: contains no image .*truncated"),
     "changed": (
         with_file("Cat/1.png", CONTENT[:200] + bytes(50) + CONTENT[250:]),
-        r"Cat/1\.png: holds no image, .* or a damaged",
+        r"Cat/1\.png: contains no image .* or a damaged",
     ),
-    "a bomb": (bomb, r"Cat/1\.png: holds no image.*decompression bomb"),
+    "a bomb": (bomb, r"Cat/1\.png: contains no image.*decompression bomb"),
     "16 bits": (
         with_file("Cat/1.png", DEEP),
-        r"Cat/1\.png: holds an image of the mode I;16; must have 8 bits",
+        r"Cat/1\.png: contains an image of the mode I;16; must have 8 bits",
     ),
     "a text": (
         with_file("Cat/notes.txt", b"x"),
@@ -311,14 +314,14 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "a pipe": (pipe, r"Cat/8\.png: must be a regular file"),
     "another size": (
         with_file("Cat/1.png", CONTENT),
-        r"Cat/1\.png: holds an image of 40 x 40 pixels with 3 channels, and the first is of 5 x 6 pixels "
-        r"with 3 channels; all must be alike: data\.size = 32, say, makes them so",
+        r"Cat/1\.png: contains an image of 40 x 40 pixels with 3 channels, but the first has 5 x 6 pixels "
+        r"with 3 channels; all must be equal: data\.size = 32, for example",
     ),
     "parts without classes": (
         lambda folder: only("train/1.png")(folder) or with_file("test/1.png")(folder),
         "s: has only test, train, and in train no folder of a class; must have train/CLASS, or a folder for",
     ),
-    "nothing to train on": (
+    "none for training": (
         lambda folder: only("test/Cat/1.png")(folder) or with_file("val/Cat/1.png")(folder),
         "s: has only test, val, and in train no folder of a class",
     ),
@@ -365,7 +368,7 @@ def test_refused_beside_train(tmp_path: Path, file: str, problem: str) -> None:
         ('source = "s"\nsize = 5000', "data.size = 5000"),
         ('source = "s"\ntask = "regression"', 'data.task = "regression": unknown key'),
         ('source = "s"\nclient_folders = true', r"lies beside folders; must be in that of its class"),
-        ('source = "s"\npartition = "natural"', "the data do not say whose each sample is"),
+        ('source = "s"\npartition = "natural"', "the data state no clients of samples"),
     ],
 )
 def test_keys_that_do_not_fit(tmp_path: Path, keys: str, problem: str) -> None:
@@ -423,9 +426,7 @@ def test_cinic_10_that_is_another_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cinic-10: train, test\n.*CINIC-10: train, test"):
         of_cinic(tmp_path)
     folder = cinic(tmp_path / "cinic-10", 28)
-    with pytest.raises(
-        UserError, match=r"train: its images have .* \(30, 3, 28, 28\); must be .* 3, 32, 32\)"
-    ):
+    with pytest.raises(UserError, match=r"train: images have .* \(30, 3, 28, 28\); must be .* 3, 32, 32\)"):
         of_cinic(tmp_path)
     gone(folder)
     cinic(folder)

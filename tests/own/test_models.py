@@ -210,11 +210,11 @@ ELSE = {
     "a list": ("Net = []", "must be a class or a function, not a list"),
     "attention that drops": (
         "def Net(classes):\n    return nn.TransformerEncoderLayer(64, 2)",
-        "cannot be made: ValueError: self_attn draws .*set self_attn.dropout = 0.0",
+        "cannot be made: ValueError: self_attn drops values .*set self_attn.dropout = 0.0",
     ),
     "batch norm with a mean of all batches": (
         "def Net(classes):\n    return nn.Sequential(nn.BatchNorm1d(64, momentum=None), nn.Linear(64, 10))",
-        "cannot be made: ValueError: .*running statistics",
+        "cannot be made: ValueError: .*set a momentum",
     ),
 }
 

@@ -176,7 +176,7 @@ def test_a_list_that_holds_another_many_times(tmp_path: Path, key: bytes) -> Non
     for name in ("data_batch_1", "test_batch"):
         (tmp_path / "cifar-10-batches-py" / name).write_bytes(pickle.dumps(batch, protocol=2))
     data = Cifar10.model_validate({"name": "cifar-10", "partition": "iid"})
-    with pytest.raises(UserError, match="must hold an array of images, and a number for each"):
+    with pytest.raises(UserError, match="must contain an array of images, and a number for each"):
         data.read(DataFolder(tmp_path))
 
 
@@ -212,7 +212,7 @@ def test_pictures_of_16_bits_in_each_of_several_channels(colours: int) -> None:
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 16, colours, 0, 0, 0))
     png = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    with pytest.raises(UserError, match="holds an image with 16 bits in each channel; must have 8"):
+    with pytest.raises(UserError, match="contains an image with 16 bits in each channel; must have 8"):
         pixels([png], 1, None, lambda place, problem: UserError(problem), remedy="")
 
 

@@ -61,10 +61,10 @@ def split(labels, clients):
 
 WRONG = {
     "an index beyond": ("[[0], [1], [99999]]", r"train\[2\]\[0\] is 99999; must be from 0 to 1,4\d\d"),
-    "too few clients": ("[[0], [1]]", "train has lists for 2 clients; must have 3, as clients.count says"),
-    "nobody's": ("[[0], [1], []]", r"train\[2\] has .*; must be a list of whole numbers, one at least"),
-    "twice in one": ("[[0], [1], [4, 4]]", r"train\[2\] has the sample 4 twice"),
-    "two clients'": ("[[0], [1], [4, 0]]", "clients 0 and 2 both have the sample 0; must be one client's"),
+    "too few clients": ("[[0], [1]]", "train has lists for 2 clients; must have 3, as in clients.count"),
+    "nobody's": ("[[0], [1], []]", r"train\[2\] has .*; must be a list of whole numbers, at least one"),
+    "twice in one": ("[[0], [1], [4, 4]]", r"train\[2\] contains the sample 4 twice"),
+    "two clients'": ("[[0], [1], [4, 0]]", "clients 0 and 2 both have the sample 0; assign it to one client"),
     "numbers with a point": ("[[0.0], [1], [2]]", r"train\[0\] has the type float64 and the shape \(1,\)"),
     "ragged lists": ("[[[0], [1, 2]], [1], [2]]", r"train\[0\] has the type object and the shape \(0,\)"),
     "other parts": ('{"train": [[0], [1], [2]], "tests": []}', "has 'train', 'tests'; must be a list"),
@@ -154,7 +154,7 @@ def test_a_validation_part_of_the_datas_own_comes_behind_the_training_part(tmp_p
     partition = from_file(write(tmp_path, json.dumps(lists), "who.json"), labels)
     assert partition.validation is not None
     assert [row.tolist() for row in partition.validation] == lists["validation"]
-    with pytest.raises(UserError, match=r"has no validation, but the data have a validation part"):
+    with pytest.raises(UserError, match=r"has no validation lists, but the data have a validation part"):
         from_file(write(tmp_path, json.dumps(lists["train"]), "who.json"), labels)
 
 

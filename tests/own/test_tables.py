@@ -80,7 +80,7 @@ def test_a_column_may_have_any_name(tmp_path: Path) -> None:
 def test_a_table_to_test_on_needs_the_columns_of_the_other_and_may_have_more(tmp_path: Path) -> None:
     assert table(tmp_path, PEOPLE.replace("ward", "floor"), features=["age", "city"]).input_shape == (4,)
     with pytest.raises(
-        UserError, match=r"test_file: .*tests\.csv: has no column 'floor', but hospital, paid"
+        UserError, match=r"test_file: .*tests\.csv: has no column 'floor'; it has hospital, paid"
     ):
         table(tmp_path, PEOPLE.replace("ward", "floor"))
 
@@ -139,7 +139,7 @@ def test_missing_values(tmp_path: Path, missing: str) -> None:
     else:  # 47.5 is the mean of those that are known; the last category is that of what is missing
         assert data.train_x.tolist()[1] == [47.5, 0, 0, 0, 1]
         assert data.train_x[:, 0].tolist() == [30, 47.5, 47.5, 60, 20, 80]
-    with pytest.raises(UserError, match=r"people\.csv, row 2: column 'age' has no value; must have one"):
+    with pytest.raises(UserError, match=r"people\.csv, row 2: column 'age' has no value; add one"):
         table(tmp_path, text, **keys)
 
 
@@ -170,12 +170,12 @@ def test_parquet_is_as_text(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
-    "no label column": (PEOPLE, {"label": "pay"}, "people.csv: has no column 'pay', but age, city"),
-    "no such category column": (PEOPLE, {"categorical": ["plz"]}, "has no column 'plz', which data.categ"),
+    "no label column": (PEOPLE, {"label": "pay"}, "people.csv: has no column 'pay'; it has age, city"),
+    "no such category column": (PEOPLE, {"categorical": ["plz"]}, "has no column 'plz'; correct data.categ"),
     "mixed types": (
         PEOPLE.replace("60,", "old,"),
         {},
-        "row 4: column 'age' is 'old'; must be a finite number of float32, as other rows are",
+        "row 4: column 'age' is 'old'; must be a finite float32 number, as in other rows",
     ),
     "too few values": (
         PEOPLE.replace("60,Zug,", "60,"),
@@ -191,17 +191,17 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "an empty column": (
         "age,note,paid\n1,,yes\n2,,no\n",
         {"missing": "fill", "test_file": None},
-        "column 'note' has no value at all",
+        "column 'note' has no values",
     ),
     "no rows": ("age,paid\n", {"test_file": None}, "has no row; must have one at least"),
-    "rows with gaps only": ("age,paid\n,yes\n", {"missing": "drop", "test_file": None}, "has no row without"),
+    "rows with gaps only": ("age,paid\n,yes\n", {"missing": "drop", "test_file": None}, "every row has"),
     "a column twice": (PEOPLE.replace("city", "age"), {}, "has the column 'age' twice"),
-    "no feature": ("paid\nyes\nno\n", {"test_file": None}, "has no column of features"),
+    "no feature": ("paid\nyes\nno\n", {"test_file": None}, "has no feature column"),
     "text to predict": (PEOPLE, {"task": "regression", "label": "city"}, "row 1: column 'city' is 'Bern'"),
     "a group of nobody": (
         PEOPLE,
         {"client": "hospital", "groups": [["west"], ["*"]]},
-        "column 'hospital' has no value 'west', which data.groups names, but east, north, south",
+        "column 'hospital' has no value 'west' of data.groups; it has east, north, south",
     ),
 }
 
@@ -236,7 +236,7 @@ def test_parquet_of_what_are_no_values(tmp_path: Path) -> None:
     [
         ('label = ["a", "b"]', r"data\.label = .*must be one column, unless data\.task"),
         ('label = "a"\ngroups = [["x"]]', r"data\.groups.*needs data\.client"),
-        ('label = "a"\nclient = "b"\ngroups = [["x"], ["x", "y"]]', r"data\.groups.*has a value twice"),
+        ('label = "a"\nclient = "b"\ngroups = [["x"], ["x", "y"]]', r"data\.groups.*contains a value twice"),
         ('label = "a"\nstandardise_label = true', r"data\.standardise_label"),
         ('label = "a"\nseparator = ";;"', r"data\.separator"),
         ('label = "a"\ntest_share = 1.0', r"data\.test_share"),
@@ -311,9 +311,9 @@ def test_arrays_in_one_part(tmp_path: Path) -> None:
     ("found", "message"),
     [
         ({"x": X}, r"has no array y, but x"),
-        ({"features": X, "labels": Y}, r"has features, labels; must have x, y"),
-        ({"x": X, "y": Y, "x_test": X}, r"has x, y, x_test; must have x, y"),
-        ({"x_test": X, "y_test": Y}, r"has x_test, y_test; must have x, y"),
+        ({"features": X, "labels": Y}, r"contains features, labels; needs x, y"),
+        ({"x": X, "y": Y, "x_test": X}, r"contains x, y, x_test; needs x, y"),
+        ({"x_test": X, "y_test": Y}, r"contains x_test, y_test; needs x, y"),
         ({"x": X, "y": Y.astype(object)}, r"is not a .npz file of arrays of numbers"),
         ({"x": X, "y": Y[:5]}, r"y has the shape \(5,\); must be \(12,\)"),
         ({"x": X, "y": Y / 2}, r"y has the type float64"),

@@ -104,7 +104,7 @@ def test_a_client_knows_its_senders_its_receivers_and_its_weights(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("while True:\n        yield 0, 1", "gave more than 72 links for 6 clients; must be fewer"),
+        ("while True:\n        yield 0, 1", "returned more than 72 links for 6 clients; return fewer"),
         ("import sys\n    sys.exit(3)\n    yield", r"own.py:\d+: mine failed as the topology: SystemExit: 3"),
     ],
 )

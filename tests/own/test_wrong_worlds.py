@@ -13,31 +13,47 @@ from tests.simulation.worlds import DIGITS, write
 LATENCY, UP, STEP = "network.latency", "network.uplink", "devices.step_time"
 SLOW, CHURN, TOPOLOGY = "devices.slow_times", "churn_process", "clients.topology"
 WRONG = {
-    "a negative latency": (LATENCY, "return -0.1", "gave -0.1 for sender = 0, receiver = 1, .*be seconds"),
-    "a latency that is no number": (LATENCY, "return float('nan')", "gave nan for sender = 0"),
-    "a latency as text": (LATENCY, "return '3 ms'", r"gave '3 ms' \(str\) for sender = 0"),
+    "a negative latency": (
+        LATENCY,
+        "return -0.1",
+        "returned -0.1 for sender = 0, receiver = 1, .*be seconds",
+    ),
+    "a latency that is no number": (LATENCY, "return float('nan')", "returned nan for sender = 0"),
+    "a latency as text": (LATENCY, "return '3 ms'", r"returned '3 ms' \(str\) for sender = 0"),
     "an exception": (LATENCY, "return 1 / 0", "failed for sender = 0, .*: ZeroDivisionError"),
-    "chance of its own": (LATENCY, "import random; return random.random()", "is random must come from rng"),
-    "no bandwidth at all": (UP, "return 0", "gave 0 for client = 0; must be bits per second"),
-    "no step time": (STEP, "return 0.0", "gave 0.0 for client = 0; must be seconds from 1e-09"),
-    "a truth value": (STEP, "return True", r"gave True \(bool\) for client = 0"),
-    "time that goes back": (SLOW, "yield 5, 2; yield 3, 1", "gave the time 3 s after 5 s for client = 0"),
-    "a factor of nothing": (SLOW, "yield 5, 0.0", "gave 0.0 for client = 0; must be a factor"),
-    "a number for pieces": (SLOW, "return 3.0", "gave a float for client = 0; must be a list"),
-    "sessions that overlap": (CHURN, "return [(0, 5), (4, 7)]", "gave the session from 4 s to 7 s .* at 5 s"),
-    "a begin before the start": (CHURN, "yield -1, 4", "gave -1 for client = 0; must be a start"),
+    "chance of its own": (LATENCY, "import random; return random.random()", "random numbers from rng only"),
+    "no bandwidth at all": (UP, "return 0", "returned 0 for client = 0; must be bits per second"),
+    "no step time": (STEP, "return 0.0", "returned 0.0 for client = 0; must be seconds from 1e-09"),
+    "a truth value": (STEP, "return True", r"returned True \(bool\) for client = 0"),
+    "time that goes back": (SLOW, "yield 5, 2; yield 3, 1", "returned the time 3 s after 5 s for client = 0"),
+    "a factor of nothing": (SLOW, "yield 5, 0.0", "returned 0.0 for client = 0; must be a factor"),
+    "a number for pieces": (SLOW, "return 3.0", "returned a float for client = 0; return a list"),
+    "sessions that overlap": (
+        CHURN,
+        "return [(0, 5), (4, 7)]",
+        "returned the session from 4 s to 7 s .* at 5 s",
+    ),
+    "a begin before the start": (CHURN, "yield -1, 4", "returned -1 for client = 0; must be a start"),
     "a failing generator": (CHURN, "yield 0, 1; [][0]", "failed for client = 0: IndexError"),
-    "other sessions": (CHURN, "import random; yield 0, 1 + random.random()", "gave other results when"),
-    "an unknown client": (TOPOLOGY, "return [(0, 6)]", r"gave \(0, 6\); clients are .* from 0 to 5"),
-    "a link to oneself": (TOPOLOGY, "return [(0, 1), (2, 2)]", r"gave \(2, 2\); a client has no link to its"),
-    "no links": (TOPOLOGY, "return []", "gave no link"),
-    "a single number": (TOPOLOGY, "return [3]", r"gave 3 .*must be a link \(sender, receiver\)"),
-    "a negative weight": (TOPOLOGY, "return [(0, 1, -0.5)]", "gave -0.5 in .*; must be a weight"),
-    "weights here and there": (TOPOLOGY, "return [(0, 1, 0.5), (1, 2)]", "some links with a weight and some"),
-    "two weights of a link": (TOPOLOGY, "return [(0, 1, 0.5), (1, 0, 0.2)]", "before with another weight"),
-    "more than there is": (TOPOLOGY, "return [(0, 1, .7), (1, 2, .7)]", "client 1 mixes .* add up to 1.4"),
+    "other sessions": (CHURN, "import random; yield 0, 1 + random.random()", "returned different results in"),
+    "an unknown client": (TOPOLOGY, "return [(0, 6)]", r"returned \(0, 6\); clients are .* from 0 to 5"),
+    "a link to oneself": (
+        TOPOLOGY,
+        "return [(0, 1), (2, 2)]",
+        r"returned \(2, 2\); a client has no link to its",
+    ),
+    "no links": (TOPOLOGY, "return []", "returned no link"),
+    "a single number": (TOPOLOGY, "return [3]", r"returned 3 .*must be a link \(sender, receiver\)"),
+    "a negative weight": (TOPOLOGY, "return [(0, 1, -0.5)]", "returned -0.5 in .*; must be a weight"),
+    "weights here and there": (TOPOLOGY, "return [(0, 1, 0.5), (1, 2)]", "weights for some links only"),
+    "two weights of a link": (
+        TOPOLOGY,
+        "return [(0, 1, 0.5), (1, 0, 0.2)]",
+        "the same link with another weight",
+    ),
+    "more than there is": (TOPOLOGY, "return [(0, 1, .7), (1, 2, .7)]", "client 1 that add up to 1.4"),
     "an array of another size": (TOPOLOGY, "return np.ones((5, 6))", r"the shape \(5, 6\); .*shape \(6, 6\)"),
-    "an array one way": (TOPOLOGY, "return np.eye(6, k=1) / 2", "row 0, column 1, and none in row 1.* true"),
+    "an array one way": (TOPOLOGY, "return np.eye(6, k=1) / 2", "row 0, column 1, but none in row 1.* true"),
     "an array of too much": (TOPOLOGY, "return np.ones((6, 6))", "row 0 adds up to 6 with its diagonal"),
 }
 
@@ -77,7 +93,7 @@ def test_functions_that_no_scenario_can_call(tmp_path: Path, text: str, message:
 
 def test_slow_times_need_a_function(tmp_path: Path) -> None:
     path = scenario_with(tmp_path, SLOW, "x = 1")
-    with pytest.raises(UserError, match=r"slow_times.0.kind = .slow.: must name a function of your own"):
+    with pytest.raises(UserError, match=r"slow_times.0.kind = .slow.: must name your own function"):
         load_scenario(write(tmp_path, path.read_text().replace("own.py:mine", "slow")))
 
 

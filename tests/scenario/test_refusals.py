@@ -229,7 +229,7 @@ BAD = {
     ),
     "groups of no norms": (
         edited('name = "mlp"\nhidden = [8]', 'name = "cnn"\ngroups = 4'),
-        'model.groups = 4: does nothing: it is of "group", and model.norm is "none"',
+        'model.groups = 4: does nothing: it applies to "group", but model.norm is "none"',
     ),
     "betas of sgd": (
         edited("batch_size = 4", "batch_size = 4\nbetas = [0.5, 0.9]"),

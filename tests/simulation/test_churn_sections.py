@@ -205,12 +205,12 @@ def test_a_table_may_be_parquet_with_more_columns_and_its_times_pass_faster(tmp_
         ),
         ("client,start_s,end_s\n", "has no row; must have one at least"),
         ("", "is empty"),
-        ("client,start_s,end_s\n0,0,1\n0,5,5\n", "line 3: end_s = 5: must be more than start_s, 5"),
+        ("client,start_s,end_s\n0,0,1\n0,5,5\n", "line 3: end_s = 5: must be larger than start_s, 5"),
         (
             "client,start_s,end_s\n0,4,5\n1,0,1\n0,1,2\n",
-            "line 4: start_s = 1: must be more than 5, the end_s",
+            "line 4: start_s = 1: must be larger than 5, the end_s",
         ),
-        ("client,start_s,end_s\n0,0,5\n0,5,8\n", "line 3: start_s = 5: must be more than 5, the end_s"),
+        ("client,start_s,end_s\n0,0,5\n0,5,8\n", "line 3: start_s = 5: must be larger than 5, the end_s"),
         ("client,start_s,end_s\n0,nan,5\n", "line 2: start_s = 'nan': must be a number from 0 to"),
         ("client,start_s,end_s\n0,-1,5\n", "line 2: start_s = '-1': must be a number from 0 to"),
         ("client,start_s,end_s\n6,0,5\n", "line 2: client = '6': must be a whole number from 0 to 5"),
@@ -220,7 +220,7 @@ def test_a_table_may_be_parquet_with_more_columns_and_its_times_pass_faster(tmp_
         ("client,start_ms,end_ms\n0,0,60000\n", "line 1: has no column start_s"),
         (
             "client,start_s,end_s\n0,15000,60000\n",
-            "begins before 10, when the process ends, but one at 15000: ",
+            "starts before 10, the end of the process; the first one starts at 15000. ",
         ),
     ],
 )

@@ -127,7 +127,7 @@ def test_recurring_slow_times_may_be_those_of_some(tmp_path: Path, kind: str) ->
 @pytest.mark.parametrize(
     ("end_s", "problem"),
     [
-        ("0", "time_s = 0: must be more than that of the row before, 0"),
+        ("0", "time_s = 0: must be larger than 0, the time_s of the previous row"),
         ("inf", "time_s = 'inf': must be a number from 0 to"),
         ("nan", "time_s = 'nan': must be a number from 0 to"),
     ],

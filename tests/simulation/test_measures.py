@@ -257,7 +257,7 @@ REFUSED = {
     "no such measure": (IID, '["f2"]', "run.metrics"),
     "twice": (IID, '["f1", "f1"]', "once each"),
     "of numbers, for classes": (IID, '["mae"]', "must be of accuracy, loss, objective, f1, auc, precision"),
-    "of classes, for numbers": (REGRESSION, '["f1"]', '"f1" needs classes, or targets of a regression that'),
+    "of classes, for numbers": (REGRESSION, '["f1"]', '"f1" needs classes, or regression targets that'),
     "of what nobody holds back": (IID, '["accuracy", "validation_loss"]', "see data.validation_share"),
     "none at all": (IID, "[]", "run.metrics"),
 }

@@ -135,7 +135,7 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
                 "data.samples=2",
                 'clients.topology={kind="erdos-renyi", probability=1e-9}',
             ],
-            "topology.probability = 1e-09: leaves 20,000 of clients.count = 20000 without a neighbour",
+            "topology.probability = 1e-09: leaves 20,000 of clients.count = 20000 without a neighbor",
         ),
         (
             QUADRATIC,
@@ -183,7 +183,7 @@ def test_check_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = write(tmp_path, SMALL)
     result = CliRunner().invoke(app, ["check", str(path), "--set", "data.name=mnist"])
     assert result.exit_code == 2
-    assert "nothing is downloaded here (coterie run downloads it)" in result.stderr
+    assert "this command does not download (coterie run downloads it)" in result.stderr
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -70,8 +70,8 @@ def test_a_possible_schedule_passes() -> None:
                 event(3, "leave", 1),
                 ChurnEvent(4.0, "rejoin", (1,), "stale", 10.0),
             ],
-            "client 1 makes a backup every 60 s, for an earlier rejoin, and every 10 s, for that "
-            "at 4 s; state one backup_every for both",
+            "client 1 makes a backup every 60 s for one rejoin, and every 10 s for the rejoin "
+            "at 4 s; state the same backup_every for both",
         ),
     ],
 )

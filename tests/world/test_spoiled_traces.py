@@ -99,7 +99,7 @@ def test_what_is_intact_is_read(tmp_path: Path, trace: Trace, read: Any) -> None
 )
 def test_what_is_no_table_at_all(tmp_path: Path, trace: Trace, content: bytes, problem: str) -> None:
     if trace is MATRIX and problem != "is empty":
-        problem = "is not rows of numbers|its shape is"
+        problem = "is not rows of comma-separated numbers|the shape is"
     put(tmp_path, trace[0], content)
     with pytest.raises(UserError, match=problem) as refusal:
         trace[1](tmp_path)
@@ -120,7 +120,7 @@ def test_what_is_no_table_at_all(tmp_path: Path, trace: Trace, content: bytes, p
         (SPOT, f"{SESSIONS}\n{AWS},a,0,50,0\n{AWS},b,10,6", "line 3: has 4 values; must have 5"),
         (SPOT, f"{SESSIONS}\n{AWS},a,0,50,\n", "line 2: censored = '': must be one of 0, 1"),
         (SPOT, f"{SESSIONS}\n{AWS},a,60,50,0\n", "line 2: end_s = '50': must be a number from 60 to"),
-        (SPOT, f"{SESSIONS}\nother,a,0,1,0\n", f"has no session of {AWS}, so that nobody would ever come"),
+        (SPOT, f"{SESSIONS}\nother,a,0,1,0\n", f"contains no session of {AWS}, so no client would ever join"),
         (CURVE, "0,0\n1,2\n2,0\n", "ends at 2 with the size 0; the measurement ends at 88.695 with 14"),
         (
             CURVE,
@@ -129,14 +129,14 @@ def test_what_is_no_table_at_all(tmp_path: Path, trace: Trace, content: bytes, p
         ),
         (CURVE, "0,0\n2,2\n1,0\n88.695,14\n", "line 3: time = '1': must be a number from 2 to"),
         (CURVE, "0,٣\n88.695,14\n", "line 1: size = .*: must be a number from 0"),
-        (SLOW, "time_s,factor\n0,1\n", "has one row; needs two at least"),
+        (SLOW, "time_s,factor\n0,1\n", "has one row; at least two are needed"),
         (SLOW, "time_s,factor\n1,1\n2,1\n", "line 2: time_s = 1: must be 0"),
-        (SLOW, "time_s,factor\n0,1\n5,1\n5,1\n", "line 4: time_s = 5: must be more than that of the row"),
+        (SLOW, "time_s,factor\n0,1\n5,1\n5,1\n", "line 4: time_s = 5: must be larger than"),
         (SLOW, "time_s,factor\n0,0\n5,1\n", "line 2: factor = '0': must be a number from 1e-06"),
-        (MATRIX, "0,1\n2\n", "is not rows of numbers with commas between, or damaged: .* columns changed"),
-        (MATRIX, "0,x\n2,0\n", "is not rows of numbers with commas between, or damaged: could not convert"),
+        (MATRIX, "0,1\n2\n", "is not rows of comma-separated numbers, or damaged: .* columns changed"),
+        (MATRIX, "0,x\n2,0\n", "is not rows of comma-separated numbers, or damaged: could not convert"),
         (MATRIX, "0,-1\n2,0\n", r"\[0, 1\]: is -1\.0; must be a number from 0 to 8\.64e\+07"),
-        (MATRIX, "0\n", r"its shape is \(1, 1\); must be a square of at least 2 rows"),
+        (MATRIX, "0\n", r"the shape is \(1, 1\); must be a square of at least 2 rows"),
     ],
 )
 def test_bad_rows(tmp_path: Path, trace: Trace, content: str, problem: str) -> None:
@@ -198,7 +198,7 @@ def test_spoiled_round_trips(tmp_path: Path, arrays: dict[str, np.ndarray | None
     [
         (np.array([[0, 1], [2, 0]], dtype=object), "is not a .npy file of numbers"),
         (np.array([["a", "b"], ["c", "d"]]), "has values of the type <U1; must be real numbers"),
-        (np.ones((2, 2, 2)), r"its shape is \(2, 2, 2\)"),
+        (np.ones((2, 2, 2)), r"the shape is \(2, 2, 2\)"),
     ],
 )
 def test_spoiled_matrices_of_numpy(tmp_path: Path, array: np.ndarray, problem: str) -> None:

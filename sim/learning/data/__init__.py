@@ -1,1 +1,1 @@
-"""Data sets: a class for each, with the keys of its section `[data]`, its shapes, and its reader."""
+"""Data sets: one class each, with the keys of its section `[data]`, its shapes, and its reader."""

@@ -1,4 +1,4 @@
-"""UCI Adult: who earns more than 50,000 dollars a year, by the census of 1994."""
+"""UCI Adult: prediction of an income above 50,000 dollars a year, from the census of 1994."""
 
 from typing import Literal, assert_never
 
@@ -14,7 +14,7 @@ _COLUMNS = (
     "income",
 )
 _NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
-_SKEWED = {"capital-gain", "capital-loss"}  # 0 for nine of ten, and up to 99,999
+_SKEWED = {"capital-gain", "capital-loss"}  # 0 for 90 % of the people, otherwise up to 99,999
 _CATEGORIES = [name for name in _COLUMNS if name not in (*_NUMBERS, "fnlwgt", "income")]
 _UNKNOWN = "?"
 _INCOMES = ("<=50K", ">50K")
@@ -22,7 +22,7 @@ OWNERS = ("non-PhD", "PhD")
 
 
 class Adult(LabelledData):
-    """48,842 people of the census of 1994, 2 classes: whether one earns more than 50,000 dollars a year.
+    """48,842 people of the census of 1994, 2 classes: income above 50,000 dollars a year, or not.
 
     `partition = "natural"` makes two clients: people without and with a doctorate (Mohri et al. 2019).
     """
@@ -31,25 +31,25 @@ class Adult(LabelledData):
     input_shape = None
 
     name: Literal["adult"]
-    """The data set."""
+    """Name of the data set."""
     features: Literal["all", "categories"] = "all"
-    """All that is known of a person, or only the 99 values of the categories, without numbers (Mohri et al.
-    2019, and whoever follows them)."""
+    """Features: all columns, or only the 99 values of the categories, without numbers (Mohri et al. 2019, and
+    later papers)."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """From `adult/adult.data` and `adult/adult.test` in the data folder, as the UCI repository has them.
+        """Read `adult/adult.data` and `adult/adult.test` in the data folder, in the UCI repository's format.
 
-        Features are age, years of education, capital gain and loss and hours per week, scaled by mean and
-        standard deviation of the training part (gain and loss: of log(1 + x)), then a 0 or 1 for each value
-        of each category in the training part; an unknown value ("?") is one, too. The weight of a row in the
-        census (fnlwgt) is no feature. With `features = "categories"` there are no numbers, and "?" is no
-        value: 99 features. Downloads nothing.
+        Features are age, years of education, capital gain and loss, and hours per week, scaled by mean and
+        standard deviation of the training part (gain and loss: of log(1 + x)). A 0 or 1 follows for each
+        value of each category in the training part; an unknown value ("?") counts as a value. The weight of a
+        row in the census (fnlwgt) is not a feature. With `features = "categories"` there are no numbers, and
+        "?" is not a value: 99 features. Downloads nothing.
         """
         from sim.files.input_table import TextFormat, read_table
-        from sim.learning.data.columns import Column, TablePart, encoded, places_of
+        from sim.learning.data.columns import Column, TablePart, encoded, indices_of
 
         tables = []
-        for name in ("adult.data", "adult.test"):  # which has a remark on top, and full stops behind incomes
+        for name in ("adult.data", "adult.test"):  # a comment at the top, full stops after incomes
             file = folder.trace('data.name = "adult"', "adult", name)
             frame = read_table(file, TextFormat(",", "|", _COLUMNS, "."))
             tables.append(TablePart(file, frame, np.arange(1, len(frame) + 1)))
@@ -66,13 +66,13 @@ class Adult(LabelledData):
         for name in _CATEGORIES:
             columns.append(Column(name, tuple(sorted(set(tables[0].frame[name]) - {no_value}))))
         found = [encoded(table, columns, wide=True)[0] for table in tables]
-        for place, name in enumerate(plain):
-            values = [np.log1p(each[:, place]) if name in _SKEWED else each[:, place] for each in found]
+        for index, name in enumerate(plain):
+            values = [np.log1p(each[:, index]) if name in _SKEWED else each[:, index] for each in found]
             mean, deviation = values[0].mean(), values[0].std() or 1.0
             for part, each in zip(found, values, strict=True):
-                part[:, place] = (each - mean) / deviation
+                part[:, index] = (each - mean) / deviation
         x = [each.astype(np.float32) for each in found]
-        y = [places_of(table, "income", _INCOMES) for table in tables]
+        y = [indices_of(table, "income", _INCOMES) for table in tables]
         for table, labels in zip(tables, y, strict=True):
             if len(bad := np.flatnonzero(labels < 0)):
                 problem = f"income is {table.frame['income'][int(bad[0])]!r}; must be <=50K or >50K"

@@ -1,7 +1,7 @@
-"""CIFAR-10 and CIFAR-100: python batches, plain or as .xz, of which CIFAR-10 may have only some; or arrays.
+"""CIFAR-10 and CIFAR-100: python batches, plain or as .xz (CIFAR-10 may lack some of them), or arrays.
 
-Pickles from the network can run code when loaded, so CIFAR's are read by an unpickler that builds byte
-strings, numbers, lists, dicts and numpy arrays and refuses everything else.
+Pickles from the network can run code when they are loaded. The unpickler of this module therefore builds byte
+strings, numbers, lists, dicts and numpy arrays, and refuses everything else.
 """
 
 import _codecs
@@ -15,10 +15,10 @@ import numpy as np
 from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
 
 _CIFAR10_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
-_CIFAR10_FILES = ("data_batch_1", "test_batch")  # the other train batches are read where they are there
+_CIFAR10_FILES = ("data_batch_1", "test_batch")  # the other training batches are optional
 _ARRAY_FILES = ("x_train.npy", "x_test.npy", "labels.npz")
 
-# The helper that pickled arrays call: its module moved between numpy 1 and 2, so an array is asked for it.
+# The helper that pickled arrays call. Its module moved between numpy 1 and 2, so it is taken from an array.
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 _SAFE_GLOBALS: Mapping[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
@@ -30,15 +30,15 @@ _SAFE_GLOBALS: Mapping[tuple[str, str], Any] = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Builds plain values and numpy arrays only."""
+    """Unpickler that builds plain values and numpy arrays only."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """Raises UnpicklingError for anything that numpy arrays of numbers do not need."""
+        """Raise UnpicklingError for names that numpy arrays of numbers do not need."""
         try:
             return _SAFE_GLOBALS[module_name, global_name]
         except KeyError:
             raise pickle.UnpicklingError(
-                f"the pickle asks for {module_name}.{global_name}, which image data does not need"
+                f"the pickle needs {module_name}.{global_name}, which image data does not contain"
             ) from None
 
 
@@ -50,9 +50,9 @@ def _read_cifar_batch(
     def parse(content: bytes) -> tuple[np.ndarray, np.ndarray]:
         batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
         images, labels = batch[b"data"], batch[label_key]
-        # A list may hold one list many times, and that another one: to numpy these are any number.
+        # A list may contain one list many times, and nested ones: numpy would expand them to any size.
         if not isinstance(images, np.ndarray) or any(isinstance(each, list) for each in labels):
-            raise ValueError("must hold an array of images, and a number for each")
+            raise ValueError("must contain an array of images, and a number for each image")
         return images.reshape(-1, *data.input_shape), np.asarray(labels)
 
     images, labels = file.parsed(parse, f"a batch of CIFAR, with data and {label_key.decode()}")
@@ -81,9 +81,9 @@ def _read_cifar100_arrays(folder: ImageFolder, data: ImageData) -> ImageArrays:
 
 
 class Cifar10(ImageData):
-    """60,000 coloured pictures, 32x32 pixels, 10 classes.
+    """60,000 color images, 32x32 pixels, 10 classes.
 
-    Each channel is shifted and scaled: in training it has mean 0 and standard deviation 1.
+    Each channel is standardized: in training it has mean 0 and standard deviation 1.
     """
 
     classes = 10
@@ -95,13 +95,13 @@ class Cifar10(ImageData):
     torchvision = "CIFAR10"
 
     name: Literal["cifar-10"]
-    """The data set."""
+    """Name of the data set."""
 
 
 class Cifar100(ImageData):
-    """60,000 coloured pictures, 32x32 pixels, 100 classes.
+    """60,000 color images, 32x32 pixels, 100 classes.
 
-    Each channel is shifted and scaled: in training it has mean 0 and standard deviation 1.
+    Each channel is standardized: in training it has mean 0 and standard deviation 1.
     """
 
     classes = 100
@@ -114,4 +114,4 @@ class Cifar100(ImageData):
     torchvision = "CIFAR100"
 
     name: Literal["cifar-100"]
-    """The data set."""
+    """Name of the data set."""

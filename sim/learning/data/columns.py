@@ -1,4 +1,4 @@
-"""A table's columns as numbers: what are numbers stays, texts become one number for each category."""
+"""Conversion of a table's columns to numbers: numbers stay, texts become one number for each category."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
 
 _OTHERS = "*"
 _CATEGORIES_MAX = 10_000
-_FEW_CATEGORIES, _ROWS_EACH = 20, 4  # fewer categories are surely some; of others so many rows each
-_NUMBERS_MAX = 3 * 10**8  # of all features of a table
-_CELL_BYTES = 80  # that a text of a feature takes, which may be a number; its column is looked at alone
-_TEXT_BYTES = 300  # that a text takes until it is the number of a category, a class or a client
-_NUMBER_BYTES = 32  # that each of them takes until it is scaled
-_NUMBER = re.compile(  # with a decimal comma, separators of thousands, a currency, a unit: "-1.234,5 kg"
+_FEW_CATEGORIES, _ROWS_EACH = 20, 4  # few categories are always fine; more need rows for each
+_NUMBERS_MAX = 3 * 10**8  # in all features of a table
+_CELL_BYTES = 80  # memory of a text of a feature, while its column is converted
+_TEXT_BYTES = 300  # memory of a text until it is an index of a category, class or client
+_NUMBER_BYTES = 32  # memory of a number until it is scaled
+_NUMBER = re.compile(  # decimal comma, thousands separators, currency, unit: "-1.234,5 kg"
     r"[-+\u2212]?\s?[$\u20ac\xa3\xa5]?\s?(\d{1,3}(,\d{2,3})+|\d{1,3}([.'\u2019_\s]\d{3})+|\d*)([.,]?\d+)?(e[-+]?\d+)?"
     r"(?P<gap>\s?)(?P<unit>[^\W\d_]{1,9}(/[^\W\d_]{1,9})?[\xb2\xb3]?|[^\w\s.,:/-][^\W\d_]?)?",
     re.IGNORECASE,
 )
-_UNITS_MAX = 3  # more of them are no units
+_UNITS_MAX = 3  # more different endings are not units
 _ORDINALS = {"st", "nd", "rd", "th"}
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """A table, the file that it is from, and the number of each of its rows there, int64.
+    """Table, its file, and the number of each of its rows in the file, int64.
 
-    Columns are texts, numbers (int64, float64), or pl.Enum: classes by name, all of them, in order.
+    Columns are texts, numbers (int64, float64), or pl.Enum: classes by name, complete and in order.
     """
 
     file: InputFile
@@ -45,15 +45,15 @@ class TablePart:
     rows: np.ndarray
 
     def row(self, mask: pl.Series) -> str:
-        """The first row of those in a mask, in words."""
+        """Describe the first row in a mask."""
         return f"row {self.rows[_first(mask)]}"
 
 
 @dataclass(frozen=True)
 class Column:
-    """How a column becomes numbers: a number, or, with categories, one for each of them.
+    """Conversion of a column: a number, or, with categories, one number for each category.
 
-    start: what is subtracted of whole numbers that float64 does not hold, which become standardised.
+    start: subtracted from whole numbers that float64 cannot represent, before they are standardized.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Column:
 
 
 def load_table(section: TableKeys, folder: DataFolder) -> Dataset:
-    """The data set of a table, and of the one to test on if there is one. UserError."""
+    """Return the data set of a table, and of its test table, if any. UserError."""
     given = {"train": _read(section, folder, "data.file", section.file)}
     if section.test_file is not None:
         given["test"] = _read(section, folder, "data.test_file", section.test_file)
@@ -76,14 +76,14 @@ def load_table(section: TableKeys, folder: DataFolder) -> Dataset:
 def _read(section: TableKeys, folder: DataFolder, key: str, path: str) -> TablePart:
     file = folder.file(key, path)
     frame = read_table(file, TextFormat(section.separator, section.comment, section.columns, section.strip))
-    return TablePart(file, frame, np.arange(1, len(frame) + 1))  # as people count, without the head
+    return TablePart(file, frame, np.arange(1, len(frame) + 1))  # from 1, without the header
 
 
 def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> Dataset:
-    """The data set whose samples are the columns of tables, "train" and perhaps "test". UserError."""
+    """Return the data set with the columns of tables as samples, "train" and optionally "test". UserError."""
     section = section.with_features(given["train"].frame.columns)
     if not section.features:
-        problem = "has no column of features beside label and client; must have one"
+        problem = "has no feature column besides label and client; at least one is needed"
         raise given["train"].file.refusal(problem)
     tables = {name: usable(section, table) for name, table in given.items()}
     train = tables["train"]
@@ -100,7 +100,7 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
 
 
 def _own_categories(section: TabularData, part: TablePart, column: Column) -> str:
-    """What is to be said of a column of texts most of which are there once; empty for others."""
+    """Describe a text column with mostly unique values; empty for other columns."""
     rows, width = len(part.frame), column.width
     if column.categories is None or column.name in section.categorical:
         return ""
@@ -108,8 +108,8 @@ def _own_categories(section: TabularData, part: TablePart, column: Column) -> st
         return ""
     return (
         f"{part.file.key}: column {shown(column.name)} has {width:,} different texts in {rows:,} rows, and "
-        "each becomes a category. Of free texts, dates or identifiers a model learns nothing for other rows: "
-        "name the column in data.leave_out, or make numbers of it (data.categorical says that it is meant)"
+        "each becomes a category. Free texts, dates and identifiers teach a model nothing about other rows: "
+        "list the column in data.leave_out, or convert it to numbers (data.categorical silences this notice)"
     )
 
 
@@ -118,9 +118,10 @@ def parts_of(
     tables: Mapping[str, TablePart],
     inputs: Callable[[str], tuple[np.ndarray, np.ndarray | None]],
 ) -> tuple[dict[str, ArraysPart], int | None]:
-    """Inputs, labels and clients of each table's rows, and the number of classes. UserError.
+    """Return inputs, labels and clients of each table's rows, and the number of classes. UserError.
 
-    inputs: of all rows [rows, ...] of a table, by its name, and which numbers are missing, if any may be.
+    inputs: function from the name of a table to [rows, ...] of all its rows, and a mask of missing numbers or
+    None.
     """
     labels, classes = _labels(section, tables)
     owners = _owners(section, tables)
@@ -135,7 +136,7 @@ def parts_of(
 
 
 def _described(columns: Sequence[Column]) -> str:
-    """The columns of the features, and how many numbers each of them becomes."""
+    """Describe the feature columns, and the number of values of each category column."""
     plain = [each.name for each in columns if each.categories is None]
     sizes = [f"{each.name} ({each.width:,})" for each in columns if each.categories is not None]
     kinds = [("numbers", plain), ("categories", sizes)]
@@ -144,16 +145,16 @@ def _described(columns: Sequence[Column]) -> str:
 
 
 def usable(section: TabularData, part: TablePart) -> TablePart:
-    """The columns that are used; what is missing is null, where that may be. UserError."""
+    """Return the table with its used columns; missing values are null where they are allowed. UserError."""
     file, frame = part.file, part.frame
     used, needed = section.used, [*section.labels, *filter(None, [section.client])]
     if absent := [name for name in used if name not in frame.columns]:
-        raise file.refusal(f"has no column {shown(absent[0])}, but {shown(frame.columns)}")
+        raise file.refusal(f"has no column {shown(absent[0])}; it has {shown(frame.columns)}")
     if unknown := [name for name in section.categorical if name not in used]:
-        raise file.refusal(f"has no column {shown(unknown[0])}, which data.categorical names")
+        raise file.refusal(f"has no column {shown(unknown[0])}; correct data.categorical")
     texts = [name for name in used if name not in needed and not frame[name].dtype.is_numeric()]
     figures = len(used) - len(texts) - len(needed)
-    at_once = len(needed) + (1 if texts else 0)  # other texts become numbers one column after the other
+    at_once = len(needed) + (1 if texts else 0)  # text features are converted one at a time
     file.require_room(len(frame) * (_TEXT_BYTES * at_once + _CELL_BYTES * len(texts) + 24 * figures))
     is_missing = pl.col(pl.String).is_in(list(section.missing_values))
     frame = frame.select(used).with_columns(
@@ -165,14 +166,14 @@ def usable(section: TabularData, part: TablePart) -> TablePart:
         whole = frame.select(pl.all_horizontal(pl.all().is_not_null())).to_series()
         frame, rows = frame.filter(whole), rows[whole.to_numpy()]
         if not len(frame):
-            raise file.refusal("has no row without a missing value; must have one at least")
+            raise file.refusal("every row has a missing value; at least one complete row is needed")
     part = TablePart(file, frame, rows)
     for name in used if section.missing == "refuse" else needed:
         if (gaps := frame[name].is_null()).any():
-            others = "" if name in needed else ', and data.missing = "fill" fills'
+            others = "" if name in needed else '; data.missing = "fill" fills it'
             raise file.refusal(
-                f'column {shown(name)} has no value; must have one (data.missing = "drop" leaves such rows '
-                f"out{others})",
+                f'column {shown(name)} has no value; add one (data.missing = "drop" leaves out incomplete '
+                f"rows{others})",
                 part.row(gaps),
             )
     return part
@@ -181,7 +182,7 @@ def usable(section: TabularData, part: TablePart) -> TablePart:
 def _labels(
     section: TabularData, tables: Mapping[str, TablePart]
 ) -> tuple[dict[str, np.ndarray], int | None]:
-    """The labels of each table, numbers [rows, columns] or classes int64 [rows], and how many classes."""
+    """Return the labels of each table, numbers [rows, columns] or classes int64 [rows], and their number."""
     train = tables["train"]
     if section.task == "regression":
         found = {
@@ -202,48 +203,48 @@ def _labels(
     if not 2 <= len(classes) <= CLASSES_MAX:
         raise train.file.refusal(
             f"column {shown(label)} has {len(classes):,} different values; must have from 2 to "
-            f"{CLASSES_MAX:,}, the classes"
+            f"{CLASSES_MAX:,} values, the classes"
         )
-    places = {name: places_of(table, label, classes) for name, table in tables.items()}
+    indices = {name: indices_of(table, label, classes) for name, table in tables.items()}
     for name, table in tables.items():
-        unknown = pl.Series(places[name] < 0)
+        unknown = pl.Series(indices[name] < 0)
         if unknown.any():
             value = table.frame[label][_first(unknown)]
             problem = f"is {shown(value)}; must be a class of {train.file.key}: {shown(list(classes))}"
             raise table.file.refusal(f"column {shown(label)} {problem}", table.row(unknown))
-    return places, len(classes)
+    return indices, len(classes)
 
 
 def _owners(
     section: TabularData, tables: Mapping[str, TablePart]
 ) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-    """The rows of each table that are used, and the client of each of them, if there are clients."""
+    """Return the used rows of each table, and the client of each of them, if there are clients."""
     client, groups = section.client, section.groups
     everything = {name: np.arange(len(table.frame)) for name, table in tables.items()}
     if client is None:
         return {name: (rows, None) for name, rows in everything.items()}
     texts = {name: as_text(table.frame[client]) for name, table in tables.items()}
     if groups is None:
-        # "007" is a name, and another one than "7".
+        # "007" is a name, different from "7".
         numbers = {name: each.cast(int, strict=False) for name, each in texts.items()}
         if all((numbers[name].cast(str) == each).fill_null(False).all() for name, each in texts.items()):
             texts = numbers
         return {name: (rows, texts[name].to_numpy()) for name, rows in everything.items()}
-    place_of = {str(value): place for place, group in enumerate(groups) for value in group}
-    others = place_of.pop(_OTHERS, -1)
-    if unknown := set(place_of) - set(pl.concat(texts.values()).to_list()):
+    index_of = {str(value): index for index, group in enumerate(groups) for value in group}
+    others = index_of.pop(_OTHERS, -1)
+    if unknown := set(index_of) - set(pl.concat(texts.values()).to_list()):
         there = shown(list(sorted_texts(texts["train"].unique())))
-        problem = f"has no value {min(unknown)!r}, which data.groups names, but {there}"
+        problem = f"has no value {min(unknown)!r} of data.groups; it has {there}"
         raise tables["train"].file.refusal(f"column {shown(client)} {problem}")
-    group_of = np.array([*place_of.values(), others])  # the last one for all that are not named, at -1
-    found = {name: group_of[places_of(table, client, list(place_of))] for name, table in tables.items()}
+    group_of = np.array([*index_of.values(), others])  # the last entry, at -1, for all other values
+    found = {name: group_of[indices_of(table, client, list(index_of))] for name, table in tables.items()}
     return {name: (np.flatnonzero(whose >= 0), whose[whose >= 0]) for name, whose in found.items()}
 
 
 def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
-    """A column as float64, with nulls where values are missing. UserError for what is no number of float32.
+    """Return a column as float64, with nulls for missing values. UserError for values outside float32.
 
-    start: what is subtracted before whole numbers are rounded to float64.
+    start: subtracted before whole numbers are rounded to float64.
     """
     column = part.frame[name]
     column = as_text(column) if isinstance(column.dtype, pl.Enum) else column
@@ -251,13 +252,13 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     if start:
         exact = column.cast(pl.Int64, strict=False) - start
         found = exact.cast(pl.Float64).zip_with(exact.is_not_null(), found - start)
-    # What float32 does not hold, as neither data nor models do, has squares that float64 does not hold.
+    # Values outside float32 also have squares outside float64.
     bad = (found.is_null() & column.is_not_null()) | ~(found.abs() <= LARGEST).fill_null(True)
     if bad.any():
         value = column[_first(bad)]
         raise part.file.refusal(
-            f"column {shown(name)} is {shown(value)}; must be a finite number of float32, as other rows are "
-            "(a column of categories is named in data.categorical, what stands for nothing in "
+            f"column {shown(name)} is {shown(value)}; must be a finite float32 number, as in other rows "
+            "(list a column of categories in data.categorical, and texts for missing values in "
             "data.missing_values)",
             part.row(bad),
         )
@@ -265,11 +266,11 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
 
 
 def learned(part: TablePart, name: str, section: TabularData) -> Column:
-    """How a column of features becomes numbers: by those of the training file. UserError."""
+    """Return the conversion of a feature column, as learned from the training file. UserError."""
     column = part.frame[name]
     known = column.drop_nulls()
     if not len(known):
-        raise part.file.refusal(f"column {shown(name)} has no value at all; name it in data.leave_out")
+        raise part.file.refusal(f"column {shown(name)} has no values; list it in data.leave_out")
     is_text = known.dtype == pl.String and known.cast(pl.Float64, strict=False).null_count() == len(known)
     if name not in section.categorical and not isinstance(known.dtype, pl.Enum):
         if not is_text:
@@ -278,28 +279,28 @@ def learned(part: TablePart, name: str, section: TabularData) -> Column:
     values = sorted_texts(as_text(known).unique())
     if len(values) > _CATEGORIES_MAX:
         raise part.file.refusal(
-            f"column {shown(name)} has {len(values):,} categories; must have {_CATEGORIES_MAX:,} at most: "
-            "name it in data.leave_out"
+            f"column {shown(name)} has {len(values):,} categories; must have at most {_CATEGORIES_MAX:,}: "
+            "list it in data.leave_out"
         )
-    categories = (*values, "") if column.null_count() else values  # what is missing is one, too
+    categories = (*values, "") if column.null_count() else values  # missing is also a category
     return Column(name, tuple(categories))
 
 
 def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> Column:
-    """A column of numbers. UserError where float32 would round its differences away."""
+    """Return a column of numbers. UserError if rounding to float32 would remove its differences."""
     whole, start = known.cast(pl.Int64, strict=False), 0
     is_long = not whole.null_count() and int(whole.abs().max()) > 2**53  # type: ignore[arg-type]
     if standardise:
         start = int(whole[0]) if is_long else 0
     else:
         values = whole if is_long else numbers(part, name).drop_nulls()
-        remedy = "data.standardise = true keeps that"
+        remedy = "data.standardise = true keeps the differences"
         require_told_apart(values.to_numpy(), f"column {shown(name)}", part.file.refusal, remedy)
     return Column(name, None, start)
 
 
 def _refuse_numbers_as_texts(part: TablePart, name: str, known: pl.Series) -> None:
-    """UserError for texts that all are numbers in another form: they would become categories."""
+    """Raise UserError if all texts are numbers in another format: they would become categories."""
     found = [_NUMBER.fullmatch(text) for text in known.unique().to_list()]
     matches = [each for each in found if each and any(map(str.isdigit, each[0]))]
     if len(matches) < len(found):
@@ -308,42 +309,42 @@ def _refuse_numbers_as_texts(part: TablePart, name: str, known: pl.Series) -> No
     apart = all(each["gap"] or not each["unit"] for each in matches)
     if len(units) <= (_UNITS_MAX if apart else 1) and not (units and units <= _ORDINALS):
         raise part.file.refusal(
-            f"column {shown(name)} is {shown(known[0])}, a number as a text; must have a decimal point and "
-            "neither separators of thousands nor a unit, or be named in data.categorical"
+            f"column {shown(name)} is {shown(known[0])}, a number as a text; use a decimal point and "
+            "neither thousands separators nor a unit, or list the column in data.categorical"
         )
 
 
 def encoded(part: TablePart, columns: Sequence[Column], *, wide: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The features [rows, numbers], float32 or `wide`: float64, and which are missing: these are 0 for now.
+    """Return the features [rows, numbers], float32 (float64 if `wide`), and a mask of missing ones (as 0).
 
-    A category that training did not have is all zeros.
+    A category that is not in the training file becomes all zeros.
     """
     rows, width = len(part.frame), sum(column.width for column in columns)
     if rows * width > _NUMBERS_MAX:
         widest = max(columns, key=lambda column: column.width)
         raise part.file.refusal(
-            f"comes to {rows:,} rows of {width:,} numbers; must be {_NUMBERS_MAX:,} at most "
+            f"has {rows:,} rows of {width:,} numbers; must have at most {_NUMBERS_MAX:,} numbers "
             f"({shown(widest.name)} alone has {widest.width:,} categories)"
         )
     part.file.require_room(rows * width * _NUMBER_BYTES)
     found = np.zeros((rows, width), dtype=np.float64 if wide else np.float32)
     missing = np.zeros((rows, width), dtype=bool)
-    place = 0
+    index = 0
     for column in columns:
         if column.categories is None:
             values = numbers(part, column.name, column.start)
-            found[:, place] = values.fill_null(0.0).to_numpy()
-            missing[:, place] = values.is_null().to_numpy()
+            found[:, index] = values.fill_null(0.0).to_numpy()
+            missing[:, index] = values.is_null().to_numpy()
         else:
-            which = places_of(part, column.name, column.categories)
+            which = indices_of(part, column.name, column.categories)
             known = np.flatnonzero(which >= 0)
-            found[known, place + which[known]] = 1.0
-        place += column.width
+            found[known, index + which[known]] = 1.0
+        index += column.width
     return found, missing
 
 
-def places_of(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:
-    """The place of each row's value among these texts, int64; -1 for others."""
+def indices_of(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:
+    """Return the index of each row's value among these texts, int64; -1 for others."""
     texts = as_text(part.frame[name]).fill_null("")
     return texts.replace_strict(
         list(values), list(range(len(values))), default=-1, return_dtype=pl.Int64
@@ -351,7 +352,7 @@ def places_of(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """A column as texts; whole numbers without a point."""
+    """Return a column as texts; whole numbers without a point."""
     if column.dtype in (pl.String, pl.Enum):
         return column.cast(pl.String)
     whole = column.cast(pl.Int64, strict=False)
@@ -360,7 +361,7 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def sorted_texts(values: pl.Series) -> tuple[str, ...]:
-    """Different texts in order: as numbers if all are, else as texts."""
+    """Return unique texts in order: by number if all are numbers, otherwise by text."""
     as_numbers = values.cast(pl.Float64, strict=False)
     if as_numbers.null_count():
         return tuple(values.sort().to_list())

@@ -1,4 +1,4 @@
-"""What a data set is: a section of the scenario, which makes arrays, and who owns which rows of them."""
+"""Data sets: the section of the scenario, the arrays, and the owners of their rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sim.learning.partitions.kinds import PartitionKind
 from sim.learning.partitions.partition import Partition
 
 NUMBERS_MAX = 3 * 10**8
-"""Data that are made have no more: 8 GB while they are made."""
+"""Largest count of numbers in generated data: 8 GB while they are generated."""
 
-_LISTS = 5  # of numbers of samples, each as long as the labels, that a partition makes
-_NAMED = 20  # columns in a line
+_LISTS = 5  # lists of sample numbers in a partition, each as long as the labels
+_NAMED = 20  # names in a line
 
 Rows = tuple[np.ndarray, ...]
 """Numbers of samples, int64, of each client."""
@@ -31,14 +31,15 @@ Rows = tuple[np.ndarray, ...]
 class Dataset:
     """All samples of a data set, as arrays.
 
-    train_x, test_x: float32 [n, *input_shape]; train_y, test_y: classes, int64 [n], or the numbers that a
-    regression predicts, float32 [n, T]. outputs: K classes, or T numbers; 0 where samples have neither.
-    scaling: mean and standard deviation per channel of images [C, H, W], which hold (pixel - mean) / std with
-    pixels in [0, 1]; None for other data. held_back: how many of the training samples, the last ones, are a
-    validation part of the data's own. owners: whose the samples are, where the data say so. inputs: the
-    shapes of several inputs, whose numbers lie side by side in a sample; None for one. features: what the
-    user's own samples were read as, in words. tokenizer: the identity of what made the tokens of texts, whose
-    samples x and targets y are int64 [n, T]. notices: what is surely not meant so, a line for each thing.
+    train_x, test_x: float32 [n, *input_shape]; train_y, test_y: classes, int64 [n], or the targets of a
+    regression, float32 [n, T]. outputs: K classes, or T numbers; 0 if samples have neither.
+    scaling: mean and standard deviation per channel of images [C, H, W], which are (pixel - mean) / std with
+    pixels in [0, 1]; None for other data. held_back: number of the training samples, at the end, that are the
+    validation part of the data. owners: owners of the samples, if the data state them. inputs: shapes of
+    several inputs, which are concatenated in a sample; None for one input. features: description of the
+    user's samples as they were read. tokenizer: identity of the tokenizer of texts, whose samples x and
+    targets y are int64 [n, T].
+    notices: descriptions of data that are surely unintended, one line each.
     """
 
     train_x: np.ndarray
@@ -61,64 +62,64 @@ class Dataset:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that all samples take, with the lists of who owns which."""
+        """Bytes of all samples, with the lists of their owners."""
         y_bytes = self.train_y.nbytes + self.test_y.nbytes
         return self.train_x.nbytes + self.test_x.nbytes + _LISTS * y_bytes
 
     @property
     def labels(self) -> Labels:
-        """What a partition may know of the samples."""
+        """Labels and owners of the samples, for a partition."""
         train, held_back = np.split(self.train_y, [len(self.train_y) - self.held_back])
         return Labels(train, self.test_y, self.outputs, held_back, self.owners)
 
 
 class DataSection(Settings):
-    """The section `[data]` with one data set: its keys, what is known of it before it is read, and itself."""
+    """Section `[data]` with one data set: its keys, its properties before it is read, and its reader."""
 
     tasks: ClassVar[tuple[str, ...]]
-    """What the data may be for, of `OBJECTIVES`: what is minimised, and what models are judged by."""
+    """Tasks of the data, from `OBJECTIVES`: the training loss, and the metrics of models."""
     classes: ClassVar[int | None]
-    """Number of classes K; 0 where samples have none, None where only the samples say so."""
+    """Number of classes K; 0 if samples have no classes, None if only the samples state the number."""
     input_shape: ClassVar[tuple[int, ...] | None]
-    """Shape of one sample; None where the keys or the samples decide it."""
+    """Shape of one sample; None if the keys or the samples decide it."""
 
     name: str
-    """The data set."""
+    """Name of the data set."""
 
     @property
     def task(self) -> str:
-        """What the data are for: one of `tasks`."""
+        """Task of the data: one of `tasks`."""
         return self.tasks[0]
 
     @property
     def is_images(self) -> bool:
-        """Whether a sample is an image [C, H, W]."""
+        """True if a sample is an image [C, H, W]."""
         return self.input_shape is not None and len(self.input_shape) == 3
 
     @abstractmethod
     def misfits(self, clients: int) -> Iterator[SettingError]:
-        """What does not fit so many clients; keys begin with `data`."""
+        """Yield settings that are impossible for this many clients; their keys start with `data`."""
 
     @abstractmethod
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """The samples. Raises UserError, for missing or unreadable files say; see `data_folder`."""
+        """Return the samples. UserError, for example for missing or unreadable files; see `data_folder`."""
 
     @abstractmethod
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
-        """Who owns which training and test samples, and the rows that each holds back for validation."""
+        """Return the owners of training and test samples, and each client's rows for validation."""
 
 
 class LabelledData(DataSection):
-    """Samples with class labels, which a partition shares out to the clients."""
+    """Samples with class labels, which a partition distributes to the clients."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
 
     partition: PartitionKind
-    """Who gets which samples: a kind, or a table with its settings."""
+    """Partition of the samples among the clients: a kind, or a table with its settings."""
     test_samples: Count | None = None
-    """At most so many test samples per client."""
+    """Largest number of test samples of a client."""
     validation_share: ShareBelowOne = 0.0
-    """Share of each client's training samples that it holds back for its own validation."""
+    """Share of each client's training samples that it holds back for validation."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         assert self.classes is not None
@@ -133,33 +134,33 @@ class LabelledData(DataSection):
         if self.validation_share:
             if partition.validation is not None:
                 raise UserError(
-                    f"data.validation_share = {self.validation_share}: who validates on what is said by the "
-                    "data or the partition already; leave the key out"
+                    f"data.validation_share = {self.validation_share}: the data or the partition state the "
+                    "validation samples already; leave the key out"
                 )
             partition = partition.hold_back(self.validation_share, seed)
         elif dataset.held_back and partition.validation is None:
             raise UserError(
-                "data.partition: does not share out the validation part that the data have; must be iid, "
-                "natural, or lists of your own (a file, a function)"
+                "data.partition: does not distribute the validation part of the data; use iid, natural, or "
+                "your own lists (a file or a function)"
             )
         return partition, partition.validation or no_validation(clients)
 
 
 def memory_misfits(key: str, value: object, clients: int, numbers: int) -> Iterator[SettingError]:
-    """What is wrong with a setting of data that are made, if they come to so many `numbers`."""
+    """Yield an error for a setting of generated data if they contain too many `numbers`."""
     if numbers > NUMBERS_MAX:
         problem = (
-            f"{clients:,} clients with so many samples make {numbers:,} numbers, which do not fit in memory"
+            f"{clients:,} clients with this many samples make {numbers:,} numbers, which do not fit in memory"
         )
         yield SettingError(key, value, f"{problem}; must be at most {NUMBERS_MAX:,}")
 
 
 def in_list(names: Sequence[str]) -> str:
-    """Names in one line, the first ones of many."""
+    """Return names in one line, shortened if there are many."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
 
 def no_validation(clients: int) -> Rows:
-    """No rows for anybody."""
+    """Return no rows for each client."""
     return (np.empty(0, dtype=np.int64),) * clients

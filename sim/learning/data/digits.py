@@ -1,4 +1,4 @@
-"""The data set that is built in."""
+"""Built-in data set of handwritten digits."""
 
 import hashlib
 import io
@@ -24,24 +24,24 @@ _SHA256 = "af104d81e7cd419be5f343d23c6ca2e4e4ff847b06636260802df8e903c6183f"
 class Digits(LabelledData):
     """1,797 handwritten digits, 8x8 pixels as 64 numbers, 10 classes; built in.
 
-    All numbers are shifted and scaled alike: in training they have mean 0 and standard deviation 1.
+    All numbers are standardized together: in training they have mean 0 and standard deviation 1.
     """
 
     classes = 10
     input_shape = (64,)
 
     name: Literal["digits"]
-    """The data set."""
+    """Name of the data set."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """The digits that come with coterie. UserError if their file is damaged.
+        """Return the digits that come with coterie. UserError if their file is damaged.
 
-        A fixed fifth of every class is the test part, whatever the scenario's seed, so that runs of different
-        seeds are tested on the same samples. All pixels share one mean and one standard deviation.
+        A fixed fifth of every class is the test part, for any seed of the scenario, so that runs with
+        different seeds use the same test samples. All pixels share one mean and one standard deviation.
         """
         content = FILE.read_bytes()
         if hashlib.sha256(content).hexdigest() != _SHA256:
-            raise UserError("is not the file of digits that comes with coterie; install coterie anew", FILE)
+            raise UserError("is not the file of digits that comes with coterie; reinstall coterie", FILE)
         with np.load(io.BytesIO(content)) as arrays:
             pixels, labels = (arrays["images"] / 16).astype(np.float32), arrays["labels"].astype(np.int64)
         train, test = split(labels, 1 / 5, key=1797)

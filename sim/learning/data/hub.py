@@ -1,4 +1,4 @@
-"""Downloads from the Hugging Face Hub, all that the project takes from the package datasets."""
+"""Downloads from the Hugging Face Hub: the only use of the package datasets."""
 
 import os
 import tempfile
@@ -8,30 +8,30 @@ from sim.errors import UserError, require_packages
 from sim.files.input_file import LIMIT_BYTES
 
 _FORMATS = ("arrow", "csv", "imagefolder", "json", "parquet", "text")
-"""The readers of the package that may read a data set: none of them executes what is in it."""
+"""Readers of the package that are allowed: none of them executes code in a data set."""
 
 
 def download(source: str, subset: str | None, revision: str | None, into: Path) -> None:
-    """Make the folder `into`, as `save_to_disk` does, of all splits of a data set of the Hub.
+    """Download all splits of a data set of the Hub into the new folder `into`, as `save_to_disk` does.
 
-    Raises UserError, and whatever the package raises when network, folder or data set do not let it.
+    Raises UserError, and any error of the package for network, folder or data set.
     """
     require_packages("huggingface", f'downloading "{source}"', "datasets")
     import datasets
 
     into.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".", ignore_cleanup_errors=True) as place:
-        builder = datasets.load_dataset_builder(source, subset, revision=revision, cache_dir=place)
+    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".", ignore_cleanup_errors=True) as temporary:
+        builder = datasets.load_dataset_builder(source, subset, revision=revision, cache_dir=temporary)
         reader = type(builder).__module__.rpartition(".")[2]
         if reader not in _FORMATS:
-            raise UserError(f"is read by {reader}; must be a data set of {', '.join(_FORMATS)}")
+            raise UserError(f"is read by {reader}; must be read by one of {', '.join(_FORMATS)}")
         splits = builder.info.splits or {}
         if large := [name for name, split in splits.items() if (split.num_bytes or 0) > LIMIT_BYTES]:
-            raise UserError(f"its split {large[0]} has more than {LIMIT_BYTES // 2**20} MiB; must have less")
+            raise UserError(f"split {large[0]} has more than {LIMIT_BYTES // 2**20} MiB; use a smaller one")
         builder.download_and_prepare()
-        builder.as_dataset().save_to_disk(os.path.join(place, "saved"))
+        builder.as_dataset().save_to_disk(os.path.join(temporary, "saved"))
         try:
-            os.rename(os.path.join(place, "saved"), into)
+            os.rename(os.path.join(temporary, "saved"), into)
         except OSError:
             if not into.is_dir():  # another run was faster
                 raise

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, and of folders that its package datasets has saved."""
+"""Data sets of the Hugging Face Hub, and of folders that its package datasets saved."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ _OF_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 
 class HuggingFaceData(HuggingFaceKeys):
-    """A data set of the Hugging Face Hub, or a folder that its package datasets has written (`save_to_disk`).
+    """Data set of the Hugging Face Hub, or folder that its package datasets wrote (`save_to_disk`).
 
-    Samples are images, of one column, or rows as of a table, where a column of classes that is a feature has
-    one number for each.
+    Samples are images, from one column, or rows as in a table. A column of classes that is a feature becomes
+    one number for each class.
     """
 
     @property
     def is_images(self) -> bool:
-        """Whether samples may be images: only the data say it."""
+        """True, as samples may be images: only the data state it."""
         return True
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """The splits' rows, as numbers or pixels; downloaded first where that is needed. Raises UserError."""
+        """Return the rows of the splits, as numbers or pixels; download them if necessary. UserError."""
         from sim.learning.data.saved import load_saved
 
         return load_saved(self, InputFile("data.source", self._folder(folder)))
 
     def _folder(self, folder: DataFolder) -> Path:
-        """Where the data lie, after a download if need be. UserError."""
+        """Return the folder of the data, after a download if necessary. UserError."""
         stated = [key for key in ("subset", "revision") if getattr(self, key) is not None]
-        for place in (Path(self.source), folder.path / self.source):
-            if os.path.exists(place) or os.path.isabs(self.source):
+        for path in (Path(self.source), folder.path / self.source):
+            if os.path.exists(path) or os.path.isabs(self.source):
                 if stated:
-                    raise UserError(f"data.{stated[0]}: is of the Hub, and data.source = {place} is a folder")
-                return place
+                    raise UserError(f"data.{stated[0]}: only for the Hub; data.source = {path} is a folder")
+                return path
         looked = (
-            f'data.source = "{self.source}": there is no such folder here, nor beside the scenario, nor in '
-            f"the data folder {folder.path} ({folder.chosen_by})"
+            f'data.source = "{self.source}": there is no such folder in the current folder, the scenario\'s '
+            f"folder, or the data folder {folder.path} ({folder.chosen_by})"
         )
         if not _OF_HUB.fullmatch(self.source):
-            raise UserError(f'{looked}, and on the Hub names are like "ylecun/mnist"')
+            raise UserError(f'{looked}, and names on the Hub look like "ylecun/mnist"')
         parts = [self.source.replace("/", "--"), self.subset or "", self.revision or ""]
         into = folder.path / "huggingface" / quote("@".join(parts).rstrip("@"), safe="@")
         if is_saved(into):
             return into
         if not folder.download:
             raise UserError(
-                f"{looked}, and nothing is downloaded here (coterie run downloads it from the Hub)"
+                f"{looked}, and this command does not download (coterie run downloads it from the Hub)"
             )
         self._download(into, looked)
         return into
@@ -65,7 +65,7 @@ class HuggingFaceData(HuggingFaceKeys):
 
         try:
             download(self.source, self.subset, self.revision, into)
-        except Exception as error:  # what a stranger has put there can make any reader fail in any way
+        except Exception as error:  # untrusted data can make any reader fail in any way
             problem = (
                 error.problem
                 if isinstance(error, UserError)
@@ -75,6 +75,6 @@ class HuggingFaceData(HuggingFaceKeys):
             given += f", revision={self.revision!r}" if self.revision else ""
             raise UserError(
                 f"{looked}, and it could not be downloaded from the Hub: {problem}\n"
-                f"Where it can be, datasets.load_dataset({given}).save_to_disk(folder) saves it; copy that "
-                f"to {into}, or name another data folder by --data-dir or {FOLDER_VARIABLE}"
+                f"With Hub access, datasets.load_dataset({given}).save_to_disk(folder) saves it; copy the "
+                f"folder to {into}, or state another data folder by --data-dir or {FOLDER_VARIABLE}"
             ) from None

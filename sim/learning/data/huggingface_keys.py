@@ -1,4 +1,4 @@
-"""The keys of a data set of the Hugging Face Hub, or of a folder that its package datasets has saved."""
+"""Keys of a data set of the Hugging Face Hub, or of a folder that its package datasets saved."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ _Text = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class HuggingFaceKeys(TabularData):
-    """The keys of a data set of Hugging Face."""
+    """Keys of a data set of Hugging Face."""
 
     name: Literal["huggingface"]
-    """The data set."""
+    """Name of the data set."""
     source: Annotated[_Text, IF_FOUND]
-    """The folder, its path relative to the current one, the scenario's, or the data folder; or else the name
-    on the Hub, "ylecun/mnist", downloaded once into the data folder, by the package datasets."""
+    """Folder, with a path relative to the current folder, the scenario's folder, or the data folder;
+    otherwise the name on the Hub, such as "ylecun/mnist", which the package datasets downloads once into the
+    data folder."""
     subset: _Text | None = None
-    """Which of several data sets that the Hub has under that name, where there are several."""
+    """Subset, if the Hub has several data sets under that name."""
     revision: _Text | None = None
-    """The commit, branch or tag on the Hub; by default what is newest when it is downloaded."""
+    """Commit, branch or tag on the Hub; by default the newest version at the time of the download."""
     split: _Text = "train"
-    """The split to train on."""
+    """Split for training."""
     test_split: _Text | None = None
-    """The split to test on; by default "test", where there is one."""
+    """Split for testing; by default "test", if there is one."""
     label: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """The column of the label, by default the only one of classes; in a regression also a list of columns.
-    Classes that the data list are in their order, others in order of the values."""
+    """Column of the label, by default the only column of classes; in a regression also a list of columns.
+    Classes that the data list keep their order, others are in order of their values."""
     features: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """The column of images, by default the only one there is; or, without any, the columns of the features,
-    by default all others."""
+    """Column of images, by default the only one; or, without images, the feature columns, by default all
+    other columns."""
     standardise: bool = True
-    """Whether columns of numbers, and channels of images, are shifted and scaled to mean 0 and standard
-    deviation 1 in training."""
+    """True: columns of numbers, and channels of images, are standardized to mean 0 and standard deviation 1
+    in training."""
 
     @model_validator(mode="after")
     def _says_what_is_what(self) -> HuggingFaceKeys:
         if self.purpose == "regression" and self.label is None:
             raise SettingError("label", None, 'must be stated for data.task = "regression"')
         if self.test_split == self.split:
-            raise SettingError("test_split", self.test_split, "must be another one than data.split")
+            raise SettingError("test_split", self.test_split, "must be different from data.split")
         return self

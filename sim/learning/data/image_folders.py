@@ -1,4 +1,4 @@
-"""Images in a folder for each class, of the user's own, and of CINIC-10."""
+"""Images in a folder for each class: the user's images, and CINIC-10."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CINIC_10 = (
 
 
 def _pixels(pictures: Sequence[PictureFile], mode: str, size: int | None, remedy: str) -> np.ndarray:
-    """uint8 [pictures, channels, height, width]. UserError."""
+    """Return uint8 [pictures, channels, height, width]. UserError."""
     from sim.learning.data.pictures import pixels
 
     files = [picture.file for picture in pictures]
@@ -34,16 +34,16 @@ def _pixels(pictures: Sequence[PictureFile], mode: str, size: int | None, remedy
         contents,
         len(files),
         mode,
-        lambda place, problem: files[place].refusal(problem),
+        lambda index, problem: files[index].refusal(problem),
         size=size,
         remedy=remedy,
     )
 
 
 def _labels(pictures: Sequence[PictureFile], classes: Sequence[str]) -> np.ndarray:
-    """The place of each picture's class, int64."""
-    places: Mapping[str, int] = {name: place for place, name in enumerate(classes)}
-    return np.array([places[picture.label] for picture in pictures])
+    """Return the index of each picture's class, int64."""
+    indices: Mapping[str, int] = {name: index for index, name in enumerate(classes)}
+    return np.array([indices[picture.label] for picture in pictures])
 
 
 def _in_words(classes: Sequence[str]) -> str:
@@ -51,33 +51,33 @@ def _in_words(classes: Sequence[str]) -> str:
 
 
 class OwnImages(UserSamples):
-    """A folder of images: a folder in it for each class, `source/CLASS/*.png`.
+    """Folder of images with a folder for each class, `source/CLASS/*.png`.
 
-    Or `source/train/CLASS` and, to test on, `source/test/CLASS` (without it `val`, `valid` or `validation`,
-    which beside `test` are not read). Classes are in order of their names. Each channel is shifted and
-    scaled: in training it has mean 0 and standard deviation 1.
+    Alternatively `source/train/CLASS` and, for testing, `source/test/CLASS` (or, if there is no `test`, one
+    of `val`, `valid` and `validation`, which are not read otherwise). Classes are in order of their names.
+    Each channel is standardized: in training it has mean 0 and standard deviation 1.
     """
 
     name: Literal["images"]
-    """The data set."""
+    """Name of the data set."""
     source: DataFile
-    """The folder, its path relative to the current one, the scenario's, or the data folder. Hidden files are
-    left out, links followed."""
+    """Folder, with a path relative to the current folder, the scenario's folder, or the data folder. Hidden
+    files are left out, links are followed."""
     size: Annotated[Count, Within(1, 4096)] | None = None
-    """Height and width that images are resized to, whatever their shape: bilinear, with antialiasing. By
-    default none is resized, and all must have one size."""
+    """Height and width to which images of any shape are resized: bilinear, with antialiasing. By default no
+    image is resized, and all must have one size."""
     grey: bool = False
-    """Whether images become grey, with one channel; by default they have three, of RGB."""
+    """True: images become gray, with one channel; by default they have three channels, RGB."""
     client_folders: bool = False
-    """Whether each client has a folder of its own, `CLIENT/CLASS/*.png`, for `partition = "natural"`: the
-    domains of Office-Home, say."""
+    """True: each client has a separate folder, `CLIENT/CLASS/*.png`, for `partition = "natural"`, for example
+    the domains of Office-Home."""
 
     @property
     def is_images(self) -> bool:
         return True
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """The pictures, decoded once; see `picture_parts`. Raises UserError."""
+        """Return the images, decoded once; see `picture_parts`. UserError."""
         require_packages("vision", 'data.name = "images"', "PIL")
         source = folder.file("data.source", self.source)
         found = picture_parts(source, by_client=self.client_folders)
@@ -89,7 +89,7 @@ class OwnImages(UserSamples):
         )
 
     def _part(self, name: str, pictures: Sequence[PictureFile], classes: Sequence[str]) -> ArraysPart:
-        x = _pixels(pictures, "L" if self.grey else "RGB", self.size, "data.size = 32, say, makes them so")
+        x = _pixels(pictures, "L" if self.grey else "RGB", self.size, "data.size = 32, for example")
         clients = np.array([picture.client for picture in pictures]) if self.client_folders else None
         return ArraysPart(
             (f"images of {name}", f"labels of {name}", f"clients of {name}"),
@@ -108,15 +108,15 @@ def _read_cinic_10(folder: ImageFolder, data: ImageData) -> ImageArrays:
         part = InputFile(folder.key, folder.path / name)
         if (classes := sorted({picture.label for picture in pictures})) != list(_CINIC_10):
             raise part.refusal(f"has the classes {_in_words(classes)}; must have {_in_words(_CINIC_10)}")
-        images = _pixels(pictures, "RGB", None, "CINIC-10's have 32 x 32 pixels")
+        images = _pixels(pictures, "RGB", None, "images of CINIC-10 have 32 x 32 pixels")
         arrays += data.checked(part, images, part, _labels(pictures, _CINIC_10), "labels")
     return ImageArrays(*arrays)
 
 
 class Cinic10(ImageData):
-    """180,000 coloured pictures, 32x32 pixels, 10 classes: CIFAR-10's, and more of ImageNet.
+    """180,000 color images, 32x32 pixels, 10 classes: those of CIFAR-10, and others from ImageNet.
 
-    Half of them are to train on. The 90,000 of `valid` are not read. Each channel is shifted and scaled: in
+    Half of them are for training. The 90,000 of `valid` are not read. Each channel is standardized: in
     training it has mean 0 and standard deviation 1.
     """
 
@@ -126,4 +126,4 @@ class Cinic10(ImageData):
     torchvision = None
 
     name: Literal["cinic-10"]
-    """The data set."""
+    """Name of the data set."""

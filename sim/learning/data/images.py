@@ -1,4 +1,4 @@
-"""Data sets of images: where their files lie below the data folder, their checks, and their numbers."""
+"""Data sets of images: positions of their files below the data folder, their checks, and their arrays."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from sim.learning.data.kept import read_once
 from sim.learning.data.raw_arrays import Refuse
 from sim.learning.data.user_arrays import ArraysPart, UserSamples, parted
 
-_BLANK_MAX = 0.01  # of the images; the true sets have none, a file that was only made longer has many
+_BLANK_MAX = 0.01  # share of the images; a preallocated, incomplete file has many
 FLOAT_BYTES = 4
-"""The size of a float32."""
-_PIXELS_COUNTED = 1 << 16  # at once
+"""Size of a float32."""
+_PIXELS_COUNTED = 1 << 16  # in one pass
 _DOWNLOAD_ERRORS = (OSError, RuntimeError, http.client.HTTPException)
 
 
@@ -37,30 +37,30 @@ class ImageArrays:
 
     @property
     def floats_bytes(self) -> int:
-        """The bytes that the images take, with a copy in float32."""
+        """Bytes of the images, with a copy in float32."""
         return (1 + FLOAT_BYTES) * (self.train_x.size + self.test_x.size)
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder with the files of a data set, any of which may be compressed as .gz or .xz."""
+    """Folder with the files of a data set, any of which may be compressed as .gz or .xz."""
 
     key: str
     path: Path
 
     def file(self, name: str) -> InputFile:
-        """The file called so, compressed or not."""
+        """Return the file of that name, compressed or not."""
         return InputFile(self.key, self.variant(name) or self.path / name)
 
     def variant(self, name: str) -> Path | None:
-        """The path under which the file exists: as it is, with .gz, or with .xz."""
+        """Return the existing path of a file: with its name, with .gz, or with .xz."""
         variants = (self.path / f"{name}{suffix}" for suffix in ("", ".gz", ".xz"))
         return next((variant for variant in variants if os.path.exists(variant)), None)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One place below the data folder where a data set may lie: the files it must have, and their reader."""
+    """Folder of a data set below the data folder: the files it must contain, and their reader."""
 
     folder: str
     files: tuple[str, ...]
@@ -68,13 +68,13 @@ class Layout:
 
 
 class ImageData(LabelledData):
-    """Images with class labels, from files; normalised per channel by the training part's statistics."""
+    """Images with class labels, from files; each channel is standardized by the training part."""
 
     classes: ClassVar[int]
     input_shape: ClassVar[tuple[int, int, int]]
     layouts: ClassVar[tuple[Layout, ...]]
     torchvision: ClassVar[str | None]
-    """The class of torchvision.datasets that downloads it; None if none does."""
+    """Class of torchvision.datasets that downloads the data set; None if there is none."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         return read_once(type(self), self._files(folder.path), lambda: self._read_scaled(folder))
@@ -85,19 +85,20 @@ class ImageData(LabelledData):
         return normalised(arrays, self.classes)
 
     def read(self, folder: DataFolder) -> ImageArrays:
-        """The files of the data folder.
+        """Read the files of the data folder.
 
-        A set that is missing is downloaded into it, if it says so. Raises UserError when that is not possible
-        or not wanted, and for files that are damaged or not this data set's; the message says where the files
-        were looked for and what to put where, or which file has what that may not be there.
+        A missing data set is downloaded into the folder, if downloads are allowed. Raises UserError if that
+        is not possible or not allowed, and for files that are damaged or belong to another data set; the
+        message lists the folders that were searched and the expected files, or the file and its invalid
+        content.
         """
         from sim.learning import vision
 
         root = folder.path
         layout = self._find(root)
-        failure = "nothing is downloaded here (coterie run downloads it)"
+        failure = "this command does not download (coterie run downloads it)"
         if self.torchvision is None:
-            failure = "it cannot be downloaded from here"
+            failure = "coterie cannot download it"
         elif layout is None and folder.download:
             try:
                 vision.download(self.torchvision, root)
@@ -108,11 +109,11 @@ class ImageData(LabelledData):
                 failure = "it was downloaded, but not found afterwards"
         if layout is None:
             looked_at = "\n".join(
-                f"  {root / place.folder}: {', '.join(place.files)}" for place in self.layouts
+                f"  {root / layout.folder}: {', '.join(layout.files)}" for layout in self.layouts
             )
             raise UserError(
                 f'data.name = "{self.name}": files not found in {root} ({folder.chosen_by}), and {failure}.\n'
-                "Put the files of one of these lines there (each may be compressed as .gz or .xz), or name "
+                "Put the files of one of these lines there (each may be compressed as .gz or .xz), or state "
                 f"another folder by --data-dir or {FOLDER_VARIABLE}:\n{looked_at}"
             )
         return layout.read(ImageFolder(f'data.name = "{self.name}"', root / layout.folder), self)
@@ -120,21 +121,21 @@ class ImageData(LabelledData):
     def checked(
         self, file: InputFile, images: np.ndarray, label_file: InputFile, labels: np.ndarray, name: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Images uint8 [n, *input_shape], and a class int64 [n] for each; UserError for anything else.
+        """Return images uint8 [n, *input_shape] and their classes int64 [n]; UserError for other contents.
 
-        name: what the labels are called in their file.
+        name: name of the labels in their file.
         """
         if images.dtype != np.uint8 or images.shape[1:] != self.input_shape or not len(images):
             wanted = ", ".join(map(str, self.input_shape))
             raise file.refusal(
-                f"its images have the type {images.dtype} and the shape {images.shape}; must be bytes "
-                f"(uint8) of the shape (images, {wanted})"
+                f"images have the type {images.dtype} and the shape {images.shape}; must be bytes (uint8) of "
+                f"the shape (images, {wanted})"
             )
         flat = images.reshape(len(images), -1)
         blank = int((flat.max(axis=1) == flat.min(axis=1)).sum())
         if blank > _BLANK_MAX * len(images):
             raise file.refusal(
-                f"{blank:,} of {len(images):,} images have one colour only: the file is damaged"
+                f"{blank:,} of {len(images):,} images have only one color: the file is damaged"
             )
         if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
             raise label_file.refusal(
@@ -149,23 +150,23 @@ class ImageData(LabelledData):
         return np.ascontiguousarray(images), labels.astype(np.int64)
 
     def _files(self, folder: Path) -> list[Path]:
-        """The files of the data set, or none where one is missing."""
+        """Return the files of the data set, or none if one is missing."""
         layout = self._find(folder)
         if layout is None:
             return []
-        place = ImageFolder("", folder / layout.folder)
-        return [path for name in layout.files if (path := place.variant(name)) is not None]
+        files_in = ImageFolder("", folder / layout.folder)
+        return [path for name in layout.files if (path := files_in.variant(name)) is not None]
 
     def _find(self, folder: Path) -> Layout | None:
         for layout in self.layouts:
-            place = ImageFolder("", folder / layout.folder)
-            if all(map(place.variant, layout.files)):
+            files_in = ImageFolder("", folder / layout.folder)
+            if all(map(files_in.variant, layout.files)):
                 return layout
         return None
 
 
 def normalised(arrays: ImageArrays, classes: int, *, standardise: bool = True) -> Dataset:
-    """Images as float32, each channel by mean and standard deviation of the training part, or as it is."""
+    """Return images as float32, each channel standardized by the training part, or unchanged."""
     channels = arrays.train_x.shape[1]
     mean, std = channel_statistics(arrays.train_x) if standardise else (np.zeros(channels), np.ones(channels))
     train_x, test_x = [x.astype(np.float32) for x in (arrays.train_x, arrays.test_x)]
@@ -187,7 +188,7 @@ def dataset_of_pixels(
     classes: int | None,
     standardise: bool = True,
 ) -> Dataset:
-    """The data set of parts whose x are images of the user's own, uint8 [n, C, H, W]; see `parted`."""
+    """Return the data set of parts with user images x, uint8 [n, C, H, W]; see `parted`."""
     found, outputs, owners = parted(parts, section, refuse, classes=classes, wide=True)
     train, test = found["train"], found["test"]
     dataset = normalised(ImageArrays(train.x, train.y, test.x, test.y), outputs, standardise=standardise)
@@ -196,7 +197,7 @@ def dataset_of_pixels(
 
 
 def scaled(x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """(pixel / 255 - mean) / std of images [n, C, H, W], float32, in place."""
+    """Return (pixel / 255 - mean) / std of images [n, C, H, W], float32, computed in place."""
     shift, scale = [np.reshape(each, (1, -1, 1, 1)).astype(np.float32) for each in (mean, std)]
     x /= 255
     x -= shift
@@ -205,19 +206,19 @@ def scaled(x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
 
 
 def channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation per channel, float64 [C], of the pixels / 255 of images uint8 [n, C, H, W].
+    """Return mean and deviation per channel, float64 [C], of pixels / 255 of images uint8 [n, C, H, W].
 
-    The deviation of a channel that is the same in all images is 1: it becomes 0 by `scaled`. Counting the
-    256 possible values keeps both exact, at a fraction of the memory that floats would take.
+    The deviation of a constant channel counts as 1, so `scaled` makes the channel 0. Counts of the 256
+    possible values keep both exact, with a fraction of the memory of floats.
     """
     counts = np.zeros((images.shape[1], 256), np.int64)
     for count, channel in zip(counts, images.swapaxes(0, 1), strict=True):
         flat = channel.reshape(-1)
-        for first in range(0, len(flat), _PIXELS_COUNTED):  # numpy makes eight bytes of each
+        for first in range(0, len(flat), _PIXELS_COUNTED):  # numpy takes eight bytes for each
             count += np.bincount(flat[first : first + _PIXELS_COUNTED], minlength=256)
     values = np.arange(256) / 255
     pixels = counts.sum(axis=1)
     mean = counts @ values / pixels
-    variance = counts @ values**2 / pixels - mean**2  # of a constant channel it may round to less than 0
+    variance = counts @ values**2 / pixels - mean**2  # may round to less than 0 for a constant channel
     is_same = np.count_nonzero(counts, axis=1) == 1
     return mean, np.where(is_same, 1.0, np.sqrt(np.maximum(variance, 0.0)))

@@ -1,4 +1,4 @@
-"""A data set that several runs of one process read from the same files: read once."""
+"""Cache of a data set that several runs of one process read from the same files."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ _kept: dict[Any, Dataset] | None = None
 
 @contextmanager
 def kept_data() -> Iterator[None]:
-    """Keep the data set that was read last for the next run of this process that reads the same files."""
+    """Keep the last data set for the next run of this process that reads the same files."""
     global _kept
     before, _kept = _kept, {}
     try:
@@ -23,11 +23,11 @@ def kept_data() -> Iterator[None]:
 
 
 def read_once(kind: type, files: list[Path], read: Callable[[], Dataset]) -> Dataset:
-    """What `read` makes of the files, or the kept data set of the same kind and files.
+    """Return the result of `read`, or the kept data set of the same kind and files.
 
-    Without files, as of a data set that is yet to be downloaded, nothing is kept. A file that has another
-    size, time of change or inode is read anew. Runs share the inputs, which nothing writes to; each has its
-    own targets, as partitions of the user's see them.
+    Without files, as for a data set that is not downloaded yet, nothing is kept. A file with a new size, time
+    of change or inode is read again. Runs share the inputs, which they never change; each run gets a copy of
+    the targets, as user-defined partitions see them.
     """
     if _kept is None or not files:
         return read()

@@ -1,7 +1,7 @@
-"""The kinds of data sets.
+"""Kinds of data sets.
 
-To add one, write a file with its class, and add the class to `Data`. Data sets are arrays, so that a scenario
-is read and checked without torch.
+To add a data set, write a file with its class, and add the class to `Data`. Data sets are arrays, so that a
+scenario is read and checked without torch.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ Data = Annotated[
 ]
 
 DATASETS: Mapping[str, type[DataSection]] = tagged(Data)
-"""The class of each data set, by name."""
+"""Class of each data set, by name."""
 
 IMAGE_DATASETS = tuple(name for name, kind in DATASETS.items() if issubclass(kind, ImageData))
-"""The names of those of images."""
+"""Names of the data sets of images."""

@@ -1,4 +1,4 @@
-"""MNIST and what looks like it: idx files, plain or gzipped, as torchvision lays them."""
+"""MNIST and data sets in its format: idx files, plain or gzipped, in the folders of torchvision."""
 
 import math
 from typing import Literal
@@ -17,18 +17,18 @@ _FILES = (
 
 
 def _read_idx(file: InputFile, axes: int) -> np.ndarray:
-    """An idx file of unsigned bytes: 0, 0, 8, number of axes; big-endian uint32 lengths; the bytes."""
+    """Read an idx file of unsigned bytes: 0, 0, 8, number of axes; big-endian uint32 lengths; the bytes."""
     content, begin = file.content(), 4 + 4 * axes
     if content[:4] != bytes([0, 0, 8, axes]) or len(content) < begin:
         raise file.refusal(
-            f"begins with the bytes {content[:4].hex(' ')}; must be 00 00 08 0{axes} and {axes} lengths: "
+            f"starts with the bytes {content[:4].hex(' ')}; must be 00 00 08 0{axes} and {axes} lengths: "
             f"an idx file of unsigned bytes with {axes} axes (image and label files swapped?)"
         )
     shape = tuple(int(length) for length in np.frombuffer(content, ">u4", count=axes, offset=4))
     if len(content) - begin != math.prod(shape):
         raise file.refusal(
-            f"has {len(content) - begin:,} bytes behind its head; must have {math.prod(shape):,}, as that "
-            f"says {shape} (cut off?)"
+            f"has {len(content) - begin:,} bytes after its header; must have {math.prod(shape):,}, as the "
+            f"header states {shape} (cut off?)"
         )
     return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
 
@@ -46,9 +46,9 @@ def _layouts(*folders: str) -> tuple[Layout, ...]:
 
 
 class FashionMnist(ImageData):
-    """70,000 grey pictures of clothes, 28x28 pixels, 10 classes.
+    """70,000 gray images of clothes, 28x28 pixels, 10 classes.
 
-    All pixels are shifted and scaled: in training they have mean 0 and standard deviation 1.
+    All pixels are standardized: in training they have mean 0 and standard deviation 1.
     """
 
     classes = 10
@@ -57,13 +57,13 @@ class FashionMnist(ImageData):
     torchvision = "FashionMNIST"
 
     name: Literal["fashion-mnist"]
-    """The data set."""
+    """Name of the data set."""
 
 
 class Mnist(ImageData):
     """70,000 handwritten digits, 28x28 pixels, 10 classes.
 
-    All pixels are shifted and scaled: in training they have mean 0 and standard deviation 1.
+    All pixels are standardized: in training they have mean 0 and standard deviation 1.
     """
 
     classes = 10
@@ -72,4 +72,4 @@ class Mnist(ImageData):
     torchvision = "MNIST"
 
     name: Literal["mnist"]
-    """The data set."""
+    """Name of the data set."""

@@ -1,4 +1,4 @@
-"""Data of the user's own: what a function returns, arrays or a data set of torch, read once."""
+"""User-defined data: the result of a function, arrays or a data set of torch, read once."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -18,28 +18,28 @@ _FORM = (
     "validation"
 )
 NUMBERS_MAX = 10**9
-"""More do not come from a data set that is read sample by sample: 4 GB once they are float32."""
+"""Largest count of numbers from a data set that is read sample by sample: 4 GB as float32."""
 
 
 class OwnData(PluginSection, UserArrays):
-    """What a function of your own returns: arrays, or a data set of torch that is read once."""
+    """Your own function returns the data: arrays, or a data set of torch, which is read once."""
 
     provided = ("rng", "clients", "folder")
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Calls the function with a generator of the seed, the number of clients and the data folder."""
+        """Call the function with a generator of the seed, the number of clients and the data folder."""
         path = folder.path if "folder" in self.takes else None
         try:
             found = self.call(rng=stream(seed, "data", "own"), clients=clients, folder=path)
             parts = dict(self._parts(found))
         except UserError:
             raise
-        except FAILURES as error:  # reading a data set calls the user's code as well
+        except FAILURES as error:  # reading a data set also calls the user's code
             raise self.refusal(f"failed: {in_short(error)}", error) from error
         return self.made(parts, self._refuse)
 
     def _refuse(self, problem: str) -> UserError:
-        return self.refusal(f"returned what cannot be used: {problem}")
+        return self.refusal(f"returned unusable data: {problem}")
 
     def _parts(self, found: Any) -> Iterator[tuple[str, ArraysPart]]:
         if not isinstance(found, Mapping):
@@ -48,7 +48,7 @@ class OwnData(PluginSection, UserArrays):
         unknown = [name for name in found if name not in PARTS]
         if unknown or "train" not in found:
             has = ", ".join(map(repr, found)) or "nothing"
-            raise self._refuse(f"the table has {has:.60}; must have train, and may have test and validation")
+            raise self._refuse(f"a table of {has:.60}; must be of train, and optionally test and validation")
         for name in PARTS:
             if name in found:
                 yield name, self._part(found[name], (f"x of {name}", f"y of {name}", f"clients of {name}"))
@@ -65,31 +65,31 @@ class OwnData(PluginSection, UserArrays):
         return self._read(samples, names)
 
     def _read(self, samples: Iterator[Any], names: tuple[str, str, str]) -> ArraysPart:
-        """Stacks the samples of an iterator."""
+        """Stack the samples of an iterator."""
         rows: list[tuple[Any, ...]] = []
         numbers, first = 0, None
-        for place, sample in enumerate(samples):
+        for index, sample in enumerate(samples):
             if not isinstance(sample, tuple | list) or len(sample) not in (2, 3):
-                raise self._refuse(f"sample {place} is {sample!r:.60}; must be (x, y) or (x, y, client)")
+                raise self._refuse(f"sample {index} is {sample!r:.60}; must be (x, y) or (x, y, client)")
             several = isinstance(sample[0], tuple)
             x, others = sample[0] if several else sample[:1], sample[1:]
-            x, others = [[self._plain(place, each) for each in values] for values in (x, others)]
+            x, others = [[self._plain(index, each) for each in values] for values in (x, others)]
             form = (several, len(sample), *[each.shape for each in x])
             first = first or form
             if form != first:
                 raise self._refuse(
-                    f"sample {place} has {form[1]} values and x of the shape {form[2:]}; must "
-                    f"have {first[1]} and {first[2:]}, as the first"
+                    f"sample {index} has {form[1]} values and x of the shape {form[2:]}; must "
+                    f"have {first[1]} and {first[2:]}, as in the first"
                 )
             rows.append((x, *others))
             numbers += 1 + sum(each.size for each in x)
             if numbers > NUMBERS_MAX:
-                raise self._refuse(f"has more than {NUMBERS_MAX:,} numbers; must have fewer (does it end?)")
+                raise self._refuse(f"more than {NUMBERS_MAX:,} numbers; return fewer (does it end?)")
         if first is None:
-            raise self._refuse(f"{names[0]}: no sample came; must be one at least (an iterator is read once)")
+            raise self._refuse(f"{names[0]}: no samples; return at least one (an iterator is read once)")
         inputs, *labels = zip(*rows, strict=True)
         x = tuple(map(np.stack, zip(*inputs, strict=True)))
         return ArraysPart(names, x if first[0] else x[0], *map(np.stack, labels))
 
-    def _plain(self, place: int, value: Any) -> np.ndarray:
-        return as_array(value, f"sample {place}", self._refuse)
+    def _plain(self, index: int, value: Any) -> np.ndarray:
+        return as_array(value, f"sample {index}", self._refuse)

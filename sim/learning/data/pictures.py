@@ -1,4 +1,4 @@
-"""Encoded images, PNG or JPEG say, as arrays of pixels: all of one size and with the same channels."""
+"""Encoded images, for example PNG or JPEG, as arrays of pixels, all of one size and number of channels."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from sim.errors import UserError, one_line
 from sim.files import machine
 
 NUMBERS_MAX = 15 * 10**8
-"""More do not come from images: 6 GB once they are float32. MiniImageNet has 1.3 * 10**9."""
+"""Largest count of numbers from images: 6 GB as float32. MiniImageNet has 1.3 * 10**9."""
 
 _NUMBER_BYTES = 5  # as a byte, and as float32
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")  # for others Pillow may start programs: Ghostscript for EPS
 _MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGBA"}
-"""What images of a mode become, unless the data say it."""
+"""Target mode of images, by their mode, unless the data state it."""
 
-_DEEP = ("I", "F")  # and "I;16": numbers that 8 bits do not hold
+_DEEP = ("I", "F")  # and "I;16": more than 8 bits
 
-_DEEP_CHANNELS = re.compile("(?<!BGR);16")  # as Pillow calls how pixels are stored; "BGR;16" has 16 in all
+_DEEP_CHANNELS = re.compile("(?<!BGR);16")  # Pillow's storage modes; "BGR;16" has 16 bits in total
 
 RefuseRow = Callable[[int, str], UserError]
-"""The error for what is wrong with the image at this place."""
+"""Error for a problem of the image at an index."""
 
 
 def pixels(
@@ -39,29 +39,29 @@ def pixels(
     size: int | None = None,
     remedy: str,
 ) -> np.ndarray:
-    """uint8 [count, channels, height, width] of so many images: one channel if grey, 3 if coloured, or 4.
+    """Return `count` images as uint8 [count, channels, height, width]: 1 (gray), 3 (color) or 4 channels.
 
-    mode: what the data convert images to, of Pillow's modes. size: of height and width, which images then are
-    resized to, whatever their shape: bilinear, and blurred as far as they become smaller. remedy: how images
-    are made alike, in words. Raises what `refuse` makes of a problem.
+    mode: Pillow's mode to which the images are converted. size: height and width to which images of any shape
+    are resized: bilinear, and blurred if they become smaller. remedy: description of a way to make the images
+    equal in shape. Raises the error that `refuse` makes of a problem.
     """
     found = np.empty(0, np.uint8)
-    for place, content in enumerate(encoded):
+    for index, content in enumerate(encoded):
         try:
             image = _decoded(content, mode, size, count, remedy)
         except UserError as error:
-            raise refuse(place, error.problem) from None
+            raise refuse(index, error.problem) from None
         except Exception as error:  # damaged bytes can make any decoder fail in any way
-            # Of what Pillow does not know it says where that is in memory.
+            # Pillow's message for an unknown format contains a memory address.
             reason = "" if isinstance(error, UnidentifiedImageError) else f": {one_line(error, 100)}"
-            problem = f"holds no image, of {', '.join(_FORMATS)}, or a damaged one{reason}"
-            raise refuse(place, problem) from None
-        if not place:
+            problem = f"contains no image ({', '.join(_FORMATS)}), or a damaged one{reason}"
+            raise refuse(index, problem) from None
+        if not index:
             found = np.empty((count, *image.shape), np.uint8)
         elif image.shape != found.shape[1:]:
-            sizes = f"an image of {_size(image)}, and the first is of {_size(found[0])}"
-            raise refuse(place, f"holds {sizes}; all must be alike: {remedy}")
-        found[place] = image
+            sizes = f"an image of {_size(image)}, but the first has {_size(found[0])}"
+            raise refuse(index, f"contains {sizes}; all must be equal: {remedy}")
+        found[index] = image
     return found
 
 
@@ -70,7 +70,7 @@ def _decoded(
 ) -> np.ndarray:
     if content is None:
         raise UserError(
-            "holds no image; leave the row out before save_to_disk, which stores images themselves"
+            "contains no image; leave the row out before save_to_disk, which stores the images themselves"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -78,17 +78,17 @@ def _decoded(
         image = Image.open(io.BytesIO(content), formats=_FORMATS)
         wanted = mode or _MODES.get(image.mode, image.mode)
         if wanted not in _MODES.values():
-            raise UserError(f"holds an image of the mode {wanted}; must be grey or RGB: {remedy}")
-        if image.mode.startswith(_DEEP):  # `convert` would cut their numbers off at 255
-            raise UserError(f"holds an image of the mode {image.mode}; must have 8 bits in each channel")
-        if any(_DEEP_CHANNELS.search(str(tile.args)) for tile in image.tile):  # which Pillow cuts to 8
-            raise UserError("holds an image with 16 bits in each channel; must have 8")
+            raise UserError(f"contains an image of the mode {wanted}; must be gray or RGB: {remedy}")
+        if image.mode.startswith(_DEEP):  # `convert` would clip values at 255
+            raise UserError(f"contains an image of the mode {image.mode}; must have 8 bits in each channel")
+        if any(_DEEP_CHANNELS.search(str(tile.args)) for tile in image.tile):  # Pillow reduces these to 8
+            raise UserError("contains an image with 16 bits in each channel; must have 8")
         width, height = (size, size) if size else image.size
         numbers = width * height * Image.getmodebands(wanted)
         most = min(NUMBERS_MAX, machine.room_bytes() / _NUMBER_BYTES)
-        if count * numbers > most:  # by what its head says: nothing is unpacked yet
+        if count * numbers > most:  # by its header: nothing is unpacked yet
             shape = f"{width:,} x {height:,} pixels"
-            raise UserError(f"holds an image of {shape}, and {count:,} such images do not fit in memory")
+            raise UserError(f"contains an image of {shape}, and {count:,} such images do not fit in memory")
         found = ImageOps.exif_transpose(image).convert(wanted)  # as the package datasets does
         array = np.asarray(found.resize((size, size), Image.Resampling.BILINEAR) if size else found)
     return array[np.newaxis] if array.ndim == 2 else np.moveaxis(array, -1, 0)

@@ -1,4 +1,4 @@
-"""The columns of a saved folder as numbers or pixels, and what each is, where a scenario does not say it."""
+"""Columns of a saved folder as numbers or pixels, and their roles if the scenario does not state them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from sim.learning.data.dataset import Dataset
 from sim.learning.data.huggingface_keys import HuggingFaceKeys
 from sim.learning.data.images import dataset_of_pixels
 
-_COPIES = 6  # of a column, until it is numbers
+_COPIES = 6  # copies of a column during its conversion
 _REMEDY = (
-    'data.map(lambda row: {"image": row["image"].convert("RGB").resize((32, 32))}) makes them so before '
+    'data.map(lambda row: {"image": row["image"].convert("RGB").resize((32, 32))}) makes them equal before '
     "save_to_disk"
 )
 
 
 def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
-    """The data set of a folder by `save_to_disk`. UserError."""
+    """Return the data set of a folder written by `save_to_disk`. UserError."""
     there = split_folders(folder)
     names = {"train": ("split", section.split)}
     if section.test_split is not None or ("test" in there and section.split != "test"):
@@ -35,7 +35,7 @@ def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
     for key, name in names.values():
         if name not in there:
             raise folder.refusal(
-                f"has no split {shown(name)}, which data.{key} names, but {shown(list(there))}"
+                f"has no split {shown(name)}, the value of data.{key}; it has {shown(list(there))}"
             )
     splits = {part: read_split(there[name]) for part, (_, name) in names.items()}
     section, image = _settled(section, splits["train"])
@@ -45,13 +45,13 @@ def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
     return _dataset_of_images(section, splits, tables, image)
 
 
-# --- which columns are what -----------------------------------------------------------------------------
+# --- roles of the columns -------------------------------------------------------------------------------
 
 
 def _settled(section: HuggingFaceKeys, split: Split) -> tuple[HuggingFaceKeys, str | None]:
-    """The section with label and features stated, and the column of images, which then is none of them.
+    """Return the section with label and features stated, and the column of images, which is none of them.
 
-    UserError where a split does not show what is what.
+    UserError if a split does not show the roles of its columns.
     """
     there = split.table.column_names
     if section.label is None:
@@ -59,16 +59,14 @@ def _settled(section: HuggingFaceKeys, split: Split) -> tuple[HuggingFaceKeys, s
         classes = [name for name in split.of_type("ClassLabel") if name not in others]
         if len(classes) != 1:
             found = f"has the columns {shown(classes)} of classes" if classes else "has no column of classes"
-            problem = f"{found}; data.label must say which column is the label: {shown(there)}"
+            problem = f"{found}; set data.label to the column of the label, one of {shown(there)}"
             raise split.folder.refusal(problem)
         section = section.model_copy(update={"label": classes[0]})
     named = section.features or ()
     section = section.with_features(there)
     images = [name for name in section.features or () if name in split.of_type("Image")]
     if len(images) > 1 or (images and len(named) > 1):
-        problem = (
-            f"has images in {shown(images)}; data.features must be one column of images, and nothing else"
-        )
+        problem = f"has images in {shown(images)}; data.features must be a single column of images"
         raise split.folder.refusal(problem)
     if images:
         section = section.model_copy(update={"features": ()})
@@ -79,11 +77,11 @@ def _settled(section: HuggingFaceKeys, split: Split) -> tuple[HuggingFaceKeys, s
 
 
 def _rows(section: HuggingFaceKeys, split: Split) -> TablePart:
-    """The columns that the section uses, as texts, numbers and classes; rows count from 0. UserError."""
+    """Return the used columns as texts, numbers and classes; rows count from 0. UserError."""
     there = split.table.column_names
     used = section.used
     if absent := [name for name in used if name not in there]:
-        raise split.folder.refusal(f"has no column {shown(absent[0])}, but {shown(there)}")
+        raise split.folder.refusal(f"has no column {shown(absent[0])}; it has {shown(there)}")
     classes = split.of_type("ClassLabel")
     split.folder.require_room(_COPIES * sum(plain_bytes(split.table[name]) for name in used))
     columns = {
@@ -97,21 +95,21 @@ def _rows(section: HuggingFaceKeys, split: Split) -> TablePart:
 
 
 def _classes(split: Split, name: str) -> pl.Series:
-    """A column of numbers of classes as their names, pl.Enum; -1 is none. UserError."""
+    """Return a column of class numbers as names, pl.Enum; -1 becomes null. UserError."""
     given, column = split.meaning(name).get("names"), split.table[name]
     names = [each for each in given if isinstance(each, str)] if isinstance(given, list) else []
     is_known = names and names == given and len(set(names)) == len(names)
     if not is_known or not pa.types.is_integer(column.type):
-        problem = "has classes without names, each once, or values that are no whole numbers; must have both"
+        problem = "must contain whole numbers, and its classes must have unique names"
         raise split.folder.refusal(f"column {shown(name)} {problem}")
     numbers = pl.Series(name, column.to_numpy() if not column.null_count else column.to_pylist())
     wrong = ((numbers < -1) | (numbers >= len(names))).fill_null(False)
     if wrong.any():
         row = int(wrong.arg_max() or 0)
-        problem = f"is {numbers[row]}; must be a class from 0 to {len(names) - 1}, or -1 for none"
+        problem = f"is {numbers[row]}; must be a class from 0 to {len(names) - 1}, or -1 for no class"
         raise split.folder.refusal(f"column {shown(name)} {problem}", f"row {row}")
-    places = numbers.cast(pl.Int64)
-    return pl.Series(names, dtype=pl.Enum(names)).gather(places.set(places == -1, None))
+    indices = numbers.cast(pl.Int64)
+    return pl.Series(names, dtype=pl.Enum(names)).gather(indices.set(indices == -1, None))
 
 
 # --- images ---------------------------------------------------------------------------------------------
@@ -120,7 +118,7 @@ def _classes(split: Split, name: str) -> pl.Series:
 def _dataset_of_images(
     section: HuggingFaceKeys, splits: Mapping[str, Split], tables: Mapping[str, TablePart], image: str
 ) -> Dataset:
-    """The data set whose samples are the images of a column, scaled by channel. UserError."""
+    """Return the data set with the images of a column as samples, scaled by channel. UserError."""
     require_packages("huggingface", "images", "PIL")
     tables = {part: usable(section, table) for part, table in tables.items()}
     parts, classes = parts_of(
@@ -137,20 +135,20 @@ def _dataset_of_images(
 
 
 def _pixels(split: Split, image: str, rows: np.ndarray) -> np.ndarray:
-    """The images of some rows, uint8 [rows, channels, height, width]. UserError."""
+    """Return the images of some rows, uint8 [rows, channels, height, width]. UserError."""
     from sim.learning.data.pictures import pixels
 
     column = split.table[image] if image in split.table.column_names else pa.chunked_array([], pa.null())
     fields = {field.name: field.type for field in column.type} if pa.types.is_struct(column.type) else {}
     if fields.get("bytes") not in (pa.binary(), pa.large_binary()):
         raise split.folder.refusal(
-            f"column {shown(image)} holds {column.type}; must hold images, with their bytes"
+            f"column {shown(image)} contains {column.type}; must contain images with their bytes"
         )
     encoded = pc.struct_field(column, "bytes").take(pa.array(rows))
     return pixels(
         (each.as_py() for each in encoded),
         len(rows),
         split.meaning(image).get("mode"),
-        lambda place, problem: split.folder.refusal(f"column {shown(image)} {problem}", f"row {rows[place]}"),
+        lambda index, problem: split.folder.refusal(f"column {shown(image)} {problem}", f"row {rows[index]}"),
         remedy=_REMEDY,
     )

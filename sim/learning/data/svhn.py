@@ -1,4 +1,4 @@
-"""SVHN: house numbers in street views, as files of MATLAB."""
+"""SVHN: house numbers in street views, as MATLAB files."""
 
 import io
 import math
@@ -15,12 +15,12 @@ from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
 _FILES = ("train_32x32.mat", "test_32x32.mat")
 _NAMES = ("X", "y")
 _KINDS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "single", "double")
-_ZERO = 10  # as MATLAB counts from 1
-_HEAD_BYTES, _PACKED = 128, 15  # of a file; the type of a compressed element
+_ZERO = 10  # MATLAB counts from 1
+_HEAD_BYTES, _PACKED = 128, 15  # header of a file; type of a compressed element
 
 
 def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray]:
-    """Images X, uint8 [32, 32, 3, n] in the file, and labels y [n, 1], where 10 is the digit 0."""
+    """Read images X, uint8 [32, 32, 3, n] in the file, and labels y [n, 1], where 10 is the digit 0."""
     from scipy.io import loadmat, whosmat
 
     def parse(content: bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -28,11 +28,11 @@ def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray
         for name, shape, kind in whosmat(io.BytesIO(content)):
             if name not in _NAMES:
                 continue
-            if kind not in _KINDS:  # what is in a cell, say, is not known before it is unpacked
-                raise file.refusal(f"is of MATLAB's type {kind}; must be one of {', '.join(_KINDS)}", name)
+            if kind not in _KINDS:  # the content of a cell is unknown before it is unpacked
+                raise file.refusal(f"has MATLAB's type {kind}; must have one of {', '.join(_KINDS)}", name)
             taken += math.prod(shape) * np.dtype(kind).itemsize
             if taken > input_file.LIMIT_BYTES:
-                raise file.refusal(f"has {name} of the shape {shape}, which does not fit in memory")
+                raise file.refusal(f"contains {name} with the shape {shape}, which does not fit in memory")
         found = loadmat(io.BytesIO(_unpacked(content, file)), variable_names=_NAMES)
         return found["X"].transpose(3, 2, 0, 1), found["y"].reshape(-1)
 
@@ -48,17 +48,18 @@ def _read_folder(folder: ImageFolder, data: ImageData) -> ImageArrays:
 
 
 def _unpacked(content: bytes, file: InputFile) -> bytes:
-    """A file of MATLAB 5 without compression, so that it takes no more memory than it has bytes. UserError.
+    """Return a MATLAB 5 file without compression, so that its size bounds the memory needed. UserError.
 
-    Behind its head stand elements: a type, a length, and so many bytes, which are an element if packed.
+    The header is followed by elements: a type, a length, and this many bytes; a packed element contains an
+    element.
     """
     found, order = io.BytesIO(), "<" if content[126:128] == b"IM" else ">"
     found.write(content[:_HEAD_BYTES])
-    place = _HEAD_BYTES
-    while place + 8 <= len(content):
-        kind, length = struct.unpack_from(f"{order}II", content, place)
-        element = content[place : place + 8 + length]
-        place += 8 + length
+    offset = _HEAD_BYTES
+    while offset + 8 <= len(content):
+        kind, length = struct.unpack_from(f"{order}II", content, offset)
+        element = content[offset : offset + 8 + length]
+        offset += 8 + length
         if kind == _PACKED:
             room = input_file.LIMIT_BYTES - found.tell()
             element = zlib.decompressobj().decompress(element[8:], room + 1)
@@ -69,9 +70,9 @@ def _unpacked(content: bytes, file: InputFile) -> bytes:
 
 
 class Svhn(ImageData):
-    """99,289 coloured pictures of house numbers, 32x32 pixels, 10 classes: the digit in the middle.
+    """99,289 color images of house numbers, 32x32 pixels, 10 classes: the digit in the middle.
 
-    Each channel is shifted and scaled: in training it has mean 0 and standard deviation 1.
+    Each channel is standardized: in training it has mean 0 and standard deviation 1.
     """
 
     classes = 10
@@ -80,4 +81,4 @@ class Svhn(ImageData):
     torchvision = "SVHN"
 
     name: Literal["svhn"]
-    """The data set."""
+    """Name of the data set."""

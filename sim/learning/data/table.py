@@ -1,4 +1,4 @@
-"""A table of the user's own: rows with a label, with features, and perhaps with the client whose they are."""
+"""User-defined table: rows with a label, features, and optionally their client."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from sim.learning.data.tabular import TableKeys
 
 
 class TableData(TableKeys):
-    """A table, .csv (or other text) or .parquet: a row for each sample, a column for its label.
+    """Table, .csv (or other text) or .parquet, with a row for each sample and a column for the label.
 
-    Columns of numbers are features as they are, columns of texts one number for each category: 1 for the
-    row's own, 0 for the others.
+    Columns of numbers are features without conversion. Columns of texts become one number for each category:
+    1 for the row's category, 0 for the others.
     """
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """The table's rows as numbers. Raises UserError."""
+        """Return the table's rows as numbers. UserError."""
         from sim.learning.data.columns import load_table
 
         return load_table(self, folder)

@@ -1,4 +1,4 @@
-"""Texts: windows of tokens, whose next ones are predicted, of clients that each have one language."""
+"""Texts: windows of tokens for the prediction of the next token; each client has one language."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from sim.learning.partitions.partition import Partition
 if TYPE_CHECKING:
     from sim.learning.language.tokenizers import Tokenizer
 
-_KNOWN_MIN = 0.95  # of the characters of a text
-_CHARACTER_BYTES = 48  # that a character takes until windows of tokens are made
+_KNOWN_MIN = 0.95  # share of the characters of a text
+_CHARACTER_BYTES = 48  # memory of a character until windows of tokens are made
 
 
 class TextData(DataSection):
-    """Texts in several languages. Clients are shared out over the languages in blocks.
+    """Texts in several languages. Clients are distributed over the languages in blocks.
 
-    A client's name is that of its language and a number: ca-1.
+    The name of a client consists of its language and a number: ca-1.
     """
 
     tasks = ("language",)
@@ -45,39 +45,39 @@ class TextData(DataSection):
     input_shape = None
 
     tokenizer: DataFile = "bytes"
-    """How texts become numbers: "bytes", "characters" (those of the training texts), or a tokenizer.json of
-    the package tokenizers. A base needs the one that it was trained with."""
+    """Tokenizer: "bytes", "characters" (those of the training texts), or a tokenizer.json of the package
+    tokenizers. A base needs the tokenizer with which it was trained."""
     context: Annotated[Count, Within(1, 100_000)] = 64
-    """Tokens in a window: a sample."""
+    """Number of tokens in a window, which is one sample."""
     windows: Count | None = None
-    """Training windows of each client, those for validation among them. By default all of a language are
-    dealt to its clients."""
+    """Training windows of each client, including those for validation. By default all windows of a language
+    are distributed to its clients."""
     test_windows: Count | None = None
-    """At most so many test windows per client; all clients of a language have the same ones."""
+    """Largest number of test windows of a client; all clients of a language have the same test windows."""
     validation_share: ShareBelowOne = 0.0
-    """Share of each client's training windows that it holds back for its own validation."""
+    """Share of each client's training windows that it holds back for validation."""
 
     @property
     @abstractmethod
     def languages(self) -> tuple[str, ...]:
-        """The languages, in order."""
+        """Languages, in order."""
 
     @property
     @abstractmethod
     def families(self) -> tuple[str, ...]:
-        """The cluster of each language: those of one are to find each other."""
+        """Cluster of each language: clients of one cluster are expected to find each other."""
 
     @abstractmethod
     def read(self, folder: DataFolder) -> list[tuple[str, str]]:
-        """The training and the test text of each language. UserError."""
+        """Return the training text and the test text of each language. UserError."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if clients < len(self.languages):
             some = f"{len(self.languages)} languages ({', '.join(self.languages)})"
-            yield SettingError("clients.count", clients, f"must be one for each language at least, of {some}")
+            yield SettingError("clients.count", clients, f"needs a client for each of the {some}")
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """The windows of all languages: x int64 [n, context], and y, the tokens that follow each."""
+        """Return the windows of all languages: x int64 [n, context], and y, the next tokens."""
         from sim.learning.language.tokenizers import tokenizer_called
 
         texts = self.read(folder)
@@ -87,13 +87,13 @@ class TextData(DataSection):
         trained = [training for training, _ in texts]
         tokenizer = tokenizer_called(self.tokenizer, trained, "data.tokenizer", folder)
         parts = []
-        for place in (0, 1):
-            windows = [self._windows(tokenizer.numbers(text[place])) for text in texts]
+        for index in (0, 1):
+            windows = [self._windows(tokenizer.numbers(text[index])) for text in texts]
             for language, found in zip(self.languages, windows, strict=True):
                 if not len(found):
-                    purpose = ("training", "test")[place]
+                    purpose = ("training", "test")[index]
                     problem = f"the {purpose} text of {language} has fewer tokens than a window and one more"
-                    raise UserError(f"data.context = {self.context}: {problem}; must be fewer")
+                    raise UserError(f"data.context = {self.context}: {problem}; use a smaller context")
             whose = np.repeat(np.arange(len(windows)), [len(found) for found in windows])
             parts.append((np.concatenate(windows), whose))
         (train, of_train), (test, of_test) = parts
@@ -111,23 +111,23 @@ class TextData(DataSection):
         )
 
     def _unknown(self, tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[str]:
-        """A line for each language that a tokenizer does not know well."""
+        """Yield a line for each language of which the tokenizer knows too few characters."""
         for language, text in zip(self.languages, texts, strict=True):
             if (known := tokenizer.known_share(text)) < _KNOWN_MIN:
                 yield (
                     f'data.tokenizer = "{self.tokenizer}": knows {known:.0%} of the characters of the text '
-                    f"of {language}; to predict the token of all others is easy, and a low perplexity says "
-                    'little: take the tokenizer of this language, or "bytes"'
+                    f"of {language}; unknown characters share one token, easy to predict: a low perplexity "
+                    'means little. Use a tokenizer of this language, or "bytes"'
                 )
 
     def _windows(self, tokens: np.ndarray) -> np.ndarray:
-        """[n, context + 1], each of which begins with the last token of the one before."""
+        """Return windows [n, context + 1]; each starts with the last token of the previous one."""
         count = (len(tokens) - 1) // self.context
         firsts = np.arange(max(0, count))[:, None] * self.context
         return tokens[firsts + np.arange(self.context + 1)]
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
-        """To each client windows of its language, at random, and to all of a language the same for tests."""
+        """Return random windows of each client's language, and the same test windows within a language."""
         owners, languages = dataset.owners, len(self.languages)
         assert owners is not None and owners.test is not None
         sizes = even_sizes(clients, languages)
@@ -137,16 +137,16 @@ class TextData(DataSection):
         for rows, language, count in zip(of_language[0], self.languages, sizes, strict=True):
             if self.windows is not None and count * self.windows > len(rows):
                 problem = f"{count} clients share {len(rows):,} windows of {language}"
-                raise UserError(f"data.windows = {self.windows}: {problem}; must be fewer")
+                raise UserError(f"data.windows = {self.windows}: {problem}; use fewer windows")
             mixed = stream(seed, "text", language).permutation(rows)
             train += deal(mixed, count, self.windows)
         spoken, families = membership(sizes), list(dict.fromkeys(self.families))
-        numbered = [(place, number) for place, own in enumerate(sizes) for number in range(1, own + 1)]
+        numbered = [(index, number) for index, own in enumerate(sizes) for number in range(1, own + 1)]
         partition = Partition(
             tuple(train),
-            tuple([tested[place] for place in spoken]),
-            clusters=tuple([families.index(self.families[place]) for place in spoken]),
-            names=tuple([f"{self.languages[place]}-{number}" for place, number in numbered]),
+            tuple([tested[index] for index in spoken]),
+            clusters=tuple([families.index(self.families[index]) for index in spoken]),
+            names=tuple([f"{self.languages[index]}-{number}" for index, number in numbered]),
         )
         if not self.validation_share:
             return partition, no_validation(clients)
@@ -155,7 +155,7 @@ class TextData(DataSection):
         return replace(held_back, validation=None), held_back.validation
 
     def _tested(self, rows: np.ndarray, language: str, seed: int) -> np.ndarray:
-        """The test windows that count, of those of a language."""
+        """Return the test windows of a language that are used."""
         if self.test_windows is None or self.test_windows >= len(rows):
             return rows
         return np.sort(stream(seed, "text", language, "test").choice(rows, self.test_windows, replace=False))
@@ -165,9 +165,9 @@ class FourLanguages(TextData):
     """Sentences in Catalan, Spanish, German and Dutch: 400,000 characters of each."""
 
     name: Literal["text-4lang"]
-    """The data set."""
+    """Name of the data set."""
     clusters: Literal["families", "languages"] = "families"
-    """Who is to find each other: a family (Catalan and Spanish, German and Dutch), or those of a language."""
+    """Clusters of clients: by family (Catalan and Spanish, German and Dutch), or by language."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class FourLanguages(TextData):
                 assert_never(self.clusters)
 
     def read(self, folder: DataFolder) -> list[tuple[str, str]]:
-        """From `text-4lang/ca.train.txt`, `text-4lang/ca.test.txt`, ... in the data folder."""
+        """Read `text-4lang/ca.train.txt`, `text-4lang/ca.test.txt`, ... in the data folder."""
 
         def text(language: str, part: str) -> str:
             return folder.trace('data.name = "text-4lang"', "text-4lang", f"{language}.{part}.txt").text()
@@ -193,19 +193,20 @@ class FourLanguages(TextData):
 
 
 class TextFile(Settings):
-    """The text of one language, or of whatever tells texts apart."""
+    """Text of one language, or of any other group of clients."""
 
     language: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,32}$")]
-    """Its name, of letters, digits and "_": clients are called after it."""
+    """Name of letters, digits and "_"; clients are named after it."""
     file: DataFile
-    """The text, in UTF-8. Its path is relative to the current folder, the scenario's, or the data folder."""
+    """Text, in UTF-8. The path is relative to the current folder, the scenario's folder, or the data
+    folder."""
     test_file: DataFile | None = None
-    """What clients are tested on; by default the last tenth of the text, which then is not trained on."""
+    """Text for testing; by default the last tenth of `file`, which is then not used for training."""
     family: str | None = None
-    """Those of one family are to find each other, in a cluster; by default those of one language."""
+    """Family: the cluster of clients that are expected to find each other; by default the language."""
 
     def texts(self, number: int, folder: DataFolder) -> tuple[str, str]:
-        """For training and for tests. UserError."""
+        """Return the text for training and the text for testing. UserError."""
         text = folder.file(f"data.texts.{number}.file", self.file).text()
         if self.test_file is not None:
             return text, folder.file(f"data.texts.{number}.test_file", self.test_file).text()
@@ -214,17 +215,17 @@ class TextFile(Settings):
 
 
 class OwnTexts(TextData):
-    """Text files of one's own: a language for each, or whatever tells texts apart."""
+    """Your own text files, one for each language or other group of clients."""
 
     name: Literal["text"]
-    """The data set."""
+    """Name of the data set."""
     texts: Annotated[tuple[TextFile, ...], Field(min_length=1)]
-    """The texts: `[{ language = "ca", file = "ca.txt" }, { language = "es", file = "es.txt" }]`."""
+    """Texts: `[{ language = "ca", file = "ca.txt" }, { language = "es", file = "es.txt" }]`."""
 
     @model_validator(mode="after")
     def _each_once(self) -> OwnTexts:
         if len(set(self.languages)) < len(self.texts):
-            problem = "must have another language for each"
+            problem = "must have a different language for each"
             raise SettingError("texts", self.languages, problem)
         return self
 

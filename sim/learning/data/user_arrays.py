@@ -1,4 +1,4 @@
-"""Samples that the user gives as arrays: checked before anything is computed, split, and made tensors."""
+"""Samples that the user provides as arrays: checked before any computation, split, and converted."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from sim.learning.partitions.partition import Partition
 CLASSES_MAX = 100_000
 PARTS = ("train", "validation", "test")
 
-_SPLIT_KEY = 20_261_122  # of the numbers that choose the test samples, whatever the seed of a run
+_SPLIT_KEY = 20_261_122  # key of the random numbers that choose test samples, for all seeds of runs
 
-_SHIFTED = "subtract what all have in common"
+_SHIFTED = "subtract a common offset"
 
 
 @dataclass(frozen=True)
 class ArraysPart:
-    """Inputs, labels and clients, with the names by which messages call them.
+    """Inputs, labels and clients, with their names in messages.
 
-    As the user gave them, where x may be a tuple: several inputs of each sample. Or, once they are checked,
-    as arrays: x [n, ...] is float32, or, if it is yet to be standardised, what the user gave: times and
-    coordinates differ by less than float32 holds; y int64 [n] or float32 [n, T]; clients [n] or None.
-    missing: which numbers of x, bool, become the mean of the known ones in training. shapes: of several
-    inputs, which then lie side by side in x [n, numbers]; None for one.
+    Before the checks they are the user's values, where x may be a tuple: several inputs of each sample. After
+    the checks they are arrays. x [n, ...] is float32; before standardization it has the user's type, as times
+    and coordinates may differ by less than float32 can represent. y is int64 [n] or float32 [n, T], clients
+    [n] or None. missing: mask of x, bool; these numbers become the mean of the known ones in training.
+    shapes: shapes of several inputs, which are concatenated in x [n, numbers]; None for one input.
     """
 
     names: tuple[str, str, str]
@@ -51,7 +51,7 @@ class ArraysPart:
     shapes: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
 
     def rows(self, rows: np.ndarray) -> ArraysPart:
-        """Some of its samples, without their clients."""
+        """Return some of its samples, without their clients."""
         missing = None if self.missing is None else self.missing[rows]
         return replace(self, x=self.x[rows], y=self.y[rows], clients=None, missing=missing)
 
@@ -64,9 +64,9 @@ def dataset_of(
     classes: int | None,
     standardise: bool | np.ndarray,
 ) -> Dataset:
-    """The data set of the parts "train" and, where they are there, "validation" and "test".
+    """Return the data set of the parts "train" and, if given, "validation" and "test".
 
-    standardise: whether, or which numbers of a sample are. The rest is that of `parted`.
+    standardise: True, or a mask of the numbers of a sample. The other parameters are those of `parted`.
     """
     wide = bool(np.any(standardise))
     parts, outputs, owners = parted(given, section, refuse, classes=classes, wide=wide)
@@ -81,11 +81,11 @@ def parted(
     classes: int | None,
     wide: bool,
 ) -> tuple[Mapping[str, ArraysPart], int, Owners | None]:
-    """The parts, checked, with one to test on; the number of classes, or of those to predict; the owners.
+    """Return the checked parts, with a test part; the number of classes or of targets; the owners.
 
-    Without a test part, a share of each client's training samples, or of each class's, is taken for it: the
-    same for all seeds. wide: whether x stays as it was given, of any type of numbers. Raises what `refuse`
-    makes of a problem.
+    Without a given test part, a share of each client's training samples, or of each class's, becomes the test
+    part: the same for all seeds. wide: x keeps its type of numbers. Raises the error that `refuse` makes of a
+    problem.
     """
     regression = section.task == "regression"
     parts = {
@@ -94,28 +94,28 @@ def parted(
         if name in given
     }
     _require_alike(parts, refuse)
-    names, places = _owners(parts, refuse)
+    names, indices = _owners(parts, refuse)
     train = parts["train"]
     outputs = train.y.shape[1] if regression else classes
     if outputs is None:
         outputs = max(2, 1 + max(int(part.y.max()) for part in parts.values()))
     if "test" not in parts:
         of_class = np.zeros(len(train.x), np.int64) if regression else train.y
-        kept, tested = split(places.get("train", of_class), section.test_share, _SPLIT_KEY)
+        kept, tested = split(indices.get("train", of_class), section.test_share, _SPLIT_KEY)
         if not len(tested):
             samples = f"has {len(kept)} sample{'s' * (len(kept) != 1)}"
-            raise refuse(f"{samples}; must have two at least of each class or client, one of them to test on")
+            raise refuse(f"{samples}; needs at least two of each class or client, one of them for testing")
         parts |= {"train": train.rows(kept), "test": train.rows(tested)}
-        if places:
-            places |= {"train": places["train"][kept], "test": places["train"][tested]}
+        if indices:
+            indices |= {"train": indices["train"][kept], "test": indices["train"][tested]}
     owners = None
     if names:
-        validation = places.get("validation", np.empty(0, dtype=np.int64))
-        owners = Owners(names, places["train"], places.get("test"), validation)
+        validation = indices.get("validation", np.empty(0, dtype=np.int64))
+        owners = Owners(names, indices["train"], indices.get("test"), validation)
     return parts, outputs, owners
 
 
-# --- what is checked ------------------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------------
 
 
 def _checked(
@@ -131,7 +131,7 @@ def _checked(
         require_told_apart(y, of_y, refuse, _SHIFTED)
         y = as_float32(y, of_y, refuse).reshape(samples, -1)
     else:
-        whole = 'whole numbers, the classes from 0; data.task = "regression" predicts numbers'
+        whole = 'whole numbers, the classes from 0 (data.task = "regression" predicts numbers)'
         y = _array(part.y, of_y, "biu", whole, refuse)
         _require_shape(y, of_y, y.shape == (samples,), f"({samples},), a class for each sample", refuse)
         bad = np.flatnonzero((y < 0) | (y >= (classes or CLASSES_MAX)))
@@ -142,7 +142,7 @@ def _checked(
             raise refuse(f"{of_y}[{bad[0]}] is {y[bad[0]]}; must be a class from 0 to {most}")
         y = y.astype(np.int64)
     if part.clients is not None:
-        names = "whole numbers or texts, a client's name each"
+        names = "whole numbers or texts, the names of clients"
         clients = _array(part.clients, of_clients, "iuU", names, refuse)
         fits = clients.shape == (samples,)
         _require_shape(clients, of_clients, fits, f"({samples},), a client for each sample", refuse)
@@ -152,21 +152,21 @@ def _checked(
 def _all_inputs(
     x: Any, name: str, wide: bool, refuse: Refuse
 ) -> tuple[np.ndarray, tuple[tuple[int, ...], ...] | None]:
-    """The input [samples, ...], float32 unless `wide`; of several, all side by side, and their shapes."""
+    """Return the input [samples, ...], float32 unless `wide`; of several, concatenated, with shapes."""
     if not isinstance(x, tuple):
         array = _array(x, name, "biuf", "real numbers", refuse)
-        wanted = f"(samples, numbers of each, ...), as {name}[:, None] has, and some of both"
+        wanted = f"(samples, numbers of each, ...), as in {name}[:, None], and not empty"
         _require_shape(array, name, array.ndim > 1 and array.size > 0, wanted, refuse)
         return _numbers(array, name, wide, refuse), None
     if not x:
-        raise refuse(f"{name} is an empty tuple; must be an array, or one for each input")
+        raise refuse(f"{name} is an empty tuple; must be an array, or a tuple of one array for each input")
     arrays, flat = [], []
-    for place, each in enumerate(x):
-        own = f"{name}[{place}]"
+    for index, each in enumerate(x):
+        own = f"{name}[{index}]"
         array = _array(each, own, "biuf", "real numbers", refuse)
         arrays.append(array)
         fits = array.ndim > 0 and array.size > 0 and len(array) == len(arrays[0])
-        _require_shape(array, own, fits, f"(samples, ...), as many samples as {name}[0] has", refuse)
+        _require_shape(array, own, fits, f"(samples, ...), as many samples as {name}[0]", refuse)
         flat.append(_numbers(array, own, wide, refuse).reshape(len(array), -1))
     return np.concatenate(flat, axis=1), tuple([array.shape[1:] for array in arrays])
 
@@ -175,12 +175,12 @@ def _numbers(values: np.ndarray, name: str, wide: bool, refuse: Refuse) -> np.nd
     if wide:
         require_finite(values, name, refuse)
         return values
-    require_told_apart(values, name, refuse, "data.standardise = true keeps that")
+    require_told_apart(values, name, refuse, "data.standardise = true keeps the differences")
     return as_float32(values, name, refuse)
 
 
 def _array(values: Any, name: str, kinds: str, wanted: str, refuse: Refuse) -> np.ndarray:
-    """An array of one of these kinds of numpy's types; anything else is refused: it must be `wanted`."""
+    """Return an array with one of these kinds of numpy's types; others are refused: it must be `wanted`."""
     found = as_array(values, name, refuse)
     if found.dtype.kind not in kinds:
         raise refuse(f"{name} has the type {found.dtype}; must be {wanted}")
@@ -193,36 +193,36 @@ def _require_shape(array: np.ndarray, name: str, fits: bool, wanted: str, refuse
 
 
 def _require_alike(parts: Mapping[str, ArraysPart], refuse: Refuse) -> None:
-    """All parts have inputs of one shape and as many numbers to predict."""
+    """Raise an error unless all parts have the same shape of inputs and number of targets."""
     first = parts["train"]
     for part in parts.values():
         inputs = [each.shapes or each.x.shape[1:] for each in (part, first)]
-        for (mine, theirs), place in ((inputs, 0), ((part.y.shape[1:], first.y.shape[1:]), 1)):
+        for (mine, theirs), index in ((inputs, 0), ((part.y.shape[1:], first.y.shape[1:]), 1)):
             if mine != theirs:
-                must = f"must be {theirs}, as in {first.names[place]}"
-                raise refuse(f"{part.names[place]} has samples of the shape {mine}; {must}")
+                must = f"must be {theirs}, as in {first.names[index]}"
+                raise refuse(f"{part.names[index]} has samples of the shape {mine}; {must}")
 
 
 def _owners(parts: Mapping[str, ArraysPart], refuse: Refuse) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-    """The clients' names in order and, by part, the index of each sample's client; empty without clients."""
+    """Return the clients' names in order and, by part, each sample's client index; empty without clients."""
     named = {name: part.clients for name, part in parts.items() if part.clients is not None}
     if not named:
         return (), {}
     for name, part in parts.items():
         if name not in named and name != "test":
-            raise refuse(f"{part.names[2]} is missing; must say whose each sample is, as other parts do")
-    names, places = np.unique(np.concatenate(list(named.values())), return_inverse=True)
+            raise refuse(f"{part.names[2]} is missing; must state each sample's client, as in other parts")
+    names, indices = np.unique(np.concatenate(list(named.values())), return_inverse=True)
     ends = np.cumsum([len(clients) for clients in named.values()])[:-1]
-    return tuple(map(str, names.tolist())), dict(zip(named, np.split(places, ends), strict=True))
+    return tuple(map(str, names.tolist())), dict(zip(named, np.split(indices, ends), strict=True))
 
 
-# --- what is made of them -------------------------------------------------------------------------------
+# --- split and scaling ----------------------------------------------------------------------------------
 
 
 def split(groups: np.ndarray, test_share: float, key: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train and to test on: of each group, which is a sample's client, or else its class, a share.
+    """Return the rows for training and for testing: a share of each group (a client or a class).
 
-    key: of the random numbers that choose them.
+    key: key of the random numbers that choose them.
     """
     rng = np.random.Generator(np.random.Philox(key=key))
     test = np.zeros(len(groups), dtype=bool)
@@ -233,7 +233,7 @@ def split(groups: np.ndarray, test_share: float, key: int) -> tuple[np.ndarray, 
 
 
 def _filled(parts: Mapping[str, ArraysPart]) -> Mapping[str, ArraysPart]:
-    """The parts with each missing number replaced by the mean of the known training values, 0 without any."""
+    """Return the parts with missing numbers replaced by the mean of known training values, or by 0."""
     if all(part.missing is None or not part.missing.any() for part in parts.values()):
         return parts
     train = parts["train"]
@@ -246,14 +246,14 @@ def _filled(parts: Mapping[str, ArraysPart]) -> Mapping[str, ArraysPart]:
 
 
 def _scaled(parts: Mapping[str, ArraysPart], standardise: bool | np.ndarray) -> Mapping[str, ArraysPart]:
-    """The parts with these numbers of a sample shifted and scaled by mean and deviation in training."""
+    """Return the parts with these numbers of a sample standardized by mean and deviation in training."""
     if not np.any(standardise):
         return parts
     x = parts["train"].x
     start = x[0].astype(np.int64) if x.dtype in (np.int64, np.uint64) else None
 
     def wide(values: np.ndarray) -> np.ndarray:
-        """As float64; of whole numbers that float64 may not hold, the difference to the first."""
+        """Return values as float64; for large whole numbers, the difference from the first."""
         return (values if start is None else values.astype(np.int64) - start).astype(np.float64)
 
     known = wide(x)
@@ -281,14 +281,14 @@ _BetweenNoneAndAll = Annotated[float, Field(gt=0, lt=1)]
 
 
 class UserSamples(LabelledData):
-    """Samples that the user gives, which say themselves what classes there are."""
+    """Samples that the user provides; the samples state the classes."""
 
     classes = None
     input_shape = None
 
     test_share: _BetweenNoneAndAll = 0.2
-    """Share of the samples to test on, where the data have no test part: of each client's, or else of each
-    class's, one at least. They are the same for all seeds."""
+    """Share of the samples that is used for testing if the data have no test part: of each client's samples,
+    or else of each class's, at least one. The test samples are the same for all seeds."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         yield from ()
@@ -300,12 +300,12 @@ class UserSamples(LabelledData):
 
 
 class UserData(UserSamples):
-    """Samples of classes, or of numbers to predict."""
+    """Samples with classes, or with numbers to predict."""
 
     tasks = ("classification", "regression")
 
     purpose: Literal["classification", "regression"] = Field("classification", alias="task")
-    """What is learned: classes, or numbers, by the mean squared error."""
+    """Task: classification, or regression (prediction of numbers by the mean squared error)."""
 
     @property
     def task(self) -> str:
@@ -314,7 +314,7 @@ class UserData(UserSamples):
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if self.purpose == "regression" and self.partition.needs_classes:
             kind = self.partition.model_dump()["kind"]
-            problem = 'shares out samples by class, and data.task = "regression" has none'
+            problem = 'distributes samples by class, but data.task = "regression" has no classes'
             yield SettingError("data.partition.kind", kind, problem)
 
 
@@ -324,10 +324,10 @@ class UserArrays(UserData):
     number_of_classes: Count | None = Field(None, alias="classes")
     """Number of classes; by default one more than the largest label."""
     standardise: bool = False
-    """Whether each number of a sample is shifted and scaled: mean 0, standard deviation 1 in training."""
+    """True: each number of a sample is standardized to mean 0 and standard deviation 1 in training."""
 
     def made(self, parts: Mapping[str, ArraysPart], refuse: Refuse) -> Dataset:
-        """The data set of these parts. Raises what `refuse` makes of a problem."""
+        """Return the data set of these parts. Raises the error that `refuse` makes of a problem."""
         classes = None if self.task == "regression" else self.number_of_classes
         found = dataset_of(parts, self, refuse, classes=classes, standardise=self.standardise)
         shapes = " and ".join(" x ".join(map(str, each)) for each in found.inputs or [found.input_shape])

@@ -1,4 +1,4 @@
-"""Deferred, batched computation: pending jobs of all clients are computed together when a number is read."""
+"""Deferred, batched computation: pending jobs of all clients are computed together when a value is read."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: what is planned of a run needs no torch."""
+    """Import a name at its first use: the planning of a run needs no torch."""
     if name in _MODULES:
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Which backend, and how many threads, are the fastest: found out by measuring."""
+"""Measurement of the fastest backend and number of threads."""
 
 import math
 import os
@@ -17,20 +17,20 @@ from sim.learning.engine.optimizers import Optimizer
 from sim.learning.objectives import Objective
 
 CLIENTS_MAX = 32
-"""Clients of the batch that is measured."""
+"""Largest number of clients in the measured batch."""
 
 _REPETITIONS = 3
-_GAIN_MIN = 1.1  # twice the threads, which others might use, are taken only if they are so much faster
-_LONG_S = 1.0  # a call that takes longer is not repeated: what the first call adds is small beside it
+_GAIN_MIN = 1.1  # smallest speedup for which twice the threads are used
+_LONG_S = 1.0  # a longer call is not repeated: its warm-up share is small
 
 _remembered: dict[Hashable, str] = {}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A training step like those of a run with so many `clients` whose batches `sampler` draws.
+    """Training step as in a run with `clients` clients whose batches `sampler` draws.
 
-    Left out is what all backends share: the augmentation and the optimizer's part.
+    It omits the parts that all backends share: the augmentation and the optimizer.
     """
 
     architecture: Architecture
@@ -43,20 +43,20 @@ class Trial:
 
     @property
     def clients_measured(self) -> int:
-        """How many of the clients are in the batch that is measured."""
+        """Number of clients in the measured batch."""
         kernels = map(self._kernel, possible_backends(self.architecture, self.objective))
         return min(self.clients, CLIENTS_MAX, *map(self.sampler.rows_at_once, kernels))
 
     @property
     def device(self) -> torch.device:
-        """The device that the step is computed on."""
+        """Device that computes the step."""
         return self.sampler.subset.x.device
 
     def fastest_backend(self) -> str:
-        """The backend that does the step in the least time. UserError if no backend fits in memory.
+        """Return the backend with the shortest step time. UserError if no backend fits in memory.
 
-        Each one that the model allows is measured once per process for what its speed depends on, and the
-        fastest remembered.
+        Each possible backend is measured once per process for each combination that affects its speed, and
+        the fastest is remembered.
         """
         sampler, clients = self.sampler, self.clients_measured
         identity = (
@@ -80,32 +80,33 @@ class Trial:
         return _remembered[identity]
 
     def step(self, backend: str) -> Callable[[], object]:
-        """A function that does the step by one backend, with as many clients as are measured."""
+        """Return a function that computes the step with one backend, for `clients_measured` clients."""
         kernel = self._kernel(backend)
         sampler, subset, numbers = self.sampler, self.sampler.subset, np.arange(self.clients_measured)
-        # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
+        # Clients with fewer samples than a batch have smaller batches in the run; here they repeat samples.
         positions = np.tile(np.arange(sampler.batch_size), sampler.views) % subset.counts[numbers][:, None]
         x, y = subset.gather(numbers, positions)
         initial = self.architecture.initial(torch.Generator().manual_seed(0))
         flat = initial.to(self.device).repeat(len(numbers), 1)
         if not self.optimizer.is_plain:
             return lambda: kernel.gradients(flat, x, y)
-        return lambda: kernel.descend(flat, x, y, 0.0)  # without a rate many steps do not lead to inf
+        return lambda: kernel.descend(flat, x, y, 0.0)  # with rate 0, repeated steps stay finite
 
     def _kernel(self, backend: str) -> Kernel:
         return Kernel(self.architecture, self.objective, backend, self.precision, self.micro_batch)
 
 
 def usable_cores() -> int:
-    """The processor cores that this process may run on."""
+    """Return the number of processor cores that this process may use."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS or Windows
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device) -> int:
-    """How many CPU threads do these training steps, see `Trial.step`, in the least time.
+    """Return the number of CPU threads with the shortest time for these steps, see `Trial.step`.
 
-    Measured are 1, 2, 4, ... threads, up to `usable_cores`, for as long as each doubling gains a tenth.
+    It measures 1, 2, 4, ... threads, up to `usable_cores`, as long as each doubling saves a tenth of the
+    time.
     """
     steps, before = list(steps), torch.get_num_threads()
     threads, least = 1, math.inf
@@ -123,11 +124,11 @@ def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device)
 
 
 def _seconds(step: Callable[[], object], device: torch.device) -> float:
-    """The least wall time of a few calls, after one that warms up; inf if memory is missing."""
+    """Return the shortest wall-clock time of a few calls after a warm-up; inf if memory is insufficient."""
     least = math.inf
     try:
         for repetition in range(1 + _REPETITIONS):
-            started = time.perf_counter()  # decides how numbers are computed, and nothing that is simulated
+            started = time.perf_counter()  # affects the way of computing, not the simulation
             step()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)

@@ -14,9 +14,10 @@ from sim.learning.engine.workers import Workers
 
 
 class DeviceWorkers(Workers):
-    """A thread for each of some devices. The first has all vectors, and computes like the others.
+    """One thread for each device. The first device stores all vectors, and computes like the others.
 
-    Each other one has a copy of the data. What a part needs goes there, and what comes of it comes back.
+    Each other device has a copy of the data. The inputs of a part are copied to it, and the results copied
+    back.
     """
 
     def __init__(self, devices: Sequence[torch.device], data: ClientData) -> None:
@@ -24,7 +25,7 @@ class DeviceWorkers(Workers):
         self.alone = True
         self._data, self._home = data, devices[0]
         self._idle: SimpleQueue[Engine | None] = SimpleQueue()
-        self._idle.put(None)  # the first
+        self._idle.put(None)  # the first device
         for device in devices[1:]:
             copy: ClientData = Unpacker(Packer(device=device).pack(data)).load()
             self._idle.put(Engine(copy, seed=0, device=device))
@@ -34,9 +35,9 @@ class DeviceWorkers(Workers):
         try:
             if other is None:
                 return function(*arguments)
-            # All in each device's one stream, in which rows and memory are taken again only behind those who
-            # read them. So a copy comes behind what the first has been given to do by then.
-            kernels: list[Kernel] = []  # any device can use them as they are
+            # One stream per device orders all work: rows and memory are reused only after earlier reads. A
+            # copy therefore comes after the work that the first device has been given before.
+            kernels: list[Kernel] = []  # usable on any device
             packer = Packer(self._data, kernels, device=other.device)
             reply = computed(packer.pack((function, arguments)), other, kernels, self._home)
             return Unpacker(reply, rows=packer.rows).load()

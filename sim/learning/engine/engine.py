@@ -1,4 +1,4 @@
-"""The engine: collects what all clients want computed, and computes it in batches when a number is needed."""
+"""The engine: it collects the jobs of all clients, and computes them in batches when a value is needed."""
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -40,25 +40,25 @@ from sim.learning.objectives import Objective
 Interned = TypeVar("Interned", bound=Hashable)
 
 START_TERMS_MAX = 4
-"""Terms of a sum up to which training computes the sum itself, in the same call."""
+"""Largest number of terms of a sum that training computes in the same call."""
 
-_NODE_BYTES = 1_000  # of Python objects per pending node, about; more than the output of a small one
+_NODE_BYTES = 1_000  # approximate size of the Python objects of a pending node
 
 
 class Engine:
     """Deferred, batched computation for all clients of a run.
 
-    Jobs become pending nodes. A read computes those that it needs, and in the same calls like ones that are
-    ready; `flush` (or `pending_limit_bytes` of nodes and promised output) computes all that somebody still
-    holds. Either goes level by level, one call per group. `backend` is "auto" or
-    one of `backends.kernels.BACKENDS`; with `deferred=False` each job is computed as soon as it is submitted.
-    `precision` and `micro_batch`: see `Kernel`. workers: who computes parts of a batch at the same time, by
-    default this thread alone; the results are the same with any.
+    Jobs become pending nodes. A read computes the nodes that it needs, and in the same calls ready nodes of
+    the same operations; `flush` (or `pending_limit_bytes` of nodes and promised output) computes all nodes
+    that are still held. Both work level by level, with one call per group. `backend` is "auto" or one of
+    `backends.kernels.BACKENDS`; with `deferred=False` each job is computed when it is submitted. `precision`
+    and `micro_batch`: see `Kernel`. workers: compute parts of a batch at the same time, by default in this
+    thread only; results do not depend on them.
 
-    Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise.
-    Calls that need more memory than there is are cut into smaller ones; UserError if even one job does not
-    fit. An exception out of a batch ends the engine: every later read of a pending number raises
-    RuntimeError, or UserError again.
+    Vectors given to a method must belong to this engine and have the expected width: ValueError otherwise.
+    Calls that need too much memory are split into smaller ones; UserError if a single job does not fit. An
+    exception in a batch ends the engine: every later read of a pending value raises RuntimeError, or the
+    UserError again.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Engine:
         self.statistics = EngineStatistics()
         self.read_log = ReadLog()
         self.flushes = 0
-        self.collections = 0  # of cyclic garbage
-        self.vectors_in_cycles = 0  # that these gave back
+        self.collections = 0  # garbage collections
+        self.vectors_in_cycles = 0  # vectors freed by them
         self.pools: dict[int, VectorPool] = {}
         self._pending = PendingNodes()
         self._failure: BaseException | None = None
@@ -101,7 +101,7 @@ class Engine:
         self._execution = Execution(self.statistics, self.device, self.workers)
 
     def unused(self) -> "Engine":
-        """Another engine on the same data, which computes in the same way and holds nothing yet."""
+        """Return a new, empty engine on the same data, with the same settings."""
         return Engine(
             self.data,
             seed=self.seed,
@@ -115,21 +115,21 @@ class Engine:
     # --- handles --------------------------------------------------------------------------------------------
 
     def vector(self, values: Tensor) -> Vector:
-        """A handle on known numbers, [P]."""
+        """Return a handle on known values, [P]."""
         pool = self.pool(values.numel())
         row = pool.store(values.detach().to(pool.device, torch.float32).reshape(1, -1))[0]
         return Vector.of_slot(self, pool.width, Slot(pool, row))
 
     def scalar(self, value: float) -> Scalar:
-        """A handle on a known number."""
+        """Return a handle on a known value."""
         return Scalar(self, 1, {self.one: float(value)} if value else {})
 
     def apply(self, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]) -> Any:
-        """Vectors and scalars that a pure function makes of others, still deferred."""
+        """Return the deferred results of a pure function of vectors and scalars."""
         return self.functions.apply(self, function, arguments, static)
 
     def mix(self, width: int, terms: Terms) -> Slot:
-        """One slot holding the linear combination `terms`; Vector.slot() calls it."""
+        """Return a slot with the linear combination `terms`; called by Vector.slot()."""
         pool = self.pool(width)
         operation = self._mixes.get(width)
         if operation is None:
@@ -138,17 +138,17 @@ class Engine:
         return self.submit(operation, tuple(terms) + _scalars_of(factors), factors, (pool,))[0]
 
     def clip(self, value: Scalar, low: float, high: float) -> Scalar:
-        """`value` limited to [low, high], still deferred."""
+        """Return `value` limited to [low, high], still deferred."""
         return Scalar.of_slot(self, 1, self.submit(_CLIP, (value.slot(),), (low, high), (self._scalars,))[0])
 
     def dot(self, first: Vector, second: Vector) -> Scalar:
-        """Inner product of two vectors of the same width, still deferred."""
+        """Return the inner product of two vectors of the same width, still deferred."""
         inputs = (self._input(first, first.width), self._input(second, first.width))
         operation = self.intern(Dot(first.width))
         return Scalar.of_slot(self, 1, self.submit(operation, inputs, None, (self._scalars,))[0])
 
     def trainable(self, of: Vector, architecture: Architecture) -> Vector:
-        """A vector with 0 in place of the architecture's untrained parameters, still deferred."""
+        """Return a vector with 0 for the architecture's untrained parameters, still deferred."""
         if not architecture.untrained:
             return of
         operation = self.intern(Trainable(architecture))
@@ -156,13 +156,13 @@ class Engine:
         return Vector.of_slot(self, of.width, slot)
 
     def part(self, of: Vector, offset: int, width: int) -> Vector:
-        """Columns [offset, offset + width) of a vector as a vector of its own, still deferred."""
+        """Return columns [offset, offset + width) of a vector as a new vector, still deferred."""
         operation = self.intern(Part(self.pool(of.width), offset, width))
         slot = self.submit(operation, (self._input(of, of.width),), None, (self.pool(width),))[0]
         return Vector.of_slot(self, width, slot)
 
     def with_part(self, of: Vector, offset: int, part: Vector) -> Vector:
-        """A vector like `of`, but with `part` from column `offset` on, still deferred."""
+        """Return a vector like `of`, but with `part` from column `offset` on, still deferred."""
         pool = self.pool(of.width)
         operation = self.intern(WithPart(pool, offset, part.width))
         inputs = (self._input(of, of.width), self._input(part, part.width))
@@ -171,7 +171,7 @@ class Engine:
     # --- jobs -----------------------------------------------------------------------------------------------
 
     def kernel(self, architecture: Architecture, objective: Objective) -> Kernel:
-        """The kernel of this pair, made once."""
+        """Return the kernel of this pair, which is created once."""
         identity = ("kernel", architecture.key, objective)
         if identity not in self._interned:
             backend = choose_backend(self.backend, architecture, objective, self.device)
@@ -183,13 +183,13 @@ class Engine:
         return kernel
 
     def intern(self, value: Interned) -> Interned:
-        """The first equal object seen, so that nodes of a group share one operation."""
+        """Return the first equal object, so that nodes of a group share one operation."""
         return self._interned.setdefault(value, value)  # type: ignore[return-value]
 
     def training(
         self, kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler, weighted: Weighted = None
     ) -> Train:
-        """The operation that trains on batches of `sampler`."""
+        """Return the operation that trains on batches of `sampler`."""
         pool = self.pool(kernel.architecture.numel)
         return self.intern(Train(kernel, optimizer, sampler, pool, self._scalars, weighted))
 
@@ -203,10 +203,10 @@ class Engine:
         anchors: Sequence[Vector] = (),
         weights: Vector | None = None,
     ) -> tuple[Vector, Vector | None]:
-        """Parameters after training from `start`, and the optimizer's new state (None if it has none).
+        """Return the parameters after training from `start`, and the new optimizer state, if any.
 
         A short combination as `start` is summed in the same call. job.strengths[k] is the strength of the
-        pull towards anchors[k]; ValueError if their numbers differ. weights: if the operation is `weighted`.
+        pull towards anchors[k]; ValueError if their counts differ. weights: if the operation is `weighted`.
         """
         if len(job.strengths) != len(anchors):
             raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")
@@ -233,15 +233,15 @@ class Engine:
     def gradient(
         self, operation: Gradient, at: Vector, job: SampleJob, weights: Vector | None = None
     ) -> Vector:
-        """Gradient of the mean loss of one batch, at the parameters `at`. weights: as of `train`."""
+        """Return the gradient of the mean loss of one batch at the parameters `at`. weights: see `train`."""
         return Vector.of_slot(self, operation.width, self._on_batch(operation, at, job, weights))
 
     def loss(self, operation: Loss, of: Vector, job: SampleJob, weights: Vector | None = None) -> Scalar:
-        """Mean loss of the parameters `of` on one batch."""
+        """Return the mean loss of the parameters `of` on one batch."""
         return Scalar.of_slot(self, 1, self._on_batch(operation, of, job, weights))
 
     def losses(self, operation: Losses, of: Vector, job: SampleJob, weights: Vector | None = None) -> Vector:
-        """Loss of each sample of one batch, of the parameters `of`."""
+        """Return the loss of each sample of one batch for the parameters `of`."""
         return Vector.of_slot(self, operation.width, self._on_batch(operation, of, job, weights))
 
     def _on_batch(
@@ -253,40 +253,40 @@ class Engine:
         return self.submit(operation, inputs, job, (self.pool(operation.width),))[0]
 
     def outputs(self, kernel: Kernel, of: Vector, samples: Vector, width: int) -> Vector:
-        """Outputs of the parameters `of` on samples that lie side by side in a vector, `width` numbers."""
+        """Return the outputs of the parameters `of` on samples concatenated in a vector, `width` numbers."""
         operation = self.intern(Outputs(kernel, self.pool(samples.width), self.device))
         inputs = (self._input(of, kernel.architecture.numel), self._input(samples, samples.width))
         return Vector.of_slot(self, width, self.submit(operation, inputs, None, (self.pool(width),))[0])
 
     def class_means(self, operation: ClassMeans, of: Vector, client: int) -> Vector:
-        """Mean features of a client's samples of each class, one class after the other in one vector."""
+        """Return the mean features of a client's samples, class by class in one vector."""
         inputs = (self._input(of, operation.kernel.architecture.numel),)
         slot = self.submit(operation, inputs, client, (self.pool(operation.width),))[0]
         return Vector.of_slot(self, operation.width, slot)
 
     def draw_key(self, client: int, purpose: str) -> int:
-        """The key of one client's batches for one purpose."""
+        """Return the key of one client's batches for one purpose."""
         return key(self.seed, "batches", purpose, client)
 
     # --- execution ------------------------------------------------------------------------------------------
 
     def read(self, slot: Slot) -> Tensor:
-        """The numbers of a slot, a new tensor [width]; computes what it needs if it is pending."""
+        """Return the values of a slot, a new tensor [width]; compute it first if it is pending."""
         self.read_log.arrive(self.flushes)
         if slot.node is not None:
             self.compute([slot.node])
         return self.read_log.row(lambda: slot.pool.data[slot.row].clone(), self.device)
 
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
-        """What `measure` computes from `rows`. Numbers leave the device only by `read` and here."""
+        """Return the result of `measure` on `rows`. Values leave the device only by `read` and here."""
         return self.read_log.arrays(measure)
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
-        """The numbers of one or more vectors of equal width, [len(vectors), width]."""
+        """Return the values of one or more vectors of equal width, [len(vectors), width]."""
         return self.held(vectors)[:]
 
     def held(self, vectors: Sequence[Vector]) -> HeldRows:
-        """The same, to be copied piece by piece before anything else is computed."""
+        """Return the same rows, to be copied piece by piece before any other computation."""
         self.read_log.arrive(self.flushes)
         slots = [self._input(vector, vectors[0].width) for vector in vectors]
         if nodes := [slot.node for slot in slots if slot.node is not None]:
@@ -294,28 +294,28 @@ class Engine:
         return HeldRows(slots[0].pool, np.array([slot.row for slot in slots], dtype=np.int64))
 
     def flush(self) -> None:
-        """Compute every pending node that somebody still holds, level by level."""
+        """Compute every pending node that is still held, level by level."""
         self._run(self._pending.take_all())
 
     def compute(self, nodes: Iterable[GraphNode]) -> None:
-        """Compute these pending nodes and what they need, and like ones that are ready in the same calls."""
+        """Compute these pending nodes and their inputs, with ready nodes of the same operations."""
         self._run(self._pending.take_needed(nodes))
 
     def _run(self, levels: Iterable[list[list[GraphNode]]]) -> None:
-        """Run groups of nodes level by level, each of which is made when the one before has been computed."""
+        """Run groups of nodes level by level; each level is built after the previous one is computed."""
         if isinstance(self._failure, UserError):
             raise UserError(str(self._failure)) from self._failure
         if self._failure is not None:
-            raise RuntimeError("nothing more is computed: an earlier batch failed") from self._failure
+            raise RuntimeError("no further computation: an earlier batch failed") from self._failure
         self.read_log.arrive(self.flushes)
         self.flushes += 1
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
         try:
-            with explained("what a batch of jobs results in", self.device):
+            with explained("the results of a batch of jobs", self.device):
                 for groups in levels:
                     self._execution.run(groups, self.read_log)
         except BaseException as failure:
-            self._failure = failure  # what was pending is lost: better no numbers than rows of somebody else
+            self._failure = failure  # pending nodes are lost; never return another client's rows
             raise
         self.statistics.seconds += time.perf_counter() - started
 
@@ -331,31 +331,31 @@ class Engine:
             promised_bytes += 4 * pool.width
         self._pending.add(node, promised_bytes)
         if not self.deferred or self._pending.bytes > self.pending_limit_bytes:
-            del node  # the slots hold it; held from here, too, it would outlive its computation
+            del node  # otherwise it would outlive its computation
             self.flush()
         return slots
 
     def _input(self, vector: Vector, width: int) -> Slot:
-        """The slot of an input."""
+        """Return the slot of an input."""
         self._require(vector, width)
         return vector.slot()
 
     def _require(self, vector: Vector, width: int) -> None:
-        """Refuses a vector from another pool, where row numbers mean other vectors."""
+        """Refuse a vector from another pool, whose row numbers mean other vectors."""
         if vector.engine is not self:
             raise ValueError("this vector belongs to another engine")
         if vector.width != width:
-            raise ValueError(f"a vector of {vector.width} numbers where {width} are needed")
+            raise ValueError(f"the vector has {vector.width} numbers; {width} are needed")
 
     def pool(self, width: int) -> VectorPool:
-        """Where vectors of `width` numbers are stored."""
+        """Return the pool of vectors of `width` numbers."""
         pool = self.pools.get(width)
         if pool is None:
             pool = self.pools[width] = VectorPool(width, META if self.read_log.is_replay else self.device)
         return pool
 
     def _zeros(self, width: int) -> Slot:
-        """A row of zeros that all fresh optimizers share; nothing is ever written into a row twice."""
+        """Return a row of zeros that all new optimizers share; rows are written only once."""
         slot = self._zero_slots.get(width)
         if slot is None:
             pool = self.pool(width)
@@ -367,17 +367,17 @@ class Engine:
 
     @property
     def bytes_held(self) -> int:
-        """Memory of all pools, in bytes; they never shrink, so this is also the most that they ever held."""
+        """Memory of all pools, in bytes; pools never shrink, so this is also the maximum."""
         return sum(pool.data.numel() * 4 for pool in self.pools.values())
 
     @property
     def backends(self) -> list[str]:
-        """The backends of its kernels, in alphabetical order."""
+        """Backends of its kernels, in alphabetical order."""
         return sorted({kernel.backend for kernel in self._interned.values() if isinstance(kernel, Kernel)})
 
     @property
     def rows_held(self) -> int:
-        """Vectors and scalars that somebody holds, the constant 1 included."""
+        """Number of held vectors and scalars, the constant 1 included."""
         return sum(pool.in_use for pool in self.pools.values())
 
 
@@ -385,5 +385,5 @@ _CLIP = Clip()
 
 
 def _scalars_of(factors: tuple[Factor, ...]) -> tuple[Slot, ...]:
-    """Scalar slots that the factors refer to: they are inputs too."""
+    """Return the scalar slots that the factors refer to: they are inputs, too."""
     return tuple([factor.scalar for factor in factors if type(factor) is Coefficient])

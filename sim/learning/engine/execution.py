@@ -1,4 +1,4 @@
-"""Computing what is pending: one call for each group of nodes, and smaller calls where memory runs out."""
+"""Computation of pending nodes: one call for each group, and smaller calls if memory is insufficient."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,22 +15,22 @@ from sim.learning.engine.vector_pool import index_tensor
 from sim.learning.engine.workers import Workers
 
 _WAVE, _WAVE_BYTES = 16, 256e6
-"""Parts that are begun before the first is stored, and what results from them at most, but for the first.
+"""Largest number of parts that start before the first is stored, and limit of their results in bytes.
 
-These do not depend on the number of cores, since the rows of the results depend on them.
+The limits do not depend on the number of cores, since the rows of the results depend on them.
 """
 
-_HERE = Workers()
+_THIS_THREAD = Workers()
 _Outputs = tuple[Tensor | Rows | None, ...]
-_Begun = tuple[Operation, list[GraphNode], Callable[[], _Outputs]]
+_Started = tuple[Operation, list[GraphNode], Callable[[], _Outputs]]
 
 
 @dataclass
 class EngineStatistics:
-    """What the engine did.
+    """Statistics of the engine.
 
-    jobs: nodes computed. batches: calls that computed them. updates: optimizer steps submitted. seconds: wall
-    time in flushes.
+    jobs: nodes computed. batches: calls that computed them. updates: optimizer steps submitted. seconds:
+    wall-clock time in flushes.
     """
 
     jobs: int = 0
@@ -40,14 +40,14 @@ class EngineStatistics:
 
     @property
     def mean_batch(self) -> float:
-        """Jobs per call."""
+        """Mean number of jobs per call."""
         return self.jobs / self.batches if self.batches else 0.0
 
 
 class Execution:
-    """Runs the operations of pending nodes, and gives their slots the rows of the results.
+    """Runs the operations of pending nodes, and assigns the rows of the results to their slots.
 
-    It remembers how many nodes an operation can compute at once, where that was fewer than it was asked to.
+    It remembers the number of nodes that fit in a call of an operation after it ran out of memory.
     """
 
     def __init__(self, statistics: EngineStatistics, device: torch.device, workers: Workers) -> None:
@@ -57,7 +57,7 @@ class Execution:
         self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
 
     def run(self, groups: Iterable[list[GraphNode]], read_log: ReadLog) -> None:
-        """Compute groups of nodes of one operation each. No node may depend on another one of them."""
+        """Compute groups of nodes of one operation each. Nodes must not depend on each other."""
         parts = deque(part for nodes in groups for part in self._parts(nodes))
         while parts:
             wave = _wave(parts)
@@ -74,7 +74,7 @@ class Execution:
                     self._store(nodes, outputs)
 
     def _parts(self, nodes: list[GraphNode]) -> list[list[GraphNode]]:
-        """The nodes of a group, as many at a time as one call takes."""
+        """Return the nodes of a group in parts, each for one call."""
         operation: Operation = nodes[0].group
         limit = operation.rows_at_once()
         if self._fitting:
@@ -84,35 +84,35 @@ class Execution:
         return [nodes[first : first + limit] for first in range(0, len(nodes), limit)]
 
     def _replayed(self, taken: Iterable[_Outputs], read_log: ReplayedReadLog) -> Iterable[_Outputs | None]:
-        """What each part has resulted in, as far as rows are concerned."""
+        """Return the rows of each part's results."""
         return (None if read_log.was_split(self._statistics.batches) else each for each in taken)
 
-    def _results(self, begun: list[_Begun]) -> Iterator[_Outputs | None]:
-        """What each part results in."""
-        places, waiting = range(len(begun)), dict(enumerate(begun))
-        # Only what is too large for one call is handed to workers: all else is done sooner than that.
-        workers = self._workers if len({id(part[0]) for part in begun}) < len(begun) else _HERE
-        begun.clear()
+    def _results(self, started: list[_Started]) -> Iterator[_Outputs | None]:
+        """Yield the results of each part."""
+        indices, waiting = range(len(started)), dict(enumerate(started))
+        # Workers only get operations that are too large for one call: others end sooner than a transfer.
+        workers = self._workers if len({id(part[0]) for part in started}) < len(started) else _THIS_THREAD
+        started.clear()
 
-        def result(place: int) -> _Outputs | None:
-            return self._result(*waiting[place], workers)
+        def result(index: int) -> _Outputs | None:
+            return self._result(*waiting[index], workers)
 
-        results: Iterable[_Outputs | None] = workers.each(result, places)
+        results: Iterable[_Outputs | None] = workers.each(result, indices)
         if workers.count > 1:
-            # All of them before the first is stored: a pool that grows then moves to other memory, where what
-            # threads still write into the old one would be missing.
+            # Compute all before the first is stored: a growing pool moves to other memory, and threads would
+            # still write to the old one.
             results = list(results)
-        for place, outputs in zip(places, results, strict=True):
-            # Let go here, in this order: a thread would give rows back at any moment.
-            del waiting[place]
+        for index, outputs in zip(indices, results, strict=True):
+            # Release here, in order: a thread would free rows at any time.
+            del waiting[index]
             yield outputs
 
     def _result(
-        self, operation: Operation, nodes: list[GraphNode], rest: Callable[[], _Outputs], workers: Workers
+        self, operation: Operation, nodes: list[GraphNode], finish: Callable[[], _Outputs], workers: Workers
     ) -> _Outputs | None:
-        """What a part results in; None if memory was missing, and fewer nodes might do with less."""
+        """Return the results of a part; None if memory was insufficient for several nodes."""
         try:
-            return (workers if operation.is_job else _HERE).call(rest)
+            return (workers if operation.is_job else _THIS_THREAD).call(finish)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -121,7 +121,7 @@ class Execution:
         raise does_not_fit(operation.subject, self._device, alone=self._workers.alone)
 
     def _store(self, nodes: list[GraphNode], outputs: _Outputs) -> None:
-        for node in nodes:  # rows that nobody else holds are free for the results
+        for node in nodes:  # frees rows without other holders
             node.inputs = ()
         self._statistics.jobs += len(nodes)
         self._statistics.batches += 1
@@ -137,7 +137,7 @@ class Execution:
                 else:
                     slot.fulfil(row)
             return
-        # An output that nobody holds (an optimizer state that was replaced, say) needs no row.
+        # An output without a holder (for example a replaced optimizer state) needs no row.
         slots = [node.outputs[output]() for node in nodes]
         alive = list(filter(None, slots))
         if not alive:
@@ -151,13 +151,13 @@ class Execution:
         else:
             rows = pool.store(values)
         owners = pool.owners
-        for slot, row in zip(alive, rows, strict=True):  # as `fulfil`, without a call for each of very many
+        for slot, row in zip(alive, rows, strict=True):  # same as `fulfil`, without a call for each slot
             slot.row, slot.node = row, None
             owners[row] = slot.serial
 
 
 def _wave(parts: deque[list[GraphNode]]) -> list[list[GraphNode]]:
-    """Take the next parts that are begun together."""
+    """Take the next parts, which start together."""
     wave, wave_bytes = [parts.popleft()], 0.0
     while parts and len(wave) < _WAVE:
         outputs = filter(None, (output() for output in wave[-1][0].outputs))

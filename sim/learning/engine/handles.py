@@ -1,8 +1,9 @@
 """Immutable handles on vectors and scalars that may not have been computed yet.
 
 A handle is a linear combination of *slots*; a slot is one row of a pool, or the output of a pending node.
-Sums, differences and scalings stay symbolic, so `params + (trained - params)` is `trained`, exactly and for
-free. Who needs the numbers asks for `handle.slot()`: a combination then becomes a pending mix of its own.
+Sums, differences and scalings stay symbolic, so `params + (trained - params)` is `trained`, exactly and
+without a computation. To read values, call `handle.slot()`: a combination then becomes a separate pending
+mix.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WHOLE_MAX = 1 << 24
-"""Up to here float32 holds every whole number."""
+"""Largest whole number up to which float32 represents every whole number."""
 _new = object.__new__
-# A longer combination is computed into one vector, so that chains of merges cannot grow for ever.
+# A longer combination is computed into one vector, so that chains of merges cannot grow without limit.
 _TERMS_MAX = 32
 
 
 class VectorEngine(Protocol):
-    """The part of an engine that handles use: it defers and computes what they stand for."""
+    """Part of an engine that handles use: it defers and computes their values."""
 
     one: Slot
 
@@ -44,13 +45,13 @@ class VectorEngine(Protocol):
 
 
 class Vector:
-    """An immutable flat vector of P float32 numbers, perhaps not computed yet: supports `+ - * /`.
+    """Immutable flat vector of P float32 numbers, which may be pending: supports `+ - * /`.
 
-    `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute what they need.
+    `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute the required nodes.
     """
 
     __slots__ = ("_difference", "_slot", "_terms", "engine", "width")
-    __array_ufunc__ = None  # numpy leaves `number * vector` to us, and refuses `array + vector`
+    __array_ufunc__ = None  # numpy delegates `number * vector`, and refuses `array + vector`
 
     dtype = "float32"
     immutable = True  # messages carry it by reference
@@ -58,13 +59,13 @@ class Vector:
     def __init__(self, engine: VectorEngine, width: int, terms: Terms) -> None:
         self.engine = engine
         self.width = width
-        self._terms: Terms | None = terms  # None until somebody asks for them
-        self._slot: Slot | None = None  # what it is, if it is just one
-        self._difference: tuple[Vector, Vector] | None = None  # what it is, until somebody asks for terms
+        self._terms: Terms | None = terms  # None until they are needed
+        self._slot: Slot | None = None  # set if the vector is a single slot
+        self._difference: tuple[Vector, Vector] | None = None  # minuend and subtrahend, for lazy terms
 
     @classmethod
     def of_slot(cls, engine: VectorEngine, width: int, slot: Slot) -> Self:
-        """A handle on one slot; its terms are made when somebody asks for them."""
+        """Return a handle on one slot; its terms are created when they are needed."""
         vector = _new(cls)
         vector.engine = engine
         vector.width = width
@@ -74,7 +75,7 @@ class Vector:
 
     @property
     def terms(self) -> Terms:
-        """The slots that this is a combination of, with their factors."""
+        """Slots of this combination, with their factors."""
         terms = self._terms
         if terms is None and self._slot is not None:
             terms = self._terms = {self._slot: 1.0}
@@ -91,12 +92,12 @@ class Vector:
 
     @property
     def pending(self) -> bool:
-        """Whether some number behind this handle has not been computed yet."""
+        """True if some value of this handle has not been computed yet."""
         scalars = [factor.scalar for factor in self.terms.values() if isinstance(factor, Coefficient)]
         return any(slot.node is not None for slot in (*self.terms, *scalars))
 
     def slot(self) -> Slot:
-        """The single slot that holds this value; makes a pending mix of a combination, once."""
+        """Return the single slot of this value; creates a pending mix of a combination, once."""
         if self._slot is not None:
             return self._slot
         terms = self.terms
@@ -110,15 +111,15 @@ class Vector:
         return slot
 
     def stored(self) -> Slot:
-        """The slot whose row holds the numbers, of whatever type."""
+        """Return the slot whose row stores the values, of any type."""
         return self.slot()
 
     def tensor(self) -> Tensor:
-        """The numbers as a new tensor of `shape` on the engine's device; computes what it needs."""
+        """Return the values as a new tensor of `shape` on the engine's device; computes required nodes."""
         return self.engine.read(self.slot()).reshape(self.shape)
 
     def numpy(self) -> np.ndarray:
-        """The numbers as a numpy array of `shape`; computes what it needs."""
+        """Return the values as a numpy array of `shape`; computes the required nodes."""
         return self.tensor().cpu().numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -126,25 +127,25 @@ class Vector:
         return values if dtype is None else values.astype(dtype)
 
     def like(self, values: Any) -> Vector:
-        """A handle on known numbers, of the same engine. ValueError for more than one dimension."""
+        """Return a handle on known values, of the same engine. ValueError for more than one dimension."""
         return known(self.engine, values)
 
     def applied(
         self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
-        """What a pure function makes of the arguments, of the same engine, still deferred."""
+        """Return the deferred results of a pure function of arguments of the same engine."""
         return self.engine.apply(function, arguments, static)
 
     def norm(self) -> Scalar:
-        """The Euclidean norm."""
+        """Return the Euclidean norm."""
         return self.engine.apply(_norm, (self,), {})
 
     def dot(self, other: Any) -> Scalar:
-        """The inner product with a vector as wide, of the same engine."""
+        """Return the inner product with a vector of the same width and engine."""
         return self.engine.dot(self, other)
 
     def combination(self, weighted: Sequence[tuple[Any, Any]]) -> Any:
-        """Sum of factor times vector over some pairs, all of them of this engine and width."""
+        """Return the sum of factor times vector over some pairs, all of this engine and width."""
         terms: dict[Slot, Factor] = {}
         engine, width = self.engine, self.width
         for factor, vector in weighted:
@@ -160,7 +161,7 @@ class Vector:
         return self._limited(terms) if len(terms) > _TERMS_MAX else type(self)(engine, width, terms)
 
     def shortened(self, terms_max: int) -> Terms:
-        """`terms`; if they are more than `terms_max`, this vector becomes one pending slot first."""
+        """Return `terms`; if there are more than `terms_max`, this vector becomes one pending slot first."""
         terms = self._terms or self.terms
         if len(terms) > terms_max:
             self.slot()
@@ -205,8 +206,8 @@ class Vector:
         if self.engine is not other.engine or self.width != other.width:
             self._require_alike(other)
         if self._difference is not None or other._difference is not None:
-            return self._combine(other, -1.0)  # a chain of them would never end
-        # Most differences are updates, trained - start, of which nothing is wanted but start + update.
+            return self._combine(other, -1.0)  # no chains of differences
+        # Most differences are updates, trained - start, which are only used in start + update.
         update = _new(Vector)
         update.engine = self.engine
         update.width = self.width
@@ -256,25 +257,25 @@ class Vector:
         return self.engine.apply(operator.abs, (self,), {})
 
     def __getitem__(self, columns: slice) -> Vector:
-        """The numbers of a slice with step 1, as a vector of its own."""
+        """Return the values of a slice with step 1, as a new vector."""
         if not isinstance(columns, slice) or columns.step not in (None, 1):
-            raise TypeError("a vector has slices such as vector[10:20], and nothing else by index")
+            raise TypeError("a vector supports slices such as vector[10:20], and no other index")
         first, end, _ = columns.indices(self.width)
         if end <= first:
             raise ValueError(f"a slice [{first}:{end}] of a vector of {self.width} numbers is empty")
         return self.engine.part(self, first, end - first)
 
     def __setitem__(self, columns: Any, values: Any) -> None:
-        """TypeError: handles are immutable."""
+        """Raise TypeError: handles are immutable."""
         raise TypeError(
-            "vectors are immutable: change a copy of the numbers, `values = self.params.numpy()`, and assign "
+            "vectors are immutable: change a copy of the values, `values = self.params.numpy()`, and assign "
             "`self.params = self.vector(values)`"
         )
 
     def __delitem__(self, columns: Any) -> None:
-        """TypeError: handles are immutable."""
+        """Raise TypeError: handles are immutable."""
         raise TypeError(
-            "vectors are immutable, and keep their length; a slice such as vector[:10] is a new one"
+            "vectors are immutable, and keep their length; a slice such as vector[:10] is a new vector"
         )
 
     def _elementwise(self, function: Callable[[Any, Any], Any], other: Any) -> Any:
@@ -290,10 +291,10 @@ class Vector:
 
 
 class Scalar(Vector):
-    """One number that may still be pending: an inner product, a loss, a weight made of them.
+    """Single number that may be pending: an inner product, a loss, a weight computed from them.
 
-    Arithmetic and `clip` stay deferred; `float()`, comparisons (`==` too) and `bool()` compute what they
-    need. Two scalars may be multiplied, and a scalar may scale a Vector or be the strength of a proximal
+    Arithmetic and `clip` stay deferred; `float()`, comparisons (also `==`) and `bool()` compute the required
+    nodes. Two scalars may be multiplied, and a scalar may scale a Vector or be the strength of a proximal
     pull.
     """
 
@@ -317,11 +318,11 @@ class Scalar(Vector):
         return NotImplemented if number is None else self.engine.apply(operator.truediv, (number, self), {})
 
     def clip(self, low: float, high: float) -> Scalar:
-        """This number limited to [low, high]."""
+        """Return this number limited to [low, high]."""
         return self.engine.clip(self, low, high)
 
     def factor(self) -> Factor:
-        """This number as the factor of a vector, without a computation of its own where that is possible."""
+        """Return this number as the factor of a vector, without a separate computation if possible."""
         if not self.terms:
             return 0.0
         if len(self.terms) == 1:
@@ -367,22 +368,22 @@ class Scalar(Vector):
 
 
 def known(engine: VectorEngine, values: Any) -> Vector:
-    """A handle on known numbers; a Scalar, if they have no dimension.
+    """Return a handle on known values; a Scalar, if they have no dimension.
 
-    ValueError for more than one dimension, and for whole numbers that float32 does not hold.
+    ValueError for more than one dimension, and for whole numbers that float32 cannot represent.
     """
     import torch
 
     tensor = torch.as_tensor(values).detach()
     if tensor.dim() > 1 or tensor.dtype.is_complex:
         raise ValueError(
-            f"a vector is made of real numbers in one dimension, not of shape {tuple(tensor.shape)} and type "
-            f"{tensor.dtype}; `flatten()` makes one of several"
+            f"a vector has real numbers in one dimension, not the shape {tuple(tensor.shape)} and type "
+            f"{tensor.dtype}; `flatten()` reduces several dimensions"
         )
     if not tensor.is_floating_point() and tensor.numel() and tensor.double().abs().max() > WHOLE_MAX:
         raise ValueError(
-            f"whole numbers beyond {WHOLE_MAX:,} lose digits as float32, which vectors are made of; "
-            "`.astype(float)` takes them all the same"
+            f"whole numbers beyond {WHOLE_MAX:,} lose digits in float32, the type of vectors; to round them, "
+            "use `.astype(float)`"
         )
     return engine.vector(tensor) if tensor.dim() else engine.scalar(float(tensor))
 
@@ -392,24 +393,24 @@ def _norm(values: Tensor) -> Tensor:
 
 
 def _require_awaited(value: Any) -> None:
-    """TypeError for what a verb such as `train` returns before it is awaited."""
+    """Raise TypeError for the coroutine of a verb such as `train` that was not awaited."""
     if isinstance(value, Coroutine):
         name = getattr(value, "__name__", "train")
-        value.close()  # or Python would warn at some later time
+        value.close()  # otherwise Python would warn later
         raise TypeError(f"{name}() has not been awaited: write `await self.{name}(...)`")
 
 
 def _number(value: Any) -> float | None:
-    """`value` as a float when it is a plain number, else None."""
+    """Return `value` as a float if it is a plain number, else None."""
     if isinstance(value, (int, float, np.floating, np.integer)):
         return float(value)
     return None
 
 
 def _accumulate(terms: dict[Slot, Factor], addends: Terms, factor: float) -> bool:
-    """Adds `factor` times the combination `addends` to `terms`; False if that is no combination of slots.
+    """Add `factor` times the combination `addends` to `terms`; False if the sum is no combination of slots.
 
-    Slots whose factors cancel are dropped: this is what makes `params + (trained - params)` exact.
+    Slots with canceling factors are dropped: this makes `params + (trained - params)` exact.
     """
     for slot, added in addends.items():
         addend = added * factor if type(added) is float else _scale(added, factor)

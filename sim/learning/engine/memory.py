@@ -1,4 +1,4 @@
-"""Memory: how much a computation takes, and what the user is told when nothing is left to try."""
+"""Memory: the size of a computation, and the error when all smaller calls fail."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _CPU_ALLOCATOR_SAYS = ("can't allocate memory", "not enough memory")
 
 
 class _Made(TorchDispatchMode):
-    """Adds up the memory of what is made while it is entered and is there; `most` at a time, in bytes."""
+    """Mode that sums the memory of live tensors created within it; `most` is the peak in bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,12 +26,12 @@ class _Made(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch is to tell its compiler, which it loads for that, to leave this class alone."""
+        """Return False, so that torch does not load its compiler to skip this class."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output, given = func(*args, **(kwargs or {})), _storages((args, kwargs))
-        for storage in _storages(output) - given:  # a view is not made
+        for storage in _storages(output) - given:  # a view allocates nothing
             if storage not in self._there:
                 self._there.add(storage)
                 self._now += storage.nbytes()
@@ -48,17 +48,17 @@ def _storages(values: Any) -> set[UntypedStorage]:
 
 
 def bytes_made(compute: Callable[[], object]) -> int:
-    """The most memory that is taken at a time by what `compute` makes, of tensors on any device.
+    """Return the peak memory in bytes of the tensors that `compute` creates, on any device.
 
-    On the meta device nothing is computed; of what cannot go on without numbers, all until then counts.
+    On the meta device nothing is computed; if the code needs values, memory up to this point counts.
     """
-    with _Made() as made, suppress(Exception):  # the user's code raises any kind
+    with _Made() as made, suppress(Exception):  # the user's code may raise any error
         compute()
     return made.most
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether it was memory that was missing: on a CUDA device, for torch's CPU allocator, or for pages."""
+    """Return True if memory was insufficient: on a CUDA device, for torch's CPU allocator, or for pages."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     said = str(error)
@@ -67,7 +67,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextmanager
 def explained(what: str, device: torch.device) -> Iterator[None]:
-    """Running out of memory in here becomes the UserError that `does_not_fit` makes."""
+    """Return a context that converts an out-of-memory error to the UserError of `does_not_fit`."""
     try:
         yield
     except RuntimeError as error:
@@ -77,13 +77,13 @@ def explained(what: str, device: torch.device) -> Iterator[None]:
 
 
 def does_not_fit(what: str, device: torch.device, *, alone: bool = True) -> UserError:
-    """The error to raise when `what` does not fit, however it is cut up. alone: no other thread computes."""
+    """Return the error for `what` that does not fit in any size of calls. alone: no other thread computes."""
     holds, fewer = "", "" if alone else "engine.workers = 1, "
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         held = torch.cuda.memory_allocated(device)
         holds = (
-            f"; {torch.cuda.get_device_name(device)} has {total / 1e9:.1f} GB, of which this run's tensors "
+            f"; {torch.cuda.get_device_name(device)} has {total / 1e9:.1f} GB; the tensors of this run "
             f"take {held / 1e9:.1f} GB and {free / 1e9:.1f} GB are free"
         )
     return UserError(

@@ -1,4 +1,4 @@
-"""SGD, Adam and AdamW on stacked parameter rows: one update rule serves a single client and a thousand."""
+"""SGD, Adam and AdamW on stacked parameter rows: one update rule for any number of clients."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
 
 OptimizerKind = Literal["sgd", "adam", "adamw"]
 _CLIP_EPSILON = 1e-6  # torch's
-_FUSED_MIN = 1 << 13  # numbers of a row from which a kernel for each is faster on a CPU (measured)
+_FUSED_MIN = 1 << 13  # row width from which one kernel per row is faster on a CPU (measured)
 
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """Settings of a client's optimizer, but for the learning rate, which is given with every training job.
+    """Settings of a client's optimizer, except the learning rate, which each training job states.
 
-    Semantics are those of torch.optim: weight decay of sgd and adam is
-    added to the gradient, that of adamw shrinks the parameters directly. Momentum belongs to sgd, with its
-    dampening or in Nesterov's form: v <- momentum v + (1 - dampening) g after v = g in the first step. A
-    gradient longer than `clip_norm` is shortened to it first, as by torch.nn.utils.clip_grad_norm_. The
-    scenario's section refuses what does not fit together.
+    Semantics are those of torch.optim: weight decay of sgd and adam is added to the gradient, weight decay of
+    adamw shrinks the parameters directly. Momentum applies to sgd, with dampening or in Nesterov's form:
+    v <- momentum v + (1 - dampening) g after v = g in the first step. A gradient longer than `clip_norm` is
+    first shortened to it, as by torch.nn.utils.clip_grad_norm_. The scenario's section refuses invalid
+    combinations.
     """
 
     kind: OptimizerKind = "sgd"
@@ -33,7 +33,7 @@ class Optimizer:
     epsilon: float = 1e-8
     clip_norm: float | None = None
     slots: int = field(init=False, repr=False)
-    """Vectors of the parameters' width in the state: 0 for plain SGD, 1 with momentum, 2 for Adam."""
+    """Number of state vectors of the parameters' width: 0 for plain SGD, 1 with momentum, 2 for Adam."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slots", self._slots())
@@ -49,15 +49,15 @@ class Optimizer:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a step is nothing but the learning rate times the gradient."""
+        """True if a step is only the learning rate times the gradient."""
         return self.kind == "sgd" and not self.momentum and not self.weight_decay and self.clip_norm is None
 
     def apply(
         self, params: Tensor, gradient: Tensor, state: Tensor | None, done: Tensor, learning_rate: Tensor
     ) -> None:
-        """One step, in place: changes params [n, P] and state [n, slots * P], and uses gradient [n, P] up.
+        """Step params [n, P] and state [n, slots * P] in place, and overwrite gradient [n, P].
 
-        learning_rate [n, 1] is float32 like all these. done [n, 1] float64: steps taken before with this
+        learning_rate [n, 1] is float32 like all these. done [n, 1] float64: number of earlier steps with this
         state.
         """
         if self.clip_norm is not None:
@@ -78,7 +78,7 @@ class Optimizer:
                 assert_never(self.kind)
 
     def _decay(self, params: Tensor, gradient: Tensor) -> None:
-        """Weight decay as a part of the gradient."""
+        """Add weight decay to the gradient."""
         if self.weight_decay:
             gradient.add_(params, alpha=self.weight_decay)
 
@@ -105,7 +105,7 @@ class Optimizer:
         beta1, beta2 = self.betas
         mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        # In float64: float32 knows 1 - 0.999 to five digits only.
+        # In float64: float32 represents 1 - 0.999 to five digits only.
         mean_bias = (1 - beta1 ** (done + 1)).to(params.dtype)
         square_bias = (1 - beta2 ** (done + 1)).sqrt().to(params.dtype)
         step = mean / square.sqrt().div_(square_bias).add_(self.epsilon)
@@ -119,7 +119,7 @@ class Optimizer:
         done: Tensor,
         learning_rate: Tensor,
     ) -> None:
-        """One pass over all numbers of a row, not a dozen; the kernel takes one rate for what it is given."""
+        """Compute the step in one pass over a row, not a dozen; the kernel takes one rate per call."""
         import torch  # only here: this file is read before anything is computed
 
         steps, (beta1, beta2) = (done + 1).to(params.dtype), self.betas

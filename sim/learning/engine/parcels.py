@@ -1,4 +1,4 @@
-"""What a part of a flush needs and results in, as bytes and arrays: so it can be computed elsewhere."""
+"""Parcels: inputs and results of a part of a flush as bytes and arrays, for computation elsewhere."""
 
 import io
 import pickle
@@ -22,9 +22,9 @@ SUBSETS = ("train", "validation", "test")
 
 
 class Parcel(NamedTuple):
-    """Something pickled: the bytes, and beside them its tensors and rows of pools.
+    """Pickled value: the bytes, and separately its tensors and rows of pools.
 
-    These are arrays, for another process, or tensors, for another device of this one.
+    These are arrays, for another process, or tensors, for another device of this process.
     """
 
     pickled: bytes
@@ -37,22 +37,22 @@ def _kernel(kernel: Kernel) -> tuple[Any, ...]:
 
 
 def _sampler(sampler: BatchSampler) -> tuple[Any, ...]:
-    """Without what it remembers."""
+    """Reduce a sampler to its fields, without cached values."""
     return BatchSampler, tuple([getattr(sampler, field.name) for field in fields(sampler)])
 
 
 def _node(node: GraphNode) -> tuple[Any, ...]:
-    """Without its outputs, which are for whoever stores them."""
+    """Reduce a node to its inputs, without its outputs."""
     return GraphNode, (node.group, node.inputs, node.payload)
 
 
 class Packer(pickle.Pickler):
-    """Makes one parcel.
+    """Pickler of one parcel.
 
-    data: what the other end has a copy of, and so is only named. kernels: likewise, in its order; those that
-    are new are added; None if the kernel is what is sent. rows: likewise, `Rows` that the other end waits for
-    the numbers of. device: where the parcel goes, of this process. `slots` are those that were packed, by the
-    places of their numbers among the arrays.
+    data: data with a copy at the other end, which are only named. kernels: kernels known there, named by
+    index; new ones are added; None to send kernels. rows: `Rows` whose values the other end expects, named
+    likewise. device: target device of the parcel, in this process. `slots`: the packed slots, by the index of
+    their values among the arrays.
     """
 
     dispatch_table: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
@@ -73,60 +73,60 @@ class Packer(pickle.Pickler):
         self.kernels, self.rows, self.slots = kernels, list(rows), dict[int, Slot]()
         self._subsets = {} if data is None else {id(data.subset(name)): name for name in SUBSETS}
         self._arrays: list[np.ndarray | Tensor] = []
-        # Of arrays, by the identity of what they are of, which is kept as long.
-        self._places: dict[int, tuple[int, object]] = {}
+        # Index of each array, and its source, by the identity of the source.
+        self._indices: dict[int, tuple[int, object]] = {}
 
     def pack(self, value: Any) -> Parcel:
-        """The parcel of a value; raises as `pickle` does for what cannot be sent."""
+        """Return the parcel of a value; raises as `pickle` for values that cannot be sent."""
         self.dump(value)
         return Parcel(self._file.getvalue(), self._arrays)
 
     def persistent_id(self, each: Any) -> tuple[Any, ...] | None:
-        """The name of what is not among the bytes."""
+        """Return the name of an object that is not among the bytes."""
         kind = type(each)
         if kind is Slot:
-            place = self._place(each, lambda: each.pool.data[each.row : each.row + 1])
-            self.slots[place] = each
-            return "slot", place
+            index = self._index_of(each, lambda: each.pool.data[each.row : each.row + 1])
+            self.slots[index] = each
+            return "slot", index
         if kind is Rows:
-            place = self._place(each, lambda: each.pool.gather(each.rows))
-            return "rows", place, _index(self.rows, each)
+            index = self._index_of(each, lambda: each.pool.gather(each.rows))
+            return "rows", index, _index_in(self.rows, each)
         if kind is VectorPool:
             return "pool", each.width
         if kind is Subset and id(each) in self._subsets:
             return "subset", self._subsets[id(each)]
         if kind is Kernel and self.kernels is not None:
-            return "kernel", _index(self.kernels, each)
+            return "kernel", _index_in(self.kernels, each)
         if kind is HeldRows:
-            return "tensor", self._place(each, lambda: each[:])
+            return "tensor", self._index_of(each, lambda: each[:])
         is_array = kind is Tensor and each.device.type == "cpu" and each.dtype != torch.bfloat16
         if is_array or (kind is Tensor and self._device is not None):
-            return "tensor", self._place(each, each.detach)
+            return "tensor", self._index_of(each, each.detach)
         return None
 
-    def _place(self, of: object, numbers: Callable[[], Tensor]) -> int:
-        """Where the numbers of something are among the arrays."""
-        if id(of) not in self._places:
-            self._places[id(of)] = len(self._arrays), of
+    def _index_of(self, of: object, numbers: Callable[[], Tensor]) -> int:
+        """Return the index of an object's values among the arrays."""
+        if id(of) not in self._indices:
+            self._indices[id(of)] = len(self._arrays), of
             device = self._device
             self._arrays.append(numbers().numpy() if device is None else numbers().to(device))
-        return self._places[id(of)][0]
+        return self._indices[id(of)][0]
 
 
-def _index(known: list[Any], each: object) -> int:
-    """Where something is in a list, to the end of which it is added if it is new."""
-    for place, other in enumerate(known):
+def _index_in(known: list[Any], each: object) -> int:
+    """Return the index of an object in a list; a new object is appended."""
+    for index, other in enumerate(known):
         if other is each:
-            return place
+            return index
     known.append(each)
     return len(known) - 1
 
 
 class Unpacker(pickle.Unpickler):
-    """Opens one parcel, of another process that is trusted: opening one may execute code.
+    """Unpickler of one parcel from a trusted process: unpickling may execute code.
 
-    engine: has the data that are only named, and the pools for rows. kernels: in the other end's order. rows:
-    those that the numbers are for; others are made in the engine's pools, and added.
+    engine: has the named data, and the pools for rows. kernels: in the other end's order. rows: expected
+    rows, which get the values; others are created in the engine's pools, and added.
     """
 
     def __init__(
@@ -141,14 +141,14 @@ class Unpacker(pickle.Unpickler):
         self._arrays, self._engine, self._kernels = parcel.arrays, engine, kernels
 
     def persistent_load(self, name: tuple[Any, ...]) -> Any:
-        """What a name of `Packer.persistent_id` means here."""
-        kind, which, *places = name
+        """Return the object of a name from `Packer.persistent_id`."""
+        kind, which, *others = name
         if kind == "tensor":
             return torch.as_tensor(self._arrays[which])
         if kind == "kernel":
             return self._kernels[which]
-        if kind == "rows" and places[0] < len(self.rows):
-            rows = self.rows[places[0]]
+        if kind == "rows" and others[0] < len(self.rows):
+            rows = self.rows[others[0]]
             rows.pool.write(rows.rows, torch.as_tensor(self._arrays[which]))
             return rows
         assert self._engine is not None
@@ -168,9 +168,9 @@ class Unpacker(pickle.Unpickler):
 def computed(
     parcel: Parcel, engine: Engine, kernels: Sequence[Kernel], home: torch.device | None = None
 ) -> Parcel:
-    """The parcel of what a function returns, of one that holds the function and its arguments.
+    """Return the parcel with the result of a function; the given parcel holds the function and its arguments.
 
-    home: the device that it goes to, of this process.
+    home: target device of the result, in this process.
     """
     unpacker = Unpacker(parcel, engine, kernels)
     function, arguments = unpacker.load()

@@ -1,7 +1,7 @@
-"""The one door through which numbers leave the device, and the log of all that went through it.
+"""Reads of values from the device, and the log of all of them.
 
-What a run does depends on computed numbers only where something reads one. With the log of these reads it can
-be replayed: the same code runs, takes and gives back the same rows, and computes nothing.
+The actions of a run depend on computed values only where a value is read. With the log of these reads the run
+can be replayed: the same code runs, takes and frees the same rows, and computes nothing.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ from sim.files.journal import Journal
 
 Arrays = dict[str, np.ndarray]
 
-_INLINE_BYTES = 16  # of one read; what is longer stands once in the log, and then by its digest
-_RECENT_BYTES = 64 << 20  # of longer ones that may be referred to
+_INLINE_BYTES = 16  # of one read; longer rows are logged once, then by digest
+_RECENT_BYTES = 64 << 20  # of longer rows that digests may refer to
 _FRAME_BYTES = 1 << 16
 _DIGEST, _SPLIT, _EVALUATED = 1, 2, 3  # codes of records
-META = torch.device("meta")  # of tensors that have a shape and no numbers
+META = torch.device("meta")  # for tensors with a shape and no values
 
 
 class ReplayError(RuntimeError):
-    """A replay does not fit the log of the run that it repeats."""
+    """Error: a replay does not match the log of the run."""
 
 
 class ReadLog:
-    """Computes what is read, and keeps no log."""
+    """Computes values that are read, and keeps no log."""
 
     is_replay = False
 
     def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
-        """The float32 numbers of a row, on `device`."""
+        """Return the float32 values of a row, on `device`."""
         return find()
 
     def arrays(self, find: Callable[[], Arrays]) -> Arrays:
-        """What is computed from rows, such as a measure of each."""
+        """Return arrays computed from rows, such as a metric of each."""
         return find()
 
     def plain(self, find: Callable[[], Any]) -> Any:
-        """A text, a number, or lists of these, found on the device. Raises the ValueError of `find`."""
+        """Return a text, a number, or lists of these, from the device. Raises the ValueError of `find`."""
         return find()
 
     def note_split(self, batches: int) -> None:
-        """After so many calls, one ran out of memory and was split."""
+        """Record that a call ran out of memory and was split, after `batches` calls."""
 
     def evaluated(self, time_s: float, trace_hash: Callable[[], str]) -> None:
-        """All models were evaluated at a virtual time; the hash is of all events until then.
+        """Record that all models were evaluated at a virtual time; the hash covers all events so far.
 
-        If the log of the run states another hash, a replay raises ReplayError, and a run that goes on after a
-        replay raises UserError.
+        If the log of the run states a different hash, a replay raises ReplayError, and a run that continues
+        after a replay raises UserError.
         """
 
     def flush(self) -> None:
-        """Have all that was read so far outlive the process."""
+        """Write all reads so far to the operating system."""
 
     def arrive(self, flushes: int) -> None:
-        """Something is about to be computed, after so many flushes: a replay may have come to its end."""
+        """Signal that a computation is about to start, after `flushes` flushes: a replay may have ended."""
 
     def close(self) -> None:
-        """Nothing is read any more."""
+        """Close the log: no more reads follow."""
 
 
 class RecordedReadLog(ReadLog):
-    """Writes down what is computed. When that fails, the run goes on without a log: `failure` says why."""
+    """Log of computed values. If writing fails, the run continues without a log: `failure` is the reason."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class RecordedReadLog(ReadLog):
         count: int = 0,
         evaluations: Mapping[float, str] = MappingProxyType({}),
     ) -> None:
-        """recent, count: of the log that it goes on from. evaluations: the hashes to expect, by time."""
+        """recent, count: state of the log that it continues. evaluations: expected hashes, by time."""
         self.count = count  # of records
         self._evaluations = evaluations
         self.failure: OSError | None = None
@@ -124,8 +124,8 @@ class RecordedReadLog(ReadLog):
         found = trace_hash()
         if self._evaluations.get(time_s, found) != found:
             raise UserError(
-                f"the evaluation at {time_s:g} s finds other models or messages than before the run was cut "
-                "short: the run does not go on exactly; --anyway goes on all the same"
+                f"the evaluation at {time_s:g} s finds different models or messages than before the "
+                "interruption: the run cannot resume exactly; --anyway resumes it regardless"
             )
         self._write(_evaluation(time_s, found))
 
@@ -139,12 +139,12 @@ class RecordedReadLog(ReadLog):
         if self._buffer and self.failure is None:
             try:
                 self._journal.append(bytes(self._buffer))
-            except OSError as error:  # what is computed is worth more than its log
+            except OSError as error:  # results matter more than their log
                 self.failure = error
         self._buffer.clear()
 
     def synced(self) -> int:
-        """Have it all outlive a power cut; returns the bytes of the log. Raises OSError."""
+        """Write the log to disk; returns its size in bytes. Raises OSError."""
         self.flush()
         if self.failure is not None:
             raise self.failure
@@ -157,7 +157,7 @@ class RecordedReadLog(ReadLog):
 
 
 class ReplayedReadLog(ReadLog):
-    """Returns what the log of a run says, and computes nothing. ReplayError if something else is read."""
+    """Returns the values in the log of a run, and computes nothing. ReplayError for different reads."""
 
     is_replay = True
 
@@ -168,8 +168,8 @@ class ReplayedReadLog(ReadLog):
         flushes: int | None = None,
         arrive: Callable[[ReplayedReadLog], None] | None = None,
     ) -> None:
-        """`arrive` is called where anything is computed after the last record and so many `flushes`."""
-        self.count = 0  # of records that were asked for
+        """Call `arrive` at the first computation after the last record and `flushes` flushes."""
+        self.count = 0  # of records that were read
         self.failure: ReplayError | None = None
         self._flushes = flushes
         self._on_arrival = arrive
@@ -179,7 +179,7 @@ class ReplayedReadLog(ReadLog):
 
     @property
     def ended(self) -> bool:
-        """Whether the log says no more."""
+        """True if the log has no more records."""
         return self._next is _END
 
     def arrive(self, flushes: int) -> None:
@@ -216,7 +216,7 @@ class ReplayedReadLog(ReadLog):
             raise self._failed(f"the evaluation at {time_s:g} s differs from that of the run")
 
     def was_split(self, batches: int) -> bool:
-        """Whether the call after so many ran out of memory and was split."""
+        """Return True if the call after `batches` calls ran out of memory and was split."""
         if self._next != msgpack.ExtType(_SPLIT, batches.to_bytes(8, "little")):
             return False
         self._take()
@@ -225,16 +225,16 @@ class ReplayedReadLog(ReadLog):
     def _take(self) -> Any:
         record = self._next
         if record is _END:
-            raise self._failed(f"the log ends after {self.count:,} reads, and more is read")
+            raise self._failed(f"the log ends after {self.count:,} reads, but the replay reads more")
         self.count += 1
         self._next = next(self._records, _END)
         return record
 
     def _unfit(self, wanted: str) -> ReplayError:
-        return self._failed(f"read number {self.count:,} of the log is not {wanted}, which is asked for")
+        return self._failed(f"read number {self.count:,} of the log is not {wanted}, as the replay expects")
 
     def _failed(self, problem: str) -> ReplayError:
-        """The error to raise; noted, too, since who reads may be an actor, whose errors end nobody else."""
+        """Return the error to raise, and record it: the errors of an actor do not end the run."""
         self.failure = self.failure or ReplayError(problem)
         return self.failure
 
@@ -243,7 +243,7 @@ _END = object()
 
 
 class _Recent:
-    """The longer rows that were read last, by digest; a replay keeps the same ones as the run did."""
+    """Longer rows that were read last, by digest; a replay keeps the same rows as the run."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[bytes, bytes] = OrderedDict()
@@ -260,7 +260,7 @@ class _Recent:
 
 
 def evaluations_after(reads: int, frames: Iterable[bytes]) -> dict[float, str]:
-    """The hashes that a log states for the evaluations after its first `reads` records, by virtual time."""
+    """Return the hashes in a log for the evaluations after its first `reads` records, by virtual time."""
     later = itertools.islice(_records(frames), reads, None)
     return dict(msgpack.unpackb(record.data) for record in later if _is_evaluation(record))
 

@@ -1,4 +1,4 @@
-"""The rows that an engine holds: saved, dropped for a replay, and put back to compute again."""
+"""Rows that an engine holds: saved, dropped for a replay, and restored for further computation."""
 
 import gc
 from collections.abc import Callable, Mapping
@@ -12,23 +12,23 @@ from sim.learning.engine.engine import Engine
 from sim.learning.engine.replay_log import META, ReadLog, ReplayedReadLog, ReplayError
 from sim.learning.engine.vector_pool import VectorPool, index_tensor
 
-_YOUNG, _OLD = 0, 2  # generations: what was made since the last collection, and all that there is
+_YOUNG, _OLD = 0, 2  # generations: objects since the last collection, and all objects
 _ALL_EVERY = 8
-"""Every how many collections all objects are looked at: that takes long, and most cycles are short-lived."""
+"""Number of collections per full collection, which takes long; most cycles are short-lived."""
 
 
 class Owner(NamedTuple):
-    """Which vector it is: its width, and the serial of its `Slot` among those of this width."""
+    """Identity of a vector: its width, and the serial of its `Slot` among those of this width."""
 
     width: int
     serial: int
 
 
 class Stored(NamedTuple):
-    """The content of a pool.
+    """Content of a pool.
 
-    free: the free rows, the next one to be taken last. rows: the numbers of the held rows, in ascending order
-    of the rows, [held, width]. owners: for each held row, the serial of the `Slot` that holds it.
+    free: the free rows, the next one to be taken last. rows: values of the held rows, in ascending order of
+    the rows, [held, width]. owners: for each held row, the serial of the `Slot` that holds it.
     """
 
     free: Tensor
@@ -37,14 +37,15 @@ class Stored(NamedTuple):
 
 
 def collect(engine: Engine) -> None:
-    """Collect cyclic garbage; the rows that it held are taken again in ascending order.
+    """Collect cyclic garbage; rows freed by it are reused in ascending order.
 
-    In which order objects of a cycle end depends on what the process has done before.
+    The order in which objects of a cycle end depends on earlier work of the process.
     """
     before = {width: len(pool.free) for width, pool in engine.pools.items()}
     engine.collections += 1
-    # By the number of the collection alone: what Python counts depends on all other code of the process. This
-    # is why `sim.run.process` turns automatic collections off: they would move objects to older generations.
+    # Only the number of the collection decides: Python's counters depend on all other code of the process.
+    # Therefore `sim.run.process` disables automatic collections: they would move objects to older
+    # generations.
     gc.collect(_YOUNG if engine.collections % _ALL_EVERY else _OLD)
     for width, count in before.items():
         pool = engine.pools[width]
@@ -53,14 +54,14 @@ def collect(engine: Engine) -> None:
 
 
 def start_replay(engine: Engine, read_log: ReplayedReadLog) -> None:
-    """Compute nothing from now on: every read returns what the log of an earlier run says."""
+    """Stop computing: every read returns the value in the log of an earlier run."""
     engine.read_log = read_log
     for pool in engine.pools.values():
         pool.move_to(META)
 
 
 def stored(engine: Engine) -> dict[int, Stored]:
-    """The content of all pools, by their width: the rows that somebody holds."""
+    """Return the content of all pools, by width: the held rows."""
     return {
         width: Stored(
             torch.from_numpy(pool.free),
@@ -72,12 +73,12 @@ def stored(engine: Engine) -> dict[int, Stored]:
 
 
 def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callable[[Owner], str]) -> None:
-    """ReplayError unless the same vector holds each row as in the run, so that its numbers are its own.
+    """Raise ReplayError unless each row is held by the same vector as in the run.
 
-    name: says which vector an owner is, for the message.
+    name: describes a vector in the message.
     """
     if engine.pools.keys() != rows.keys():
-        widths = f"vectors of {sorted(engine.pools)} numbers, the run held vectors of {sorted(rows)}"
+        widths = f"vectors of {sorted(engine.pools)} numbers, but the run held vectors of {sorted(rows)}"
         raise ReplayError(f"the replay holds {widths}")
     for width, pool in engine.pools.items():
         there = rows[width]
@@ -94,11 +95,11 @@ def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callab
                 where = f"row {row} of the vectors of {width:,} numbers"
                 raise ReplayError(f"{where} holds {found}; in the run it held {wanted}")
         if not np.array_equal(pool.free, there.free.numpy()):
-            raise ReplayError(f"free rows of the vectors of {width:,} numbers are in another order")
+            raise ReplayError(f"free rows of the vectors of {width:,} numbers are in a different order")
 
 
 def compute_from(engine: Engine, rows: Mapping[int, Stored], read_log: ReadLog) -> None:
-    """After a replay that holds what the run held: compute from now on, from these rows."""
+    """Start computing from these rows, after a replay that holds the same rows as the run."""
     for width, pool in engine.pools.items():
         pool.move_to(engine.device)
         pool.data[index_tensor(pool.held, engine.device)] = rows[width].rows.to(engine.device)

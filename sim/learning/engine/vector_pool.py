@@ -1,4 +1,4 @@
-"""Storage of parameter vectors: one growing matrix per width, whose rows are recycled."""
+"""Storage of parameter vectors: one growing matrix per width, with recycled rows."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from torch import Tensor
 
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 
-LINE_BYTES = 64  # of a cache line, and no device asks for more
+LINE_BYTES = 64  # size of a cache line; no device needs a larger alignment
 _LINE_NUMBERS = LINE_BYTES // 4
-_CHECKSUM_NUMBERS = 1 << 16  # that are multiplied at once
+_CHECKSUM_NUMBERS = 1 << 16  # multiplied at once
 
 
 class VectorPool:
-    """A matrix [capacity, width] of float32 rows; a row is taken, written once, read often, and given back.
+    """Matrix [capacity, width] of float32 rows; a row is taken, written once, read often, and freed.
 
-    So a level of the pending graph gathers its inputs by one operation and writes its outputs by another.
-    UserError where the device has no room for the rows that are needed.
+    A level of the pending graph therefore gathers its inputs by one operation and writes its outputs by
+    another. UserError if the device has no memory for the needed rows.
 
-    Each row begins at a cache line, and so does each row of what is gathered: to the last bit, small products
-    depend on how far from one their factors begin, and must not depend on which rows are free.
+    Each row starts at a cache line, and so does each gathered row: the last bits of small products depend on
+    the alignment of their factors, and must not depend on the choice of free rows.
     """
 
     def __init__(self, width: int, device: torch.device, capacity: int = 16) -> None:
         self.width = width
         self.device = device
-        # One number is no matrix.
+        # A single number per row is not padded.
         self._row_numbers = width if width == 1 else -(-width // _LINE_NUMBERS) * _LINE_NUMBERS
-        self._pages: mmap.mmap | None = None  # of main memory, which can be made longer without a copy
+        self._pages: mmap.mmap | None = None  # of main memory, which can grow without a copy
         self._use(self._allocate(capacity, needed=1))
         self._free = list(range(self.data.shape[0] - 1, -1, -1))
         self.owners = array("q", bytes(8 * self.data.shape[0]))
-        """For each held row, the serial of the `Slot` that holds it; for a free row, any number."""
+        """Serial of the `Slot` that holds each row; any number for a free row."""
         self.next_serial = itertools.count().__next__
         self.give_back: Callable[[int], None] = self._free.append
-        """Free one row; whoever gives it back must not read it again. Without a frame, for each row's end."""
+        """Free one row, which must not be read again; called without a frame, for each freed row."""
 
     @property
     def in_use(self) -> int:
-        """Number of rows held by somebody."""
+        """Number of held rows."""
         return self.data.shape[0] - len(self._free)
 
     def take(self, count: int) -> list[int]:
-        """Reserve `count` rows, growing the matrix by a quarter when too few are free."""
+        """Reserve `count` rows; the matrix grows by a quarter if too few are free."""
         if count > len(self._free):
             self._grow(self.in_use + count)
-        # Between fixed bounds: a garbage collection may give rows back meanwhile, behind them.
+        # Fixed bounds: a garbage collection may append freed rows meanwhile.
         end = len(self._free)
         rows = self._free[end - count : end]
         del self._free[end - count : end]
@@ -60,43 +60,43 @@ class VectorPool:
 
     @property
     def free(self) -> np.ndarray:
-        """The rows that nobody holds, the next one to be taken last."""
+        """Rows that are not held, the next one to be taken last."""
         return np.array(self._free, dtype=np.int64)
 
     @property
     def held(self) -> np.ndarray:
-        """The rows that somebody holds, in ascending order."""
+        """Rows that are held, in ascending order."""
         is_held = np.ones(len(self.data), dtype=bool)
         is_held[self._free] = False
         return np.flatnonzero(is_held)
 
     def order_free(self, since: int) -> None:
-        """Have rows that were given back when so many were free already be taken in ascending order."""
+        """Sort the free rows after the first `since` ones, so that they are reused in ascending order."""
         self._free[since:] = sorted(self._free[since:], reverse=True)
 
     def move_to(self, device: torch.device) -> None:
-        """Have as many rows on another device, whose numbers nobody has written yet."""
+        """Move to another device, with the same number of rows and undefined values."""
         self.device = device
         self._use(self._allocate(len(self.data), needed=len(self.data)))
 
     def gather(self, rows: Sequence[int] | np.ndarray) -> Tensor:
-        """Copy of the rows, [len(rows), width], each of which begins at a cache line."""
+        """Return a copy of the rows, [len(rows), width], each starting at a cache line."""
         return self._of_width(self._padded.index_select(0, index_tensor(rows, self.device)))
 
     def sums(self, rows: Sequence[int], firsts: np.ndarray, weights: Tensor) -> Tensor:
-        """Weighted sums of rows, [len(firsts), width], each of which begins at a cache line.
+        """Return weighted sums of rows, [len(firsts), width], each starting at a cache line.
 
-        firsts: where in `rows` and `weights` those of each sum begin; a sum of none is 0.
+        firsts: start of each sum in `rows` and `weights`; an empty sum is 0.
         """
         terms, first = index_tensor(rows, self.device), index_tensor(firsts, self.device)
-        # The arguments between: no scaling of gradients, a sum, no sparse gradients.
+        # Further arguments: no scaling of gradients, a sum, no sparse gradients.
         return self._of_width(torch.embedding_bag(self._padded, terms, first, False, 0, False, weights)[0])
 
     def _of_width(self, padded: Tensor) -> Tensor:
         return padded if self._row_numbers == self.width else padded[:, : self.width]
 
     def _use(self, padded: Tensor) -> None:
-        """Have the rows, with what fills their last lines, in this matrix."""
+        """Use this matrix for the rows, with the padding of their last lines."""
         self._padded = padded
         self.data = self._of_width(padded)
 
@@ -108,10 +108,10 @@ class VectorPool:
 
     def write(self, rows: Sequence[int], values: Tensor) -> None:
         """Write rows that were taken, in any thread."""
-        if self.device.type == "cpu":  # numpy takes a third of the time for it
+        if self.device.type == "cpu":  # numpy takes a third of the time
             self.data.numpy()[rows] = values.detach().numpy()
         else:
-            # `data`: threads must not share a tensor's count of versions.
+            # `data`: threads must not share a tensor's version counter.
             self.data.data.index_copy_(0, index_tensor(rows, self.device), values)
 
     def _grow(self, needed: int) -> None:
@@ -127,22 +127,22 @@ class VectorPool:
         self._free[:0] = range(self.data.shape[0] - 1, rows - 1, -1)
 
     def _lengthen(self, rows: int) -> bool:
-        """Make the matrix so many rows long where it lies; False if that cannot be."""
+        """Grow the matrix in place to `rows` rows; False if this is impossible."""
         if self._pages is None:
             return False
-        del self.data, self._padded  # memory that somebody looks at is not moved
+        del self.data, self._padded  # memory with views is not moved
         try:
             self._pages.resize(4 * rows * self._row_numbers)
-        except (BufferError, OSError):  # somebody does; there is none
+        except (BufferError, OSError):  # there are views; no memory
             return False
-        except (SystemError, AttributeError):  # not on this system, as Python says before and from 3.15 on
+        except (SystemError, AttributeError):  # not supported (before and from Python 3.15)
             return False
         finally:
             self._use(self._matrix(self._pages))
         return True
 
     def _allocate(self, wanted: int, needed: int) -> Tensor:
-        """`wanted` rows, or only those `needed` where there is no room for more."""
+        """Return `wanted` rows, or only `needed` rows if memory is insufficient."""
         for rows in (wanted, needed):
             try:
                 return self._empty(rows)
@@ -153,7 +153,7 @@ class VectorPool:
 
     def _empty(self, rows: int) -> Tensor:
         self._pages = None
-        if self.device.type != "cpu" or not self.width:  # there are no pages without a byte
+        if self.device.type != "cpu" or not self.width:  # pages cannot be empty
             return torch.empty((rows, self._row_numbers), dtype=torch.float32, device=self.device)
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared pages cannot grow
         self._pages = mmap.mmap(-1, 4 * rows * self._row_numbers, flags=private)
@@ -164,7 +164,7 @@ class VectorPool:
 
 
 class HeldRows:
-    """Some rows of a pool, as a matrix [N, width] of which nothing is copied before it is indexed."""
+    """Rows of a pool as a matrix [N, width], which is copied only when it is indexed."""
 
     def __init__(self, pool: VectorPool, rows: np.ndarray) -> None:
         self.device, self.row_bytes = pool.data.device, 4 * pool.width
@@ -173,16 +173,16 @@ class HeldRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, places: slice | np.ndarray | list[int]) -> Tensor:
-        return self._pool.gather(self._rows[places])
+    def __getitem__(self, indices: slice | np.ndarray | list[int]) -> Tensor:
+        return self._pool.gather(self._rows[indices])
 
-    def of(self, places: list[int]) -> HeldRows:
-        """Fewer of them."""
-        return HeldRows(self._pool, self._rows[places])
+    def of(self, indices: list[int]) -> HeldRows:
+        """Return a part of these rows."""
+        return HeldRows(self._pool, self._rows[indices])
 
 
 def on_lines(items: Tensor) -> Tensor:
-    """The same numbers [N, ...], those of each n from the beginning of a cache line on."""
+    """Return the same numbers [N, ...], those of each n starting at a cache line."""
     count, shape = len(items), items.shape[1:]
     numbers, line = shape.numel(), LINE_BYTES // items.itemsize
     if count == 1 or numbers % line == 0 or items.device.type != "cpu":
@@ -192,14 +192,14 @@ def on_lines(items: Tensor) -> Tensor:
 
 
 def index_tensor(rows: Sequence[int] | np.ndarray, device: torch.device) -> Tensor:
-    """Row numbers as an int64 tensor on `device`."""
+    """Return row numbers as an int64 tensor on `device`."""
     return to_device(np.asarray(rows, dtype=np.int64), device)
 
 
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:
-    """The same numbers on `device`. Nobody waits for a copy to CUDA: it is queued like all other work there.
+    """Return the same numbers on `device`. A copy to CUDA is queued there, without a wait.
 
-    That takes pinned memory, which torch does not hand out again before the copy is done.
+    The queue needs pinned memory, which torch does not reuse before the copy has ended.
     """
     tensor = torch.from_numpy(values)
     if device.type == "cpu":
@@ -208,12 +208,12 @@ def to_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 
 def checksums(rows: Tensor) -> np.ndarray:
-    """An int64 per row that changes with any bit of it; exact, so independent of the order of summation.
+    """Return an int64 per row that changes with any bit of it; exact for any order of summation.
 
     rows: float32 [N, P]. Each number's bits, times an odd weight that depends on its position, modulo 2^64.
     """
     bits = rows.view(torch.int32)
     weights = torch.arange(rows.shape[1], device=rows.device, dtype=torch.int64) * 2 + 1
-    # Some rows at a time: an int64 copy of all rows at once would triple the memory of a large run.
+    # Some rows at a time: an int64 copy of all rows would triple the memory of a large run.
     blocks = bits.split(max(1, _CHECKSUM_NUMBERS // max(1, rows.shape[1])))
     return torch.cat([(block * weights).sum(dim=1) for block in blocks]).cpu().numpy()

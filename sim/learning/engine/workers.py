@@ -1,4 +1,4 @@
-"""Who computes parts of a flush, and of an evaluation, at the same time."""
+"""Workers that compute parts of a flush, and of an evaluation, at the same time."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -6,22 +6,22 @@ from typing import Any
 
 
 class Workers:
-    """So many threads of this process. Others compute elsewhere what these are given (`sim.run.on_ray`)."""
+    """Pool of `count` threads of this process. Subclasses compute elsewhere (`sim.run.on_ray`)."""
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
         self.alone = count == 1
-        """Whether nobody else needs memory where one of them computes."""
+        """True if no other worker needs memory on the device of a worker."""
         self._threads = ThreadPoolExecutor(count, "engine") if count > 1 else None
 
     @property
     def each(self) -> Callable[..., Iterable[Any]]:
-        """`map`, by as many threads as there are workers."""
+        """`map`, with one thread for each worker."""
         return map if self._threads is None else self._threads.map
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns, whose only effect is on `Rows` that it is given; for one of the threads.
+        """Call a function for a thread and return its result. Its only side effect is on `Rows` arguments.
 
-        It and its arguments are such that a `Packer` takes them.
+        A `Packer` must be able to pickle the function and its arguments.
         """
         return function(*arguments)

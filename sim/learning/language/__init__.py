@@ -1,1 +1,1 @@
-"""Language models: texts as numbers, bases that others' adapters are put on, and how they are trained."""
+"""Language models: tokenizers, bases for adapters, and the training of bases."""

@@ -1,7 +1,7 @@
-"""Bases: pretrained transformers of GPT-2's architecture, in files that hold numbers and no code.
+"""Bases: pretrained transformers of GPT-2's architecture, in files that contain numbers and no code.
 
-A file .safetensors that `coterie pretrain` wrote, or a folder that `save_pretrained` of the package
-transformers did: config.json and model.safetensors, and perhaps tokenizer.json.
+A base is a file .safetensors that `coterie pretrain` wrote, or a folder that `save_pretrained` of the package
+transformers wrote: config.json and model.safetensors, and optionally tokenizer.json.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 _METADATA = "coterie"
 _WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 _UNSUPPORTED = "coterie does not support this setting of GPT-2"
-_MASKS = (".attn.bias", ".attn.masked_bias")  # which older checkpoints keep
-_NUMBER_BYTES = 8  # that each number takes while it becomes float32
-_LARGEST = 10_000_000  # of a size that a file states
+_MASKS = (".attn.bias", ".attn.masked_bias")  # in older checkpoints
+_NUMBER_BYTES = 8  # memory of a number during its conversion to float32
+_LARGEST = 10_000_000  # largest size that a file may state
 
 _Size = Annotated[PositiveInt, Field(le=_LARGEST)]
 
 
 @dataclass(frozen=True)
 class TransformerShape:
-    """The sizes of a transformer; `inner` is the width of its feed-forward layers."""
+    """Sizes of a transformer; `inner` is the width of its feed-forward layers."""
 
     vocabulary: int
     context: int
@@ -48,7 +48,7 @@ class TransformerShape:
     inner: int
 
     def made(self) -> TransformerModule:
-        """The module, on the device that is torch's default."""
+        """Return the module, on torch's default device."""
         from sim.learning.models.modules.transformer import TransformerModule
 
         return TransformerModule(**asdict(self))
@@ -56,7 +56,7 @@ class TransformerShape:
 
 @dataclass(frozen=True)
 class Base:
-    """A pretrained transformer. tokenizer: the identity of the one it was trained with; None if unknown."""
+    """Pretrained transformer. tokenizer: identity of its tokenizer in training; None if unknown."""
 
     shape: TransformerShape
     tokenizer: str | None
@@ -64,7 +64,7 @@ class Base:
 
 
 class BaseNotes(BaseModel):
-    """What `coterie pretrain` writes beside the weights, as text."""
+    """Metadata that `coterie pretrain` writes with the weights, as text."""
 
     model_config = ConfigDict(extra="ignore")
     heads: _Size
@@ -75,7 +75,7 @@ class BaseNotes(BaseModel):
 
 
 class _Gpt2Config(BaseModel):
-    """What is read of a checkpoint's config.json, and what of it must be as in GPT-2."""
+    """Settings of a checkpoint's config.json, and their values in GPT-2."""
 
     model_config = ConfigDict(extra="ignore")
     model_type: Literal["gpt2"]
@@ -94,7 +94,7 @@ class _Gpt2Config(BaseModel):
 
 
 def load_base(file: InputFile) -> Base:
-    """The base in a file or folder. UserError for what is none, or of another architecture."""
+    """Return the base in a file or folder. UserError for other files and other architectures."""
     if not os.path.isdir(file.path):
         stored, notes = _stored(file)
         shape = _shape_of(stored, notes.heads, file)
@@ -116,14 +116,14 @@ def load_base(file: InputFile) -> Base:
         config.vocab_size, config.n_positions, config.n_embd, config.n_layer, config.n_head, inner
     )
     if shape != stated:
-        raise parts[_WEIGHTS].refusal(f"holds {shape}, and {_CONFIG} says {stated}")
+        raise parts[_WEIGHTS].refusal(f"contains {shape}, but {_CONFIG} states {stated}")
     has_tokenizer = parts[_TOKENIZER].path.is_file()
     tokenizer = identity_of_file(parts[_TOKENIZER].content(SETTINGS_BYTES)) if has_tokenizer else None
     return Base(shape, tokenizer, _fitting(stored, shape, parts[_WEIGHTS]))
 
 
 def _configuration(file: InputFile) -> _Gpt2Config:
-    """What a config.json says. UserError: it need not be GPT-2's, nor one that is supported here."""
+    """Return the settings in a config.json. UserError if they are not supported settings of GPT-2."""
 
     def parse(content: bytes) -> _Gpt2Config:
         found = json.loads(content)
@@ -136,7 +136,7 @@ def _configuration(file: InputFile) -> _Gpt2Config:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
             if first["type"] == "missing":
-                raise file.refusal(f"has no {key}, which a configuration of GPT-2 has") from None
+                raise file.refusal(f"has no {key}, which a configuration of GPT-2 needs") from None
             wanted = first["msg"].removeprefix("Input should be ")
             raise file.refusal(f"{key} = {shown(first['input'])}: {_UNSUPPORTED}; must be {wanted}") from None
 
@@ -144,12 +144,12 @@ def _configuration(file: InputFile) -> _Gpt2Config:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """What of a folder's files a base is read from."""
+    """Return the files of a folder from which a base is read."""
     return [path for name in (_CONFIG, _WEIGHTS, _TOKENIZER) if (path := folder / name).is_file()]
 
 
 def save_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> None:
-    """Write a base, whole or not at all. OSError."""
+    """Write a base, completely or not at all. OSError."""
     from safetensors.torch import save
 
     content = save(
@@ -162,48 +162,48 @@ def save_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> No
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A path for a file until it is whole, on the disk of `path`, in a hidden folder. OSError."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".coterie-") as place:
-        yield Path(place) / path.name
+    """Return a temporary path on the disk of `path`, in a hidden folder, for an incomplete file. OSError."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".coterie-") as temporary:
+        yield Path(temporary) / path.name
 
 
 def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
-    """The tensors of a file that `save_base` wrote, and the notes beside them."""
+    """Return the tensors of a file that `save_base` wrote, and its metadata."""
     stored, metadata = _tensors(file)
     if _METADATA not in metadata:
         raise file.refusal(
-            "does not say how many heads the model has, as `coterie pretrain` does; must be a file of its, "
+            "does not state the number of heads, as files of `coterie pretrain` do; use one of these files, "
             f"or a folder with {_CONFIG} and {_WEIGHTS}"
         )
     try:
         return stored, BaseNotes.model_validate_json(metadata[_METADATA])
     except ValueError as error:
-        raise file.refusal(f"its notes are damaged: {shown(str(error))}") from None
+        raise file.refusal(f"the metadata is damaged: {shown(str(error))}") from None
 
 
 def _tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    """The tensors of a .safetensors file, float32, and the texts beside them."""
+    """Return the tensors of a .safetensors file, float32, and its text metadata."""
     from safetensors import SafetensorError, safe_open
 
-    if not file.path.is_file():  # to open a pipe waits for who writes to it
+    if not file.path.is_file():  # opening a pipe would wait for a writer
         raise file.refusal("no such file" if not os.path.lexists(file.path) else "must be a regular file")
     try:
         with safe_open(file.path, framework="pt") as opened:
             names = list(opened.keys())
             shapes = [opened.get_slice(name).get_shape() for name in names]
-            file.require_room(_NUMBER_BYTES * sum(map(math.prod, shapes)))  # a sparse file says any sizes
+            file.require_room(_NUMBER_BYTES * sum(map(math.prod, shapes)))  # sparse files may state any size
             stored = {name: opened.get_tensor(name) for name in names}
             metadata = opened.metadata() or {}
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise file.refusal(f"is not a .safetensors file, or damaged: {shown(str(error))}") from None
+        raise file.refusal(f"is not a .safetensors file, or is damaged: {shown(str(error))}") from None
     for name, values in stored.items():
         if not values.is_floating_point() and not name.endswith(_MASKS):
-            raise file.refusal(f"holds {values.dtype}; must be real numbers", name)
+            raise file.refusal(f"contains {values.dtype}; must contain real numbers", name)
     return {name: values.float() for name, values in stored.items()}, metadata
 
 
 def _shape_of(stored: Mapping[str, Tensor], heads: int, file: InputFile) -> TransformerShape:
-    """The sizes that the tensors have. UserError where there are none."""
+    """Return the sizes from the tensors. UserError if they are missing."""
     sizes: dict[str, tuple[int, ...]] = {}
     for name in ("wte.weight", "wpe.weight", "h.0.mlp.c_fc.weight"):
         if name not in stored or stored[name].dim() != 2 or not stored[name].numel():
@@ -212,9 +212,9 @@ def _shape_of(stored: Mapping[str, Tensor], heads: int, file: InputFile) -> Tran
     depth = 1 + max(int(name.split(".")[1]) for name in stored if name.startswith("h.") and _is_block(name))
     vocabulary, width = sizes["wte.weight"]
     if width % heads:
-        raise file.refusal(f"has vectors of {width} numbers, which {heads} heads cannot share")
+        raise file.refusal(f"has vectors of {width} numbers, which {heads} heads do not divide")
     if depth > len(stored):
-        raise file.refusal(f"names a block {depth - 1}, but has {len(stored)} tensors")
+        raise file.refusal(f"contains a block {depth - 1}, but only {len(stored)} tensors")
     return TransformerShape(
         vocabulary, sizes["wpe.weight"][0], width, depth, heads, sizes["h.0.mlp.c_fc.weight"][1]
     )
@@ -225,13 +225,13 @@ def _is_block(name: str) -> bool:
 
 
 def _fitting(stored: dict[str, Tensor], shape: TransformerShape, file: InputFile) -> dict[str, Tensor]:
-    """The tensors, all that a transformer of their shape has and no more."""
+    """Return the tensors if they are exactly those of a transformer of this shape. UserError."""
     import torch
 
     with torch.device("meta"):
         wanted = dict(shape.made().named_parameters())
     if unknown := [name for name in stored if name not in wanted]:
-        raise file.refusal(f"has {shown(unknown)}, which GPT-2's architecture has not")
+        raise file.refusal(f"contains {shown(unknown)}, which is not in GPT-2's architecture")
     for name, parameter in wanted.items():
         if name not in stored:
             raise file.refusal(f"has no {name}")
@@ -239,5 +239,5 @@ def _fitting(stored: dict[str, Tensor], shape: TransformerShape, file: InputFile
             shapes = f"{tuple(stored[name].shape)}; must be {tuple(parameter.shape)}"
             raise file.refusal(f"has the shape {shapes}", name)
         if not bool(stored[name].isfinite().all()):
-            raise file.refusal("holds numbers that are not finite", name)
+            raise file.refusal("contains numbers that are not finite", name)
     return stored

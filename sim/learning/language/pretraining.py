@@ -1,4 +1,4 @@
-"""`coterie pretrain`: trains a base of GPT-2's architecture on a text, for adapters to be put on."""
+"""`coterie pretrain`: train a base of GPT-2's architecture on a text, for adapters."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 PYTHON = "python-documentation"
-FLOAT_BYTES, _NOTES_BYTES = 4, 1 << 20  # of a number, of all else in the file
-_WARM_UP, _LAST_RATE = 100, 0.1  # steps; share of the rate that is left at the end
+FLOAT_BYTES, _NOTES_BYTES = 4, 1 << 20  # of a number; of the other contents of the file
+_WARM_UP, _LAST_RATE = 100, 0.1  # steps; share of the rate at the end
 _BETAS, _DECAY, _NORM_MAX = (0.9, 0.99), 0.01, 1.0
 
 Progress = Callable[[int, float], None]
-"""Told of the steps done and the loss."""
+"""Function that receives the number of steps and the loss."""
 
 
 class Pretraining(Settings):
-    """What a base is trained on, how large it is, and how long it trains. By default English, in minutes."""
+    """Corpus, size and training of a base. The defaults train a small English base in minutes."""
 
     out: str = "english.safetensors"
-    """The file that is written."""
+    """Output file."""
     corpus: str | Annotated[tuple[str, ...], Field(min_length=1)] = PYTHON
-    """What it is trained on: text files, in UTF-8, or "python-documentation", in English, which comes with
+    """Corpus for training: text files in UTF-8, or "python-documentation", in English, which is part of
     Python."""
     tokenizer: str = "bytes"
-    """How texts become numbers: "bytes", "characters", or a tokenizer.json of the package tokenizers."""
+    """Tokenizer: "bytes", "characters", or a tokenizer.json of the package tokenizers."""
     context: Count = 64
-    """Tokens that it looks back."""
+    """Number of previous tokens that the model reads."""
     width: Annotated[Count, Within(1, 16_384)] = 128
-    """Numbers in the vector of a token."""
+    """Length of the vector of a token."""
     depth: Annotated[Count, Within(1, 1_000)] = 3
-    """Blocks of attention and a feed-forward part."""
+    """Number of blocks, each with attention and a feed-forward part."""
     heads: Count = 4
-    """Heads of each attention."""
+    """Number of heads of each attention."""
     steps: Count = 1_500
-    """Training steps, by AdamW."""
+    """Number of training steps, by AdamW."""
     batch_size: Count = 16
-    """Windows of `context` tokens in a step."""
+    """Number of windows of `context` tokens in a step."""
     learning_rate: Annotated[PositiveFloat, Within(1e-9, 10)] = 0.002
-    """The highest learning rate: it rises for 100 steps, and falls to a tenth as a cosine."""
+    """Highest learning rate: it rises for 100 steps, and falls to a tenth as a cosine."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Of the first weights and of the windows."""
+    """Seed of the initial weights and of the windows."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Pretraining:
@@ -72,10 +72,10 @@ class Pretraining(Settings):
 def pretrain(
     settings: Pretraining, folder: DataFolder, progress: Progress | None = None
 ) -> tuple[Path, float]:
-    """Train a base and write it: equal settings and texts give equal files. Where, and its loss.
+    """Train a base and write it. Returns the path of its file, and the loss.
 
-    Where `out` cannot be written any more after the training, it goes to the folder of temporary files.
-    Raises UserError.
+    Equal settings and texts give equal files. If `out` cannot be written after the training, the file is
+    written to the folder of temporary files. Raises UserError.
     """
     import torch
 
@@ -108,9 +108,9 @@ def pretrain(
 
 
 def _require_writable(path: Path, numbers: int) -> None:
-    """UserError where a base of so many numbers cannot be written: better now than after its training."""
+    """Raise UserError before the training if a base of this many `numbers` cannot be written."""
     if not os.path.isdir(path.parent):
-        raise UserError(f'out = "{path}": there is no folder {path.parent}; must be one that exists')
+        raise UserError(f'out = "{path}": there is no folder {path.parent}; use an existing folder')
     if os.path.isdir(path):
         raise UserError(f'out = "{path}": is a folder; must be a file')
     try:
@@ -120,11 +120,11 @@ def _require_writable(path: Path, numbers: int) -> None:
         raise UserError(f'out = "{path}": cannot be written: {error.strerror}') from None
     needed, free = FLOAT_BYTES * numbers + _NOTES_BYTES, shutil.disk_usage(path.parent).free
     if free < needed:
-        raise UserError(f'out = "{path}": takes {needed:,} bytes, and its disk has {free:,}')
+        raise UserError(f'out = "{path}": needs {needed:,} bytes, but the disk has {free:,} free')
 
 
 def _kept(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> Path:
-    """Write a base, and return where it is: in the folder of temporary files if it cannot be at `path`."""
+    """Write a base and return its path: in the folder of temporary files if `path` cannot be written."""
     try:
         save_base(path, weights, notes)
         return path
@@ -134,13 +134,13 @@ def _kept(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> Path:
     try:
         save_base(instead, weights, notes)
     except OSError as error:
-        problem = f"cannot be written: {reason.strerror}; nor can {instead}: {error.strerror}"
+        problem = f"cannot be written: {reason.strerror}; {instead} cannot, either: {error.strerror}"
         raise UserError(f'out = "{path}": {problem}') from None
     return instead
 
 
 def _text(corpus: str | tuple[str, ...], folder: DataFolder) -> str:
-    """The text to train on. UserError."""
+    """Return the text to train on. UserError."""
     if corpus == PYTHON:
         from pydoc_data.topics import topics
 
@@ -150,14 +150,14 @@ def _text(corpus: str | tuple[str, ...], folder: DataFolder) -> str:
 
 
 def _train(model: nn.Module, tokens: Tensor, settings: Pretraining, progress: Progress | None) -> float:
-    """Train in place; the mean loss of the last tenth of the steps."""
+    """Train in place and return the mean loss of the last tenth of the steps."""
     import torch
     from torch.nn import functional
 
     generator = torch.Generator().manual_seed(settings.seed)
     for part in model.modules():
         reset = getattr(part, "reset", None)
-        if callable(reset):  # norms start as torch makes them
+        if callable(reset):  # norms keep torch's initial values
             reset({name: each.data for name, each in part.named_parameters(recurse=False)}, generator)
     optimizer = torch.optim.AdamW(model.parameters(), betas=_BETAS, weight_decay=_DECAY)
     losses = []
@@ -174,7 +174,7 @@ def _train(model: nn.Module, tokens: Tensor, settings: Pretraining, progress: Pr
         optimizer.step()
         losses.append(loss.item())
         if not math.isfinite(losses[-1]):
-            problem = "the loss is not finite any more; must be smaller"
+            problem = "the loss is no longer finite; use a smaller value"
             raise UserError(f"learning_rate = {settings.learning_rate}: in step {step + 1:,} {problem}")
         if progress is not None:
             progress(step + 1, losses[-1])
@@ -183,6 +183,6 @@ def _train(model: nn.Module, tokens: Tensor, settings: Pretraining, progress: Pr
 
 
 def _rate(step: int, steps: int) -> float:
-    """The share of the highest learning rate in a step."""
+    """Return the learning rate of a step, as a share of the highest rate."""
     falling = _LAST_RATE + (1 - _LAST_RATE) * (1 + math.cos(math.pi * step / steps)) / 2
     return min(1.0, (step + 1) / _WARM_UP) * falling

@@ -1,4 +1,4 @@
-"""How texts become numbers: bytes, characters, or a tokenizer in a file of the package tokenizers."""
+"""Tokenizers of texts: bytes, characters, or a tokenizer in a file of the package tokenizers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 BYTES, CHARACTERS = "bytes", "characters"
 _LARGEST = 10_000_000  # vocabulary
-_LOOKED_AT = 20_000  # characters, of which unknown ones are counted
-_LINES = 4096  # at a time: what the package says of each token takes more than a hundred bytes
-_CHARACTER_BYTES = 300  # of a line
+_LOOKED_AT = 20_000  # characters, in which unknown ones are counted
+_LINES = 4096  # at a time: the package takes more than a hundred bytes for each token
+_CHARACTER_BYTES = 300  # memory of a character of a line
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 class Tokenizer(ABC):
-    """Texts as numbers from 0 to `vocabulary` - 1.
+    """Conversion of texts to token ids from 0 to `vocabulary` - 1.
 
-    `identity` is equal for those that do the same: it tells whether a model knows these numbers.
+    `identity` is equal for equal tokenizers: it shows whether a model was trained with these ids.
     """
 
     identity: str
@@ -35,15 +35,15 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def numbers(self, text: str) -> np.ndarray:
-        """The numbers of a text, int64 [tokens]."""
+        """Return the token ids of a text, int64 [tokens]."""
 
     def known_share(self, text: str) -> float:
-        """The share of a text's characters, without white space, that become tokens of their own."""
+        """Return the share of a text's characters, without white space, that are known to the tokenizer."""
         return 1.0
 
 
 class Bytes(Tokenizer):
-    """The bytes of UTF-8."""
+    """Bytes of UTF-8."""
 
     identity = BYTES
     vocabulary = 256
@@ -53,7 +53,7 @@ class Bytes(Tokenizer):
 
 
 class Characters(Tokenizer):
-    """The characters of some texts, in order, behind one that stands for all others."""
+    """Characters of some texts, in order, after one id for all other characters."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.alphabet = "".join(sorted(set().union(*texts) - {_UNKNOWN}))
@@ -63,12 +63,12 @@ class Characters(Tokenizer):
 
     def numbers(self, text: str) -> np.ndarray:
         codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-        places = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
-        return np.where(self._codes[places] == codes, places + 1, 0).astype(np.int64)
+        indices = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
+        return np.where(self._codes[indices] == codes, indices + 1, 0).astype(np.int64)
 
 
 class TokenizerFile(Tokenizer):
-    """A tokenizer.json, as the package tokenizers writes it. Raises UserError for another file."""
+    """Tokenizer.json file of the package tokenizers. Raises UserError for another file."""
 
     def __init__(self, file: InputFile) -> None:
         require_packages("hf", f"{file.key}: {file.path}", "tokenizers")
@@ -86,28 +86,29 @@ class TokenizerFile(Tokenizer):
         self._unknown = model.get("unk_id") if number is None else number
         self._loaded.no_truncation()
         self._loaded.no_padding()
-        # Numbers may have holes, as where tokens were taken out: what counts is the largest one.
+        # Ids may have gaps, for example where tokens were removed: the largest id counts.
         self.vocabulary = 1 + max(self._loaded.get_vocab().values(), default=-1)
         if not 0 < self.vocabulary <= _LARGEST:
-            numbers = f"{self.vocabulary:,} numbers of tokens, holes counted"
+            numbers = f"{self.vocabulary:,} token ids, gaps included"
             raise file.refusal(f"has {numbers}; must have from 1 to {_LARGEST:,}")
         self.identity = identity_of_file(content)
 
     def numbers(self, text: str) -> np.ndarray:
-        # Line by line: nothing is gained from words across lines, and the package is quadratic in some texts.
+        # Line by line: words across lines bring no advantage, and the package takes quadratic time for some
+        # texts.
         lines = text.splitlines(keepends=True)
         self._file.require_room(_CHARACTER_BYTES * max(map(len, lines), default=0))
         found = [np.empty(0, np.int64)]
-        for place in range(0, len(lines), _LINES):
-            encoded = self._encoded(lines[place : place + _LINES])
+        for index in range(0, len(lines), _LINES):
+            encoded = self._encoded(lines[index : index + _LINES])
             found.append(np.array([number for line in encoded for number in line.ids], np.int64))
         return np.concatenate(found)
 
     def _encoded(self, lines: list[str]) -> list[Any]:
-        """What the package says of each line. UserError where it can say nothing."""
+        """Return the package's encoding of each line. UserError if it fails."""
         try:
             found: list[Any] = self._loaded.encode_batch(lines, add_special_tokens=False)
-        except Exception as error:  # as for a word that it does not know, without a token for these
+        except Exception as error:  # for example, an unknown word without a token for it
             raise self._file.refusal(f"cannot be applied to the text: {one_line(error, 200)}") from None
         return found
 
@@ -116,18 +117,18 @@ class TokenizerFile(Tokenizer):
         known = 0
         for line, encoded in zip(lines, self._encoded(lines), strict=True):
             pairs = zip(encoded.ids, encoded.offsets, strict=True)
-            covered = {place for number, span in pairs if number != self._unknown for place in range(*span)}
-            known += sum(not line[place].isspace() for place in covered)
+            covered = {index for number, span in pairs if number != self._unknown for index in range(*span)}
+            known += sum(not line[index].isspace() for index in covered)
         return known / max(1, sum(not character.isspace() for line in lines for character in line))
 
 
 def identity_of_file(content: bytes) -> str:
-    """The identity of the tokenizer in a file."""
+    """Return the identity of the tokenizer in a file."""
     return f"tokenizers {hashlib.blake2b(content, digest_size=8).hexdigest()}"
 
 
 def tokenizer_called(name: str, texts: Iterable[str], key: str, folder: DataFolder) -> Tokenizer:
-    """The tokenizer that a setting names, "characters" of these texts. UserError for a file that is none."""
+    """Return the tokenizer of a setting, "characters" from these texts. UserError for an invalid file."""
     if name == BYTES:
         return Bytes()
     if name == CHARACTERS:

@@ -1,11 +1,11 @@
-"""Which backbones of decoupled models there are, and which client gets which."""
+"""Backbones of decoupled models, and their assignment to clients."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from sim.kernel.random import stream
 
-# The small ones are ours, for quick experiments; lenet is pFedHN's, the others are MAPL's.
+# The small ones are coterie's, for quick experiments; lenet is pFedHN's, the others are MAPL's.
 BACKBONES: Mapping[str, int | None] = {
     "small-mlp": None,
     "deep-mlp": None,
@@ -18,12 +18,12 @@ BACKBONES: Mapping[str, int | None] = {
     "shufflenet": 28,
     "googlenet": 28,
 }
-"""The sides that images need at least; None for a backbone that takes samples of any shape."""
+"""Smallest side of images for each backbone; None for a backbone that takes samples of any shape."""
 
 ANY_SHAPE = tuple(name for name, smallest_image in BACKBONES.items() if smallest_image is None)
 
 Assignment = Literal["in-turn", "random", "by-speed"]
-"""Which client has which backbone."""
+"""Assignment of backbones to clients."""
 
 if TYPE_CHECKING:
     BackboneName = str
@@ -34,23 +34,23 @@ else:
 def client_backbones(
     assign: Assignment, backbones: Sequence[str], count: int, seed: int, speeds: Sequence[float]
 ) -> list[str]:
-    """The backbone of each of `count` clients.
+    """Return the backbone of each of `count` clients.
 
-    assign: "in-turn": client i has number i mod len(backbones). "random": each client draws one from its own
-    stream. "by-speed": the slowest clients have the first backbone, the fastest the last, in equal parts up
-    to rounding. speeds: [count], larger is faster, only for "by-speed".
+    assign: "in-turn": client i has number i mod len(backbones). "random": each client draws one from its
+    random stream. "by-speed": the slowest clients have the first backbone, the fastest the last, in equal
+    parts up to rounding. speeds: [count], larger is faster, only for "by-speed".
     """
     kinds = len(backbones)
     match assign:
         case "in-turn":
-            places = [client % kinds for client in range(count)]
+            indices = [client % kinds for client in range(count)]
         case "random":
-            places = [int(stream(seed, "backbone", client).integers(kinds)) for client in range(count)]
+            indices = [int(stream(seed, "backbone", client).integers(kinds)) for client in range(count)]
         case "by-speed":
             slowest_first = sorted(range(count), key=lambda client: (speeds[client], client))
-            places = [0] * count
+            indices = [0] * count
             for rank, client in enumerate(slowest_first):
-                places[client] = rank * kinds // count
+                indices[client] = rank * kinds // count
         case _:
             assert_never(assign)
-    return [backbones[place] for place in places]
+    return [backbones[index] for index in indices]

@@ -1,4 +1,4 @@
-"""FedAvg's convolutional network, and others of its kind."""
+"""FedAvg's convolutional network, and similar ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.learning.models.model import ModelSection
 if TYPE_CHECKING:
     from torch import nn
 
-_POOLINGS = 4  # of the smallest images that there are, 28x28, one pixel is left
+_POOLINGS = 4  # leave one pixel of the smallest images, 28x28
 _Channels = Annotated[int, Within(1, 10_000)]
 
 
@@ -27,15 +27,15 @@ class Cnn(ModelSection):
 
     name: Literal["cnn"]
     channels: Annotated[tuple[_Channels, ...], Field(min_length=1, max_length=_POOLINGS)] = (32, 64)
-    """Channels of each convolution. FedeRiCo has [128, 128, 128]."""
+    """Channels of each convolution. FedeRiCo uses [128, 128, 128]."""
     kernel: Annotated[int, Field(ge=1, le=15)] = 5
-    """Height and width of the convolutions, an odd number; they keep the size of images."""
+    """Height and width of the convolutions, an odd number. Convolutions keep the size of images."""
     hidden: Annotated[tuple[Count, ...], Field(max_length=100)] = (512,)
     """Width of each linear layer before the last one."""
     norm: Literal["group", "batch", "none"] = "none"
-    """Normalisation between each convolution and its activation."""
+    """Normalization between each convolution and its activation."""
     groups: Count = 8
-    """Groups of each GroupNorm; divides all `channels`."""
+    """Groups of each GroupNorm; must divide all `channels`."""
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
         if self.kernel % 2 == 0:
@@ -47,11 +47,11 @@ class Cnn(ModelSection):
     @model_validator(mode="after")
     def _groups_are_of_norms(self) -> Cnn:
         if self.norm != "group":
-            idle(self, f'it is of "group", and model.norm is "{self.norm}"', "groups")
+            idle(self, f'it applies to "group", but model.norm is "{self.norm}"', "groups")
         return self
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """By default that of McMahan et al. (2017), section 3: 1,663,370 parameters on 28x28 grey images."""
+        """Return the module; by default McMahan et al. (2017), section 3: 1,663,370 parameters at 28x28."""
         from torch import nn
 
         channels, height, width = input_shape

@@ -1,7 +1,7 @@
-"""Decoupled models: a backbone of any kind, a head on its features, and the parts that methods add to them.
+"""Decoupled models: a backbone of any kind, a head on its features, and parts that methods add.
 
 Mukherjee et al. (MAPL, "Model Agnostic Peer-to-peer Learning", section 4.1, appendix A.1) and its baselines
-exchange heads, prototypes or features between clients whose backbones differ.
+exchange heads, prototypes or features between clients with different backbones.
 """
 
 from __future__ import annotations
@@ -24,48 +24,49 @@ if TYPE_CHECKING:
 
 PARTS: Mapping[str, str] = {
     "projection": "projects features for contrastive losses: Linear, BatchNorm, ReLU, Linear",
-    "head_anchor": "a copy of somebody's head, as a vector",
-    "class_means": "one vector per class, as it came from others",
+    "head_anchor": "a copy of another client's head, as a vector",
+    "class_means": "one vector per class, received from other clients",
     "prototypes": "one vector per class, trained with the model",
 }
-"""The parts that a model may have besides backbone and head, in their order."""
+"""Parts that a model may have in addition to backbone and head, in order."""
 
 
 class Decoupled(ModelSection):
     """A backbone, which may differ between clients, and a linear head on the ReLU of its features.
 
-    The protocol adds the parts that it needs: a projection, prototypes, a copy of a head (MAPL and what it is
-    compared with). "resnet18", "shufflenet" (v2 x1.0) and "googlenet" are torchvision's, not pretrained,
-    without dropout and auxiliary outputs; "alexnet" is a small one of three convolutions.
+    The protocol adds the parts that it needs: a projection, prototypes, a copy of a head (MAPL and its
+    baselines). "resnet18", "shufflenet" (v2 x1.0) and "googlenet" are torchvision's, not pretrained, without
+    dropout and auxiliary outputs; "alexnet" is a small one with three convolutions.
     """
 
     tasks = ("classification",)
 
     initialisation: Literal["shared", "independent", "shared-backbone"] = "shared"  # type: ignore[assignment]
-    """Whether all clients with the same backbone start from the same parameters, or each from its own, or
-    from the same backbone with a head of its own: heads that start alike hide who has the same classes."""
+    """Initial parameters: equal for all clients with the same backbone, independent, or the same backbone
+    with an independent head. Equal initial heads hide which clients have the same classes."""
     name: Literal["decoupled"]
     backbones: Annotated[tuple[BackboneName, ...], Field(min_length=1)]
-    """The backbones that there are; all but those of fully connected layers (mlp) need images."""
+    """Backbones of the clients. All backbones except the fully connected ones (mlp) need images."""
     assign: Assignment = "in-turn"
-    """Which one a client has: client id mod number; random; or slow devices the first, fast ones the last."""
+    """Assignment of backbones: by client id mod number, random, or slow devices the first, fast ones the
+    last."""
     features: Count = 64
-    """Length of the backbones' output, and of projections."""
+    """Length of the backbones' outputs, and of projections."""
     projection_hidden: Count = 128
-    """Hidden units of the projection, if the protocol has one (4096 in MAPL's code)."""
+    """Hidden units of the projection, if the protocol uses one (4096 in MAPL's code)."""
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
         shape = data.input_shape
         if shape is None or data.is_images:
             return
         if not set(self.backbones) <= set(ANY_SHAPE):
-            problem = f'the inputs of data.name = "{data.name}" are {math.prod(shape)} numbers; allowed are '
+            problem = f'the inputs of data.name = "{data.name}" are {math.prod(shape)} numbers; allowed: '
             yield SettingError("model.backbones", self.backbones, problem + " and ".join(ANY_SHAPE))
 
     def module(
         self, input_shape: tuple[int, ...], classes: int, backbone: str = "", parts: Sequence[str] = ()
     ) -> nn.Module:
-        """With this backbone, by default the first, and some of PARTS. UserError for unknown parts."""
+        """Return a module with this backbone, by default the first, and these parts. UserError if unknown."""
         unknown = [part for part in parts if part not in PARTS]
         if unknown:
             raise UserError(f"unknown parts {', '.join(unknown)}; allowed: {', '.join(PARTS)}")

@@ -1,4 +1,4 @@
-"""The kinds of models. To add one, write a file with its class, and add the class to `Model`."""
+"""Kinds of models. To add one, write a file with its class, and add the class to `Model`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated
@@ -22,11 +22,11 @@ Model = Annotated[
 ]
 
 MODELS: Mapping[str, type[ModelSection]] = tagged(Model)
-"""The class of each model, by name."""
+"""Class of each model, by name."""
 
 
 def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingError]:
-    """Why a model does not fit the data, if it does not."""
+    """Yield the reasons why a model does not fit the data."""
     if data.task in model.tasks:
         yield from model.misfits(data)
         return

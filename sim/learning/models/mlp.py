@@ -1,4 +1,4 @@
-"""Fully connected layers, or a single one."""
+"""Fully connected layers, or a single linear layer."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 
 
 class FullyConnected(ModelSection):
-    """Fully connected layers, whose keys tell how large they are."""
+    """Fully connected layers, with sizes from the keys."""
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Width of each layer but the last."""
+        """Width of each layer except the last."""
         return ()
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         return fully_connected(math.prod(input_shape), self.widths, classes)
 
     def size(self, input_shape: tuple[int, ...], classes: int) -> ModelSize:
-        """How large the model is, as its `Architecture` says."""
+        """Return the size of the model, equal to that of its `Architecture`."""
         widths = (math.prod(input_shape), *self.widths, classes)
         products = [width_in * width_out for width_in, width_out in itertools.pairwise(widths)]
-        # Two operations each, forward, for the gradients of weights, and for those of a layer's inputs.
+        # Two operations each: forward, for the gradients of weights, and for the gradients of a layer's
+        # inputs.
         flops = 2 * (3 * sum(products) - products[0])
         numel = sum(products) + sum(widths[1:])
         return ModelSize(self.key(input_shape, classes), input_shape, numel, flops)
 
 
 class LogisticRegression(FullyConnected):
-    """One linear layer: logistic regression, or linear regression of numbers."""
+    """One linear layer: logistic regression, or linear regression."""
 
     name: Literal["logistic-regression"]
 
@@ -57,7 +58,7 @@ class Mlp(FullyConnected):
 
 
 def fully_connected(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
-    """Linear layers of these widths, with a ReLU between each two, behind a flattening."""
+    """Return a flattening, then linear layers of these widths with a ReLU between each two."""
     from torch import nn
 
     layers: list[nn.Module] = [nn.Flatten()]

@@ -1,4 +1,4 @@
-"""The base class of models: a section of the scenario that makes a module."""
+"""Base class of models: a section of the scenario that makes a module."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 
 class ModelSection(Settings):
-    """The section `[model]` for one model: its keys, the data that fit, and its module."""
+    """Section `[model]` for one model: its keys, the data that fit, and its module."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
-    """The task of the data sets that fit."""
+    """Tasks of the data sets that fit."""
     smallest_image: ClassVar[int | None] = None
-    """Height and width that images need at least; None for a model that takes samples of any shape."""
+    """Smallest height and width of images; None for a model that takes samples of any shape."""
 
     initialisation: Literal["shared", "independent"] = "shared"
-    """Whether all clients start from the same parameters or each from its own."""
+    """Initial parameters: equal for all clients (shared), or separate for each client (independent)."""
     name: str
 
     @property
     def options(self) -> dict[str, Any]:
-        """The values of the keys that only this kind of model has."""
+        """Values of the keys that only this kind of model has."""
         return self.model_dump(exclude={"name", "initialisation"})
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
-        """Why data of the model's task do not fit, by key (`model...`)."""
+        """Yield the reasons why data of the model's task do not fit, by key (`model...`)."""
         yield from ()
 
     @abstractmethod
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The module for samples of this shape. It may be made on the meta device, for an `Architecture`."""
+        """Return the module for samples of this shape. For an `Architecture` it may be on the meta device."""
 
     def architecture(self, input_shape: tuple[int, ...], classes: int, **options: Any) -> Architecture:
-        """The model as a function of one vector; `options` are for `module`. UserError if it does not fit."""
+        """Return the model as a function of one vector; `options` go to `module`. UserError."""
         import torch
 
         from sim.learning.architecture import Architecture
@@ -56,7 +56,7 @@ class ModelSection(Settings):
         return Architecture(module, self.key(input_shape, classes, **options), input_shape)
 
     def key(self, input_shape: tuple[Any, ...], classes: int, **options: Any) -> str:
-        """A text that is equal for equal architectures of a run."""
+        """Return a text that is equal for equal architectures of a run."""
         settings = [
             f"{option}={value if isinstance(value, str | int | float) else list(value)}"
             for option, value in (self.options | options).items()
@@ -65,9 +65,9 @@ class ModelSection(Settings):
 
 
 def require_images(model: str, input_shape: tuple[int, ...], smallest: int, instead: str) -> None:
-    """UserError unless samples are images [C, H, W] with sides of `smallest` pixels or more.
+    """Raise UserError unless samples are images [C, H, W] with sides of at least `smallest` pixels.
 
-    `model` is the setting that asks for images, `instead` one that does without.
+    `model` is the setting that needs images, `instead` a setting without images.
     """
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
         raise UserError(

@@ -1,4 +1,4 @@
-"""A model of the user's own: any `nn.Module` whose forward pass is pure, computed like ours."""
+"""User-defined model: any `nn.Module` with a pure forward pass."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from sim.learning.data.dataset import Dataset
     from sim.learning.objectives import Objective
 
-_CLIENTS, _SAMPLES = 2, 2  # of a trial; batch norms need two samples
+_CLIENTS, _SAMPLES = 2, 2  # in a trial; batch norms need two samples
 
 
 class OwnModel(PluginSection, ModelSection):
-    """A class, or a function, of your own makes an `nn.Module`; it is given `input_shape` and `classes`."""
+    """Your own class or function makes an `nn.Module`; its parameters are `input_shape` and `classes`."""
 
     provided = ("input_shape", "classes")
 
     def module(
         self, input_shape: tuple[int, ...], classes: int, inputs: tuple[tuple[int, ...], ...] | None = None
     ) -> nn.Module:
-        """The module, its numbers from torch's generator of the process. UserError.
+        """Return the module, initialized by torch's generator of the process. UserError.
 
-        inputs: the shapes of several inputs, which it is called with and is given as its `input_shape`.
+        inputs: the shapes of several inputs, which the module is called with and gets as its `input_shape`.
         """
         from torch import nn
 
@@ -44,7 +44,7 @@ class OwnModel(PluginSection, ModelSection):
         try:
             made = self.call(input_shape=inputs or input_shape, classes=classes)
             if not isinstance(made, nn.Module):
-                raise TypeError(f"a model is an nn.Module, not a {type(made).__name__}")
+                raise TypeError(f"must return an nn.Module, not a {type(made).__name__}")
             for path, part in made.named_modules():
                 _require_computable(path, part)
             made = replace_dropouts(replace_batch_norms(made))
@@ -56,14 +56,14 @@ class OwnModel(PluginSection, ModelSection):
     def architecture(
         self, input_shape: tuple[int, ...], classes: int, seed: int = 0, **options: Any
     ) -> Architecture:
-        """As of any model; `seed` draws what all clients share, see `OwnArchitecture`."""
+        """Return the architecture; `seed` draws what all clients share, see `OwnArchitecture`."""
         import torch
 
         from sim.learning.architecture import OwnArchitecture
         from sim.learning.models.torch_errors import in_words
 
         def drawn(seed: int) -> nn.Module:
-            """The module as its constructor makes it of this seed; torch's generator stays as it was."""
+            """Return the module constructed with this seed; torch's generator is not changed."""
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 return self.module(input_shape, classes, **options)
@@ -78,9 +78,10 @@ class OwnModel(PluginSection, ModelSection):
     def require_pure(
         self, architecture: Architecture, objective: Objective, views: int, dataset: Dataset
     ) -> None:
-        """UserError unless its passes can be computed for two clients, at once if it has no recurrent layer.
+        """Raise UserError unless its passes work for two clients, at once if no layer is recurrent.
 
-        On the first samples of the data set: others might not be what the model takes, words by number, say.
+        The trial uses the first samples of the data set, as other inputs might be invalid, for example for
+        indices of words.
         """
         import torch
 
@@ -90,15 +91,15 @@ class OwnModel(PluginSection, ModelSection):
 
         generator = torch.Generator().manual_seed(0)
         flat = torch.stack([architecture.initial(generator) for _ in range(_CLIENTS)])
-        places = np.arange(_SAMPLES * views) % min(_SAMPLES, len(dataset.train_x))
+        indices = np.arange(_SAMPLES * views) % min(_SAMPLES, len(dataset.train_x))
         x, y = [
-            torch.from_numpy(part[places]).expand(_CLIENTS, *([-1] * part.ndim))
+            torch.from_numpy(part[indices]).expand(_CLIENTS, *([-1] * part.ndim))
             for part in (dataset.train_x, dataset.train_y)
         ]
         architecture.examples = x[0]
         try:
             with settings_kept():
-                require_pure_calls(architecture, flat[0], _two_batches(dataset.train_x, len(places)))
+                require_pure_calls(architecture, flat[0], _two_batches(dataset.train_x, len(indices)))
         except FAILURES as error:
             raise self.refusal(f"cannot be computed: {in_words(error)}", error) from error
         way, together = ("loop", "") if architecture.is_recurrent else ("vmap", " for two clients at once")
@@ -108,28 +109,28 @@ class OwnModel(PluginSection, ModelSection):
             wanted = (*x.shape[:2], dataset.outputs)
             if tuple(first.shape) != wanted:
                 shape = tuple(first.shape[1:])
-                raise ValueError(f"its outputs have the shape {shape}, not {wanted[1:]} (samples, outputs)")
+                raise ValueError(f"the outputs have the shape {shape}, not {wanted[1:]} (samples, outputs)")
             if not torch.equal(first.nan_to_num(), second.nan_to_num()):
-                raise ValueError("the same input gives other outputs when it is called again")
+                raise ValueError("a second call with the same input gives different outputs")
             gradients = [kernel.gradients(flat, x, y).nan_to_num() for _ in range(2)]
-            if not torch.equal(*gradients):  # in a loop, whatever draws does; under vmap it has failed by now
-                raise ValueError("the same input gives other gradients when it is called again")
-            architecture.training_flops_per_sample  # noqa: B018  # where the model's own code can be blamed
+            if not torch.equal(*gradients):  # from random draws, in a loop; vmap has refused them
+                raise ValueError("a second call with the same input gives different gradients")
+            architecture.training_flops_per_sample  # noqa: B018  # raises here, in the model's code
         except FAILURES as error:
             problem = f"cannot be computed{together}: {in_words(error)}"
             raise self.refusal(problem, error) from error
 
 
 def _two_batches(samples: np.ndarray, count: int) -> list[torch.Tensor]:
-    """Two batches of so many samples, different ones if there are any."""
+    """Return two batches of `count` samples, with different samples if there are enough."""
     import torch
 
-    places = np.arange(2 * count).reshape(2, count) % len(samples)
-    return [torch.from_numpy(samples[row]) for row in places]
+    indices = np.arange(2 * count).reshape(2, count) % len(samples)
+    return [torch.from_numpy(samples[row]) for row in indices]
 
 
 def _require_computable(path: str, part: nn.Module) -> None:
-    """ValueError for a module of torch that changes itself or draws where nobody can follow."""
+    """Raise ValueError for a module of torch that changes itself or uses random numbers of torch."""
     import torch
     from torch import nn
 
@@ -137,21 +138,21 @@ def _require_computable(path: str, part: nn.Module) -> None:
     at = path or "the model"
     if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and part.dropout:
         raise ValueError(
-            f"{path} draws inside torch what it drops, where no client has numbers of its own: "
+            f"{path} drops values by random numbers of torch, which are not separate for each client: "
             f"set {path}.dropout = 0.0 (nn.Dropout works)"
         )
     if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None:
         raise ValueError(
-            f"{at} is a {kind} with max_norm, which shortens its weight whenever it is read: leave max_norm "
-            "out, and divide what it returns by its norm"
+            f"{at} is a {kind} with max_norm, which shortens its weight at every use: leave max_norm "
+            "out, and divide the output by its norm"
         )
     if isinstance(part, nn.DataParallel | torch.jit.ScriptModule):
         inside = "its module" if isinstance(part, nn.DataParallel) else "the module without torch.jit"
-        raise ValueError(f"{at} is a {kind}, which cannot take each client's numbers: return {inside}")
+        raise ValueError(f"{at} is a {kind}, which cannot take each client's parameters: return {inside}")
 
 
 def _require_vector(module: nn.Module) -> None:
-    """ValueError unless what is trained of a module can be one vector of float32 numbers."""
+    """Raise ValueError unless the trained parameters of a module can form one float32 vector."""
     import torch
     from torch.nn.parameter import is_lazy
 
@@ -159,22 +160,22 @@ def _require_vector(module: nn.Module) -> None:
         for parameter in part.parameters(recurse=False):
             if is_lazy(parameter):
                 raise ValueError(
-                    f"{path or 'the model'} is a {type(part).__name__}, whose shape nobody knows before its "
+                    f"{path or 'the model'} is a {type(part).__name__} with an unknown shape before its "
                     f"first input: use {type(part).__name__.removeprefix('Lazy')} with the number of inputs"
                 )
     trained = {name: each for name, each in module.named_parameters() if each.requires_grad}
     if not trained:
-        raise ValueError("it has no parameters to train: requires_grad is False for all that it has")
+        raise ValueError("it has no parameters to train: requires_grad is False for all parameters")
     at: dict[int, str] = {}
     for name, parameter in trained.items():
         if parameter.dtype != torch.float32:
             kind = str(parameter.dtype).removeprefix("torch.")
-            raise ValueError(f"{name} is {kind}: parameters that are trained must be float32")
+            raise ValueError(f"{name} is {kind}: trained parameters must be float32")
         if parameter._backward_hooks:
-            raise ValueError(f"{name} has a hook on its gradient, which is not called for each client")
+            raise ValueError(f"{name} has a hook on its gradient, which clients do not call: remove it")
         other = at.setdefault(parameter.data_ptr(), name)
         if other != name and parameter.numel():
             raise ValueError(
-                f"{other} and {name} share their memory, but are two parameters; to tie them, let both be "
-                "the same nn.Parameter"
+                f"{other} and {name} share their memory, but are two parameters; to tie them, use the same "
+                "nn.Parameter for both"
             )

@@ -1,4 +1,4 @@
-"""The model of clients that minimise a function of a vector."""
+"""Model of clients that minimize a function of a vector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Point(ModelSection):
     name: Literal["point"]
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """A point of R^d for rows (curvature, target) of 1 + d numbers."""
+        """Return a point of R^d for rows (curvature, target) of 1 + d numbers."""
         from sim.learning.models.modules.point import PointModule
 
         return PointModule(input_shape[0] - 1)

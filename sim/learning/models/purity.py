@@ -1,7 +1,7 @@
-"""Whether a model of the user's own computes the same wherever it is called: by trial calls of copies of it.
+"""Check by trial calls that a user-defined model is pure: equal calls must compute equal results.
 
-All clients share the module, and a call puts a client's numbers in it. So what a call leaves in the module,
-and what it draws from generators of the process, is lost or reaches other clients.
+All clients share the module, and each call inserts one client's parameters. State that a call leaves in the
+module, and random numbers from generators of the process, would be lost or reach other clients.
 """
 
 import copy
@@ -20,18 +20,18 @@ from sim.learning.models.modules.batch_norm import BatchNorm
 from sim.learning.models.modules.dropout import Dropout
 
 _OF_TORCH = frozenset(vars(nn.Module())) - {"training"}
-_DEPTH = 4  # of containers and objects that are looked into
+_DEPTH = 4  # of nested containers and objects that are compared
 _GENERATORS: Mapping[str, Callable[[], Any]] = {
     "torch": torch.default_generator.clone_state,
     "Python's random": random.getstate,
     "numpy.random": lambda: _numpy_state(),
 }
-_Place = tuple[str, str]
-"""A module's path in the model, and the name of an attribute of it."""
+_Attribute = tuple[str, str]
+"""Path of a module in the model, and name of one of its attributes."""
 
 
 def require_pure_calls(architecture: Architecture, flat: Tensor, batches: Sequence[Tensor]) -> None:
-    """ValueError for a model that draws, keeps or changes something in a call, or returns no tensor.
+    """Raise ValueError for a model that draws, stores or changes something in a call, or returns no tensor.
 
     flat: parameters [P]. batches: two of equal shape, with different samples.
     """
@@ -57,7 +57,7 @@ class _Trial:
         self._mode = "in training" if training else "in evaluation"
 
     def require_pure(self) -> None:
-        """ValueError as `require_pure_calls`."""
+        """Raise ValueError as `require_pure_calls`."""
         first, second = self._batches
         self._require_no_draws()
         module = self._copy()
@@ -68,15 +68,17 @@ class _Trial:
         twice, other = _held(module), self._copy()
         self._call(other, second)
         elsewhere = _held(other)
-        places = dict.fromkeys([*start, *twice])
-        # What is the same after any calls is but made late, such as a mask of the inputs' shape.
+        attributes = dict.fromkeys([*start, *twice])
+        # Values that are the same after any calls are only created late, such as a mask of the inputs' shape.
         changed = [
-            place for place in places if not _get(once, place) == _get(twice, place) == _get(elsewhere, place)
+            attribute
+            for attribute in attributes
+            if not _get(once, attribute) == _get(twice, attribute) == _get(elsewhere, attribute)
         ]
         if changed:
             self._require_not_read(changed)
         elif self._training and (
-            late := [place for place in places if _get(start, place) != _get(once, place)]
+            late := [attribute for attribute in attributes if _get(start, attribute) != _get(once, attribute)]
         ):
             self._require_same_evaluation(module.eval(), late)
 
@@ -84,7 +86,7 @@ class _Trial:
         return copy.deepcopy(self._original)
 
     def _call(self, module: nn.Module, x: Tensor) -> Tensor:
-        """The outputs of a call, which must leave the parameters and buffers as they are."""
+        """Return the outputs of a call, which must not change parameters and buffers."""
         values = self._architecture.named(self._flat)
         trained = {part.name for part in self._architecture.slices} - self._untrained
         values |= {name: values[name].detach().clone().requires_grad_(self._training) for name in trained}
@@ -96,11 +98,11 @@ class _Trial:
                 self._require_unchanged(module, name)
         if new := _registered(module) - registered:
             raise ValueError(
-                f"{_of(module, min(new)[0])} makes {min(new)[1]} in forward, where no optimizer knows of it: "
-                "make it in __init__"
+                f"{_of(module, min(new)[0])} creates {min(new)[1]} in forward, unknown to the optimizer: "
+                "create it in __init__"
             )
         if not isinstance(outputs, Tensor):
-            hint = f"return its {'.logits' if hasattr(outputs, 'logits') else 'tensor of outputs'} alone"
+            hint = f"return only its {'.logits' if hasattr(outputs, 'logits') else 'tensor of outputs'}"
             kind = type(outputs).__name__
             raise ValueError(f"{type(module).__name__} returns a {kind} {self._mode}, not a tensor: {hint}")
         return outputs
@@ -110,30 +112,30 @@ class _Trial:
         return {part.name for part in self._architecture.untrained}
 
     def _require_unchanged(self, module: nn.Module, name: str) -> None:
-        """ValueError for a parameter or buffer that a call has changed, unless it is one that may change."""
+        """Raise ValueError for a parameter or buffer that a call changed, unless it may change."""
         path, _, own = name.rpartition(".")
         part = module.get_submodule(path)
         if name in self._untrained and isinstance(part, BatchNorm | Dropout):
             if self._training:
                 return
             raise ValueError(
-                f"{_of(module, path)} stays in training mode in evaluation, where statistics do not move and "
-                "nothing is drawn: leave it in evaluation mode after `eval()`"
+                f"{_of(module, path)} is in training mode in evaluation, where statistics must not move and "
+                "nothing is dropped: leave it in evaluation mode after `eval()`"
             )
         if name in self._architecture.constants:
             kind = "buffer" if own in part._buffers else "frozen parameter"
             raise ValueError(
                 f"{_of(module, path)} changes its {kind} {own} in forward, which is the same for all "
-                "clients: compute it from the inputs, or use nn.BatchNorm1d, whose statistics are each "
-                "client's"
+                "clients: compute it from the inputs, or use nn.BatchNorm1d, with separate statistics for "
+                "each client"
             )
         raise ValueError(
-            f"{_of(module, path)} changes its parameter {own} in forward, where only the optimizer may: "
+            f"{_of(module, path)} changes its parameter {own} in forward, which only the optimizer may do: "
             f"compute with a new tensor, as in `{own} = self.{own}.clamp(-1, 1)`"
         )
 
     def _require_no_draws(self) -> None:
-        """ValueError for random numbers in a call, with the innermost module that takes them."""
+        """Raise ValueError for random numbers in a call, with the innermost module that draws them."""
         module, begun = self._copy(), list[dict[str, Any]]()
         calls = list[tuple[str, dict[str, Any], dict[str, Any]]]()
 
@@ -148,50 +150,50 @@ class _Trial:
             part.register_forward_pre_hook(enter)
             part.register_forward_hook(leave)
         self._call(module, self._batches[0])
-        for path, before, after in calls:  # compared here, as no numbers can be read within torch.func.grad
+        for path, before, after in calls:  # compared afterwards: torch.func.grad hides values
             drawn = [name for name in _GENERATORS if _numbers(before[name]) != _numbers(after[name])]
             if drawn:
                 problem = (
-                    f"{_of(module, path)} draws random numbers of {drawn[0]} {self._mode}, which belong to "
-                    "no client and no seed of the run: use nn.Dropout, whose masks do, or leave them out"
+                    f"{_of(module, path)} draws random numbers of {drawn[0]} {self._mode}, which ignore "
+                    "client and seed: use nn.Dropout, which depends on both, or remove the draws"
                 )
-                with _RaisesWhereDrawn(problem):  # so that the error is of the line that draws
+                with _RaisesWhereDrawn(problem):  # so that the error is raised in the line that draws
                     self._call(self._copy(), self._batches[0])
                 raise ValueError(problem)
 
-    def _require_not_read(self, changed: Sequence[_Place]) -> None:
-        """ValueError if a call reads what the call before has left in these attributes."""
+    def _require_not_read(self, changed: Sequence[_Attribute]) -> None:
+        """Raise ValueError if a call reads these attributes as the previous call left them."""
         for training in (True, False):
             trial = _Trial(self._architecture, self._flat, self._batches, training)
-            trial._call(trial._copy(), self._batches[0])  # what is wrong with this mode is said as it is
-            for place in changed:
+            trial._call(trial._copy(), self._batches[0])  # other errors of this mode are raised unchanged
+            for attribute in changed:
                 module = trial._copy()
-                part = module.get_submodule(place[0])
-                vars(part)[place[1]] = _Unreadable()
+                part = module.get_submodule(attribute[0])
+                vars(part)[attribute[1]] = _Unreadable()
                 try:
                     trial._call(module, self._batches[0])
                 except Exception:
                     raise ValueError(
-                        f"{_of(module, place[0])} keeps self.{place[1]} from one call to the next, which "
-                        "would be another client's: use a local variable, or compute it in __init__ (a model "
-                        "keeps its parameters and the statistics of batch norms, and nothing else)"
+                        f"{_of(module, attribute[0])} keeps self.{attribute[1]} between calls, which "
+                        "may belong to another client: use a local variable, or compute it in __init__ (only "
+                        "parameters and the statistics of batch norms are kept)"
                     ) from None
 
-    def _require_same_evaluation(self, module: nn.Module, late: Sequence[_Place]) -> None:
-        """ValueError if a module that has been trained evaluates in another way than one that has not."""
+    def _require_same_evaluation(self, module: nn.Module, late: Sequence[_Attribute]) -> None:
+        """Raise ValueError if a module evaluates differently after training than before."""
         evaluating = _Trial(self._architecture, self._flat, self._batches, False)
         x = self._batches[0]
         outputs = [evaluating._call(each, x).nan_to_num() for each in (module, evaluating._copy())]
         if not torch.equal(*outputs):
             path, name = late[0]
             raise ValueError(
-                f"{_of(module, path)} sets self.{name} in training and evaluates by it, which is not kept "
-                "with a client's model: use self.training to tell the modes apart"
+                f"{_of(module, path)} sets self.{name} in training and uses it in evaluation, but it is not "
+                "stored with a client's model: use self.training to distinguish the modes"
             )
 
 
 class _RaisesWhereDrawn(TorchFunctionMode):
-    """Within it, a function of torch that has drawn raises ValueError."""
+    """Mode in which a function of torch that draws random numbers raises ValueError."""
 
     def __init__(self, problem: str) -> None:
         super().__init__()
@@ -208,7 +210,7 @@ class _RaisesWhereDrawn(TorchFunctionMode):
 
 
 class _Unreadable:
-    """Something that nobody can do anything with but replace it."""
+    """Object on which every operation except replacement fails."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise LookupError
@@ -218,9 +220,9 @@ class _Unreadable:
 
 
 def _numpy_state() -> tuple[bytes, int]:
-    """The state of numpy's common generator, without the text that `str` makes of it in milliseconds."""
-    _, numbers, place, *_ = np.random.get_state()
-    return np.asarray(numbers).tobytes(), int(place)
+    """Return the state of numpy's global generator, without the slow text that `str` makes of it."""
+    _, numbers, position, *_ = np.random.get_state()
+    return np.asarray(numbers).tobytes(), int(position)
 
 
 def _numbers(state: Any) -> Any:
@@ -228,13 +230,13 @@ def _numbers(state: Any) -> Any:
 
 
 def _of(module: nn.Module, path: str) -> str:
-    """A part of a model in words: its class, and where it is."""
+    """Describe a part of a model: its class and its path."""
     kind = type(module.get_submodule(path)).__name__
     return f"{kind} (at {path})" if path else kind
 
 
-def _registered(module: nn.Module) -> set[_Place]:
-    """The parameters, buffers and modules of each part."""
+def _registered(module: nn.Module) -> set[_Attribute]:
+    """Return the parameters, buffers and modules of each part."""
     return {
         (path, name)
         for path, part in module.named_modules()
@@ -243,8 +245,8 @@ def _registered(module: nn.Module) -> set[_Place]:
     }
 
 
-def _held(module: nn.Module) -> dict[_Place, Any]:
-    """What the attributes of a model's parts hold, in a form that can be compared."""
+def _held(module: nn.Module) -> dict[_Attribute, Any]:
+    """Return the contents of the attributes of a model's parts, in a comparable form."""
     return {
         (path, name): _content(value)
         for path, part in module.named_modules()
@@ -253,8 +255,8 @@ def _held(module: nn.Module) -> dict[_Place, Any]:
     }
 
 
-def _get(held: Mapping[_Place, Any], place: _Place) -> Any:
-    return held.get(place, "absent")
+def _get(held: Mapping[_Attribute, Any], attribute: _Attribute) -> Any:
+    return held.get(attribute, "absent")
 
 
 def _content(value: Any, depth: int = 0) -> Any:

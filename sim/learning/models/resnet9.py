@@ -1,4 +1,4 @@
-"""A small residual network."""
+"""Small residual network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ResNet9(ModelSection):
-    """Residual network of nine layers with GroupNorm."""
+    """Residual network with nine layers and GroupNorm."""
 
     smallest_image = 8
 
@@ -23,7 +23,7 @@ class ResNet9(ModelSection):
     width: Annotated[PositiveInt, Within(1, 10_000)] = 64
     """Channels of the first layer."""
     groups: Count = 32
-    """Groups of each GroupNorm; divides `width`."""
+    """Groups of each GroupNorm; must divide `width`."""
 
     @model_validator(mode="after")
     def _divides(self) -> ResNet9:

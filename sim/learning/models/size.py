@@ -1,15 +1,15 @@
-"""How large a model is: what is known of it before it is made."""
+"""Size of a model before it is built."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class Sized(Protocol):
-    """What a check needs of a model; an `Architecture` is one, and a `ModelSize`."""
+    """Properties of a model for checks; an `Architecture` and a `ModelSize` have them."""
 
     @property
     def key(self) -> str:
-        """A text that is equal for equal models of a run."""
+        """Text that is equal for equal models of a run."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -25,16 +25,16 @@ class Sized(Protocol):
 
     @property
     def constant_bytes(self) -> int:
-        """Memory of what nothing trains, of which there is one copy for all clients."""
+        """Memory of untrained values, with one copy for all clients."""
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """Operations of a training step of which nobody knows how many they are."""
+        """Operations of a training step with an unknown number of FLOPs."""
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """The size of a model that its settings tell, as torch would count it."""
+    """Size of a model, computed from its settings, equal to torch's count."""
 
     key: str
     input_shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Transformers that predict the next token: one that trains whole, and adapters on a base that does not."""
+"""Transformers that predict the next token: a fully trained one, and adapters on a frozen base."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _Target = Literal["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"]
 
 
 class Transformer(ModelSection):
-    """A transformer of GPT-2's architecture, of which all trains."""
+    """Transformer of GPT-2's architecture; all its parameters are trained."""
 
     tasks = ("language",)
 
     name: Literal["transformer"]
     width: Annotated[Count, Within(1, 16_384)] = 64
-    """Numbers in the vector of a token."""
+    """Length of the vector of a token."""
     depth: Annotated[Count, Within(1, 1_000)] = 2
-    """Blocks of attention and a feed-forward part."""
+    """Number of blocks, each with attention and a feed-forward part."""
     heads: Count = 4
-    """Heads of each attention."""
+    """Number of heads of each attention."""
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
         if self.width % self.heads:
             yield SettingError("model.heads", self.heads, f"must divide model.width, {self.width}")
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """For windows of so many tokens, of so many different ones."""
+        """Return the module for windows of `input_shape[0]` tokens from `classes` different ones."""
         from sim.learning.language.base import TransformerShape
 
         shape = TransformerShape(classes, input_shape[0], self.width, self.depth, self.heads, 4 * self.width)
@@ -51,28 +51,28 @@ class Transformer(ModelSection):
 
 
 class Lora(ModelSection):
-    """Adapters of low rank on a pretrained transformer, which all clients share and nobody trains."""
+    """Adapters of low rank on a pretrained transformer, which all clients share and which is not trained."""
 
     tasks = ("language",)
 
     name: Literal["lora"]
     base: DataFile
-    """The pretrained transformer: a file that `coterie pretrain` wrote, or a folder of Hugging Face with
-    config.json and model.safetensors, of GPT-2's architecture. Its path is relative to the current folder,
-    the scenario's, or the data folder."""
+    """Pretrained transformer: a file that `coterie pretrain` wrote, or a Hugging Face folder with config.json
+    and model.safetensors, of GPT-2's architecture. The path is relative to the current folder, the scenario's
+    folder, or the data folder."""
     rank: Annotated[Count, Within(1, 10_000)] = 4
     """Rank of each adapter."""
     alpha: Annotated[PositiveFloat, Within(1e-6, 1e6)] = 32.0
-    """An adapter adds alpha/rank times its product."""
+    """Scale of adapters: an adapter adds alpha/rank times its product."""
     targets: Annotated[tuple[_Target, ...], Field(min_length=1)] = ("attn.c_attn",)
-    """The layers of each block that have one."""
+    """Layers of each block that get an adapter."""
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
         if len(set(self.targets)) < len(self.targets):
-            yield SettingError("model.targets", self.targets, "must name each layer once")
+            yield SettingError("model.targets", self.targets, "must list each layer once")
 
     def load(self, dataset: Dataset, folder: DataFolder) -> Base:
-        """The base, which must suit the data. UserError."""
+        """Return the base, which must fit the data. UserError."""
         from sim.learning.language.base import load_base
 
         try:
@@ -83,19 +83,19 @@ class Lora(ModelSection):
         shape, about = base.shape, f'model.base = "{self.base}"'
         if base.tokenizer not in (None, dataset.tokenizer):
             raise UserError(
-                f"{about}: was trained on other tokens ({base.tokenizer}) than data.tokenizer makes "
-                f"({dataset.tokenizer}); must be the same"
+                f"{about}: was trained with the tokenizer {base.tokenizer}, but data.tokenizer is "
+                f"{dataset.tokenizer}; use the same tokenizer"
             )
         if dataset.outputs > shape.vocabulary:
-            problem = f"knows {shape.vocabulary:,} tokens, and data.tokenizer makes {dataset.outputs:,}"
-            raise UserError(f"{about}: {problem}; must know as many")
+            problem = f"knows {shape.vocabulary:,} tokens, but data.tokenizer makes {dataset.outputs:,}"
+            raise UserError(f"{about}: {problem}; use a base with a larger vocabulary")
         if dataset.input_shape[0] > shape.context:
-            problem = f"looks at {shape.context:,} tokens at most, as its positions are numbered"
-            raise UserError(f"data.context = {dataset.input_shape[0]:,}: {about} {problem}; must be fewer")
+            problem = f"has positions for at most {shape.context:,} tokens"
+            raise UserError(f"data.context = {dataset.input_shape[0]:,}: {about} {problem}; use fewer tokens")
         return base
 
     def module(self, input_shape: tuple[int, ...], classes: int, base: Base | None = None) -> nn.Module:
-        """The base with its adapters."""
+        """Return the base with its adapters."""
         from sim.learning.models.modules.transformer import adapt
 
         assert base is not None
@@ -104,7 +104,7 @@ class Lora(ModelSection):
     def architecture(
         self, input_shape: tuple[int, ...], classes: int, base: Base | None = None, **options: Any
     ) -> Architecture:
-        """On the base that `load` read."""
+        """Return the architecture on the base that `load` returned."""
         import torch
 
         from sim.learning.architecture import Architecture

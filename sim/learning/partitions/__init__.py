@@ -1,1 +1,1 @@
-"""Partitions: which client owns which samples, a class for each kind of heterogeneity."""
+"""Partitions of samples among clients, a class for each kind of heterogeneity."""

@@ -1,4 +1,4 @@
-"""Clients with classes of their own: a mixture of all, or a few."""
+"""Clients with different classes: a mixture of all classes, or a few classes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ class Dirichlet(Sampled):
 
     kind: Literal["dirichlet"]
     alpha: Annotated[PositiveFloat, Within(0.001, 1_000_000)]
-    """Concentration: small means few classes per client, large means iid."""
+    """Concentration: a small value gives few classes per client, a large one approaches iid."""
     min_samples: Count = 2
-    """No client has fewer training samples, where `samples_per_client` does not say how many each has."""
+    """Smallest number of training samples of a client, if `samples_per_client` is not set."""
     class_clusters: Count | None = None
-    """Mix so many random clusters of classes, as equal as possible, instead of single classes."""
+    """Number of random clusters of classes, as equal as possible, that are mixed instead of single
+    classes."""
 
     @model_validator(mode="after")
     def _no_contradiction(self) -> Dirichlet:
         each = self.samples_per_client
         if each is not None and "min_samples" in self.model_fields_set and self.min_samples > each:
-            problem = f"must be at most samples_per_client = {each}, which all clients have"
+            problem = f"must be at most samples_per_client = {each}, the number for all clients"
             raise SettingError("min_samples", self.min_samples, problem)
         return self
 
@@ -50,13 +51,13 @@ class Dirichlet(Sampled):
             yield more_than_classes("class_clusters", self.class_clusters, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Class mixes from a symmetric Dirichlet distribution; a smaller `alpha` sets clients further apart.
+        """Draw class mixes from a symmetric Dirichlet distribution; a smaller `alpha` separates clients more.
 
         With `samples_per_client`, each client draws its mix of classes from Dir(alpha) over the classes (Hsu,
-        Qi and Brown 2019); where a class runs out, the rest is drawn from the others. Without, each class is
-        split over the clients by shares from Dir(alpha) over the clients (Yurochkin et al. 2019), and redrawn
-        until everyone has `min_samples`. The test samples of a client are as many as can have its train
-        samples' mix of classes.
+        Qi and Brown 2019); if a class runs out, the remaining samples are drawn from the others. Without it,
+        each class is split over the clients by shares from Dir(alpha) over the clients (Yurochkin et al.
+        2019), and redrawn until each client has `min_samples`. A client gets as many test samples as possible
+        with the mix of classes of its training samples.
 
         With `class_clusters`, all classes of a cluster count as one (FedEM; FedeRiCo with 4 and alpha = 0.4).
         """
@@ -80,7 +81,7 @@ class Dirichlet(Sampled):
 
 
 def _as_clusters(labels: Labels, clusters: int, seed: int) -> Labels:
-    """The same samples, each labelled by the cluster that its class is in."""
+    """Return the same samples, each labeled by the cluster of its class."""
     mixed = stream(seed, "partition", "class-clusters").permutation(labels.classes)
     cluster_of = np.empty(labels.classes, dtype=np.int64)
     for cluster, members in enumerate(np.array_split(mixed, clusters)):
@@ -93,7 +94,7 @@ def _draw_mix(pools: ClassPools, rng: np.random.Generator, alpha: float, count: 
     parts = []
     while count:
         weights = np.where(pools.left > 0, mix, 0.0)
-        if weights.sum() == 0:  # the client's own classes are all used up
+        if weights.sum() == 0:  # all classes of the client are used up
             weights = (pools.left > 0).astype(float)
         drawn = np.minimum(rng.multinomial(count, weights / weights.sum()), pools.left)
         parts += [pools.take(label, int(number)) for label, number in enumerate(drawn) if number]
@@ -114,8 +115,8 @@ def _split_classes(
             pieces = [np.split(rows, end[:-1]) for rows, end in zip(pools.rows, ends, strict=True)]
             return tuple(np.sort(np.concatenate(part)) for part in zip(*pieces, strict=True))
     raise UserError(
-        f"data.partition.alpha = {alpha}: each of {_ATTEMPTS_MAX} draws gave one of the "
-        f"{clients} clients fewer than min_samples = {min_samples}; "
+        f"data.partition.alpha = {alpha}: in each of {_ATTEMPTS_MAX} draws, one of the "
+        f"{clients} clients got fewer than min_samples = {min_samples}; "
         "use a larger alpha, a smaller min_samples, or samples_per_client"
     )
 
@@ -123,7 +124,7 @@ def _split_classes(
 def _test_like(
     by_class: Sequence[np.ndarray], train_labels: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """As many of the test samples as can have the mix of classes in `train_labels`, up to rounding."""
+    """Return as many test samples as possible with the mix of classes in `train_labels`, up to rounding."""
     train_counts = np.bincount(train_labels, minlength=len(by_class))
     test_counts = np.array([len(rows) for rows in by_class])
     mine = np.flatnonzero(train_counts)
@@ -138,17 +139,18 @@ class ClassesPerClient(Sampled):
 
     kind: Literal["classes-per-client"]
     classes: Count
-    """Classes of each client."""
+    """Number of classes of each client."""
 
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
         if self.classes > classes:
             yield more_than_classes("classes", self.classes, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Each client owns `classes` classes drawn at random (the non-iid setting of SCooL).
+        """Give each client `classes` classes drawn at random (the non-iid setting of SCooL).
 
-        `samples_per_client` are spread evenly over them; without it, a class is split evenly over those who
-        own it. A class that nobody drew is not used. Tested on all test samples of the own classes.
+        `samples_per_client` are spread evenly over these classes; without it, a class is split evenly over
+        the clients that own it. A class that no client drew is not used. Clients are tested on all test
+        samples of their classes.
         """
         pools = ClassPools(labels, seed)
         draws = [stream(seed, "partition", "classes", i) for i in range(clients)]

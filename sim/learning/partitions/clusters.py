@@ -1,4 +1,4 @@
-"""Clusters of clients: the same in a cluster, and other labels or other classes in each."""
+"""Clusters of clients: equal within a cluster, with different labels or classes in each cluster."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class PermutedClusters(Clustered):
 
     kind: Literal["permuted-clusters"]
     shift: Count | None = None
-    """Cluster k calls the class y (y + shift k) mod K; by default permutations are random."""
+    """Shift of labels: cluster k sees class y as (y + shift k) mod K; by default permutations are random."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Each cluster sees all labels through a permutation of its own, in training and in testing.
+        """Give each cluster a separate permutation of all labels, in training and in testing.
 
-        Inputs are dealt to all clients at random, as in `iid`, so that only the labels tell the clusters
-        apart. Random permutations are pairwise different, no more: two of them agree on one class on average
+        Inputs are distributed to all clients at random, as in `iid`, so that only the labels distinguish the
+        clusters. Random permutations are only pairwise different: two of them agree on one class on average
         (on none with probability 1/e, about). With `shift` no two clusters agree on any class; CoBo's code
-        has shift = 11 on CIFAR-100.
+        uses shift = 11 on CIFAR-100.
         """
         cluster_of = membership(sizes := self.cluster_sizes(clients))
         count, shift = len(sizes), self.shift
@@ -80,7 +80,7 @@ class DisjointClusters(Clustered):
 
     kind: Literal["disjoint-clusters"]
     relabel: bool = False
-    """Number the classes of each cluster from 0."""
+    """True: number the classes of each cluster from 0."""
 
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
         yield from super().misfits(clients, classes, data)
@@ -89,10 +89,11 @@ class DisjointClusters(Clustered):
             yield more_than_classes(key, self.clusters or self.sizes, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Cluster k owns the k-th of equal blocks of consecutive classes, whatever its number of clients.
+        """Give cluster k the k-th of equal blocks of consecutive classes, for any number of its clients.
 
-        They share the block's samples at random, and are tested on all its test samples. With `relabel`, a
-        class is called by its place in its block (CoBo's code), so that clusters also contradict each other.
+        The clients share the block's samples at random, and are tested on all its test samples. With
+        `relabel`, the label of a class is its index in its block (CoBo's code), so that clusters also
+        contradict each other.
         """
         sizes = self.cluster_sizes(clients)
         train: list[np.ndarray] = []
@@ -106,25 +107,26 @@ class DisjointClusters(Clustered):
             mixed = stream(seed, "partition", "block", k).permutation(rows)
             train += deal(mixed, size, self.samples_per_client)
             test += [np.sort(np.concatenate(test_by_class[block.start : block.stop]))] * size
-            # Foreign classes never reach a client of this cluster; -1 makes an accident visible.
-            place = np.full(labels.classes, -1)
-            place[block] = np.arange(len(block))
-            maps += [place] * size
+            # Other classes never reach a client of this cluster; -1 makes errors visible.
+            new_label = np.full(labels.classes, -1)
+            new_label[block] = np.arange(len(block))
+            maps += [new_label] * size
         return Partition(tuple(train), tuple(test), membership(sizes), tuple(maps) if self.relabel else None)
 
 
 class MaplClusters(PartitionSection):
-    """The four scenarios of MAPL: two clusters, disjoint or overlapping classes, equal or unequal amounts."""
+    """Four scenarios of MAPL: two clusters, disjoint or overlapping classes, equal or unequal amounts."""
 
     kind: Literal["mapl"]
     scenario: Annotated[int, Field(ge=1, le=4)]
-    """1: disjoint classes; 2: overlapping; 3 and 4: the same with different numbers of samples."""
+    """Scenario: 1 has disjoint classes, 2 overlapping ones; 3 and 4 are 1 and 2 with different sample
+    counts."""
     images_per_class: Count = 300
     """Training samples per class and client; in scenarios 3 and 4 the largest number."""
     images_per_class_min: Count = 100
-    """Smallest number in scenarios 3 and 4."""
+    """Smallest number of training samples per class and client in scenarios 3 and 4."""
     shared_classes: Annotated[int, Field(ge=0, le=100, multiple_of=2)] = 2
-    """Classes that neighbouring clusters share in scenarios 2 and 4."""
+    """Number of classes that neighboring clusters share in scenarios 2 and 4."""
     test_images_per_class: Count = 15
     """Test samples per class and client."""
     clusters: Annotated[int, Field(ge=2), Within(2, 1_000_000)] = 2
@@ -143,9 +145,9 @@ class MaplClusters(PartitionSection):
             yield more_than_classes("clusters", self.clusters, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """The four scenarios of MAPL (section 5): clusters of clients with different classes.
+        """Deal the samples as in the four scenarios of MAPL (section 5): clusters with different classes.
 
-        Scenario 1: equal blocks of consecutive classes. Scenario 2: neighbouring blocks overlap in
+        Scenario 1: equal blocks of consecutive classes. Scenario 2: neighboring blocks overlap in
         `shared_classes` classes (2 as in the paper's figure, classes 0-5 and 4-9; 4 as in the authors' code,
         0-6 and 3-9). Scenarios 3 and 4 are 1 and 2 with numbers of samples drawn per client, uniformly. No
         two clients share an image, which the paper leaves open.

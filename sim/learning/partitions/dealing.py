@@ -1,4 +1,4 @@
-"""Helpers of partitions: sizes, clusters, and functions that deal out samples."""
+"""Helpers of partitions: sizes, clusters, and functions that distribute samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from sim.kernel.random import stream
 
 @dataclass(frozen=True)
 class Owners:
-    """The owners of the samples, for data sets that state them.
+    """Owners of the samples, for data sets that state them.
 
     names: the data's names of clients, in order. train, test, validation: the index in `names` of each
     sample's client, int64 [n]. test is None if test samples have no owners.
@@ -26,7 +26,7 @@ class Owners:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a data set's parts, and the owners of the samples if the data state them.
+    """Labels of a data set's parts, and the owners of the samples if the data state them.
 
     Labels are int64 [n] in 0 .. classes - 1, or for a regression float32 [n, classes]."""
 
@@ -38,31 +38,31 @@ class Labels:
 
 
 def even_sizes(total: int, parts: int) -> list[int]:
-    """`total` as a sum of `parts` whole numbers that are as equal as possible, the larger ones first."""
+    """Return `total` as a sum of `parts` whole numbers that are as equal as possible, larger ones first."""
     return [total // parts + (part < total % parts) for part in range(parts)]
 
 
 def cluster_members(sizes: Sequence[int]) -> list[range]:
-    """Consecutive numbers 0, 1, ... in blocks of these sizes."""
+    """Return consecutive numbers 0, 1, ... in blocks of these sizes."""
     return [range(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def membership(sizes: Sequence[int]) -> tuple[int, ...]:
-    """The cluster of each client, for clusters of these sizes in blocks: sizes 2, 1 give 0, 0, 1."""
+    """Return the cluster of each client, for clusters of these sizes in blocks: sizes 2, 1 give 0, 0, 1."""
     return tuple(k for k, size in enumerate(sizes) for _ in range(size))
 
 
 def rows_by_class(labels: np.ndarray, classes: int) -> list[np.ndarray]:
-    """For each class, the indices of its samples, ascending."""
+    """Return the indices of the samples of each class, ascending."""
     order = np.argsort(labels, kind="stable")
     return np.split(order, np.searchsorted(labels[order], np.arange(1, classes)))
 
 
 def check_enough(available: int, clients: int, samples_per_client: int) -> None:
-    """Raises UserError if the `available` samples are too few."""
+    """Raise UserError if the `available` samples are too few."""
     if samples_per_client < 1 or clients * samples_per_client > available:
         most = available // clients
-        allowed = f"so allowed are 1 to {most}" if most else "which are too few; must be fewer clients"
+        allowed = f"so the value must be from 1 to {most}" if most else "too few; use fewer clients"
         raise UserError(
             f"data.partition.samples_per_client = {samples_per_client}: {clients} clients share {available} "
             f"training samples, {allowed}"
@@ -70,16 +70,16 @@ def check_enough(available: int, clients: int, samples_per_client: int) -> None:
 
 
 def check_min_samples(min_samples: int, clients: int, available: int) -> None:
-    """Raises UserError if the `available` samples are too few for so many each."""
+    """Raise UserError if the `available` samples are too few for this many samples per client."""
     if clients * min_samples > available:
         raise UserError(
             f"data.partition.min_samples = {min_samples}: {clients} clients share "
-            f"{available} training samples, too few for so many each"
+            f"{available} training samples, too few; use a smaller value or fewer clients"
         )
 
 
 def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
-    """Raises UserError naming the first client without samples."""
+    """Raise UserError for the first client without samples."""
     for i, rows in enumerate(train):
         if len(rows) == 0:
             raise UserError(
@@ -88,21 +88,21 @@ def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
 
 
 def deal_repeatedly(rows: np.ndarray, clients: int, samples_per_client: int) -> tuple[np.ndarray, ...]:
-    """The shuffled `rows` in consecutive parts of the given size, from the front again after the last row.
+    """Return the shuffled `rows` in consecutive parts of the given size, starting again after the last row.
 
-    No client has a row twice. Raises UserError where a client would.
+    No client has a row twice. Raises UserError if a client would.
     """
     if samples_per_client > len(rows):
         raise UserError(
             f"data.partition.samples_per_client = {samples_per_client}: there are {len(rows)} training "
-            f"samples, and no client may have one twice; must be at most {len(rows)}"
+            f"samples, and no client may have a sample twice; must be at most {len(rows)}"
         )
-    places = np.arange(clients * samples_per_client).reshape(clients, samples_per_client) % len(rows)
-    return tuple(np.sort(rows[places], axis=1))
+    indices = np.arange(clients * samples_per_client).reshape(clients, samples_per_client) % len(rows)
+    return tuple(np.sort(rows[indices], axis=1))
 
 
 def deal(rows: np.ndarray, clients: int, samples_per_client: int | None) -> tuple[np.ndarray, ...]:
-    """The shuffled `rows` in consecutive parts: of the given size, or everything in equal parts."""
+    """Return the shuffled `rows` in consecutive parts: of the given size, or all rows in equal parts."""
     if samples_per_client is None:
         parts = np.array_split(rows, clients)
         check_nobody_empty(parts)
@@ -113,7 +113,7 @@ def deal(rows: np.ndarray, clients: int, samples_per_client: int | None) -> tupl
 
 
 class ClassPools:
-    """The training samples of each class in random order, to be taken from the front."""
+    """Training samples of each class in random order, which are taken from the front."""
 
     def __init__(self, labels: Labels, seed: int) -> None:
         self.rows = [
@@ -123,12 +123,12 @@ class ClassPools:
         self.left = np.array([len(rows) for rows in self.rows])
 
     def take(self, label: int, count: int) -> np.ndarray:
-        """The next `count` samples of the class; raises UserError if there are fewer."""
+        """Return the next `count` samples of the class. UserError if there are fewer."""
         if count > self.left[label]:
             raise UserError(
                 f"data.partition: class {label} has {len(self.rows[label])} training samples, of which "
-                f"{self.left[label]} are left where a client needs {count}; "
-                "use fewer clients, or fewer samples for each"
+                f"{self.left[label]} are left, but a client needs {count}; "
+                "use fewer clients, or fewer samples for each client"
             )
         start = len(self.rows[label]) - self.left[label]
         self.left[label] -= count

@@ -1,4 +1,4 @@
-"""Every client from the same distribution."""
+"""Equal distribution of samples for all clients."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from sim.learning.partitions.partition import Partition, Sampled
 
 
 class Iid(Sampled):
-    """Every client draws from the same distribution."""
+    """All clients draw from the same distribution."""
 
     needs_classes = False
 
     kind: Literal["iid"]
     repeat: bool = False
-    """Deal the training samples over and over, so that there are enough for any number of clients. Clients
+    """True: deal the training samples repeatedly, so that they suffice for any number of clients. Clients
     then share samples. Needs `samples_per_client`."""
 
     @model_validator(mode="after")
     def _says_how_many(self) -> Iid:
         if self.repeat and self.samples_per_client is None:
-            problem = "needs samples_per_client, without which each sample is dealt once; set it, too"
+            problem = "needs samples_per_client; set it, too"
             raise SettingError("repeat", True, problem)
         return self
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Uniformly at random: `samples_per_client` each, or equal parts; tested on everything.
+        """Deal at random: `samples_per_client` each, or equal parts; all clients use all test samples.
 
-        With `repeat`, the shuffled samples are dealt from the front again whenever all have been dealt.
+        With `repeat`, the shuffled samples are dealt from the front again after all of them have been dealt.
         """
         if not self.repeat:
             return deal_at_random(labels, clients, seed, self.samples_per_client)
@@ -43,7 +43,7 @@ class Iid(Sampled):
 
 
 def deal_at_random(labels: Labels, clients: int, seed: int, samples_per_client: int | None) -> Partition:
-    """Deal the shuffled training samples, and validation samples if the data have a part of them.
+    """Deal the shuffled training samples, and the validation part of the data, if any.
 
     Every client is tested on all test samples.
     """

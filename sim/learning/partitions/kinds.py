@@ -1,4 +1,4 @@
-"""The kinds of partitions. To add one, write its class, and add the class to `PartitionKind`."""
+"""Kinds of partitions. To add one, write its class, and add the class to `PartitionKind`."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -33,4 +33,4 @@ PartitionKind = Annotated[
 ]
 
 PARTITIONS: Mapping[str, type[PartitionSection]] = tagged(PartitionKind)
-"""The class of each kind, by name."""
+"""Class of each kind, by name."""

@@ -1,4 +1,4 @@
-"""Partitions of the user's own: lists of sample numbers, from a file or a function, which are checked."""
+"""User-defined partitions: lists of sample numbers, from a file or a function, which are checked."""
 
 import re
 from collections import Counter
@@ -17,25 +17,25 @@ from sim.learning.partitions.partition import Partition, PartitionSection
 from sim.plugins.section import FAILURES, PluginSection, in_short
 
 PARTS = ("train", "test", "validation")
-_FORM = "a list of sample numbers for each client, or a table of such lists: train, and test and validation"
+_FORM = "a list of sample numbers for each client, or a table of lists: train, optionally test and validation"
 
 Refuse = Callable[[str], UserError]
 _ARRAY = rf"({'|'.join(PARTS)})_\d+"
 
 
 class FromFile(PartitionSection):
-    """From a file: the numbers of each client's samples, as JSON or as .npz."""
+    """Numbers of each client's samples from a file, as JSON or as .npz."""
 
     needs_classes = False
 
     kind: Literal["file"]
     path: DataFile
-    """The file. JSON: a list for each client of the numbers of its training samples, or a table of such
-    lists: train, and, if the file says so, test and validation. An .npz file has the arrays train_0, train_1,
-    ..., test_0, ..., validation_0, .... Numbers begin at 0; those of validation are training samples that are
-    held back. A path is relative to the current folder, or else to the scenario's."""
+    """The file. JSON: for each client a list of the numbers of its training samples, or a table of these
+    lists: train, and optionally test and validation. An .npz file contains the arrays train_0, train_1, ...,
+    test_0, ..., validation_0, .... Numbers start at 0; those of validation are training samples that are held
+    back. The path is relative to the current folder, or else to the folder of the scenario."""
     overlap: bool = False
-    """Whether a training sample may belong to several clients."""
+    """True: a training sample may belong to several clients."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         file = InputFile("data.partition.path", Path(self.path))
@@ -44,17 +44,17 @@ class FromFile(PartitionSection):
 
 
 def _arrays(file: InputFile) -> dict[str, list[Any]]:
-    """The arrays part_0, part_1, ... of each part, in order."""
+    """Return the arrays part_0, part_1, ... of each part, in order."""
     counts = Counter([match[1] for name in file.names() if (match := re.fullmatch(_ARRAY, name))])
     if not counts:
-        raise file.refusal("has no array train_0; must have train_0, train_1, ..., one for each client")
+        raise file.refusal("has no array train_0; needs train_0, train_1, ..., one for each client")
     return {
         part: file.arrays(*[f"{part}_{client}" for client in range(count)]) for part, count in counts.items()
     }
 
 
 class OwnPartition(PluginSection, PartitionSection):
-    """A function of your own that returns the numbers of each client's samples."""
+    """Your own function returns the numbers of each client's samples."""
 
     provided = ("rng", "labels", "test_labels", "clients")
 
@@ -62,14 +62,14 @@ class OwnPartition(PluginSection, PartitionSection):
 
     kind: str
     overlap: bool = False
-    """Whether a training sample may belong to several clients."""
+    """True: a training sample may belong to several clients."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Calls the function with a generator of the seed, the labels and the number of clients."""
+        """Call the function with a generator of the seed, the labels and the number of clients."""
         try:
             found = self.call(
                 rng=stream(seed, "partition", "own"),
-                labels=labels.train.copy(),  # what it does to them is its own affair
+                labels=labels.train.copy(),  # the function may change its copy
                 test_labels=labels.test.copy(),
                 clients=clients,
             )
@@ -78,16 +78,16 @@ class OwnPartition(PluginSection, PartitionSection):
         return partition_of(found, labels, clients, overlap=self.overlap, refuse=self._refuse)
 
     def _refuse(self, problem: str) -> UserError:
-        return self.refusal(f"returned what cannot be used: {problem}")
+        return self.refusal(f"returned unusable lists: {problem}")
 
 
 def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, refuse: Refuse) -> Partition:
-    """The partition for lists of sample numbers, one for each client, or a table of such lists by part.
+    """Return the partition from lists of sample numbers, one for each client, or a table of lists by part.
 
-    Numbers begin at 0 in training and test. Validation numbers are training samples, and behind these the
-    data's own validation part. Without test lists, all clients are tested on all test samples. A list must
-    not be empty, nor have a sample twice. A training sample has one client, unless `overlap`. Raises what
-    `refuse` makes of a problem.
+    Numbers start at 0 in training and test. Validation numbers are training samples, followed by the
+    validation part of the data. Without test lists, all clients are tested on all test samples. A list must
+    not be empty, nor contain a sample twice. A training sample has one client, unless `overlap`. Raises the
+    error that `refuse` makes of a problem.
     """
     parts = found if isinstance(found, Mapping) else {"train": found}
     if "train" not in parts or set(parts) - set(PARTS):
@@ -96,7 +96,7 @@ def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, ref
     counts = {"train": train, "test": test, "validation": train + held_back}
     rows = {name: _checked(lists, name, clients, counts[name], refuse) for name, lists in parts.items()}
     if held_back and "validation" not in rows:
-        raise refuse("has no validation, but the data have a validation part of their own; must share it out")
+        raise refuse("has no validation lists, but the data have a validation part; distribute it, too")
     _require_apart(rows, overlap, refuse)
     everything = (np.arange(len(labels.test)),) * clients
     return Partition(rows["train"], rows.get("test", everything), validation=rows.get("validation"))
@@ -107,47 +107,47 @@ def _checked(lists: Any, name: str, clients: int, samples: int, refuse: Refuse) 
         raise refuse(f"{name} is a {type(lists).__name__}; must be a list of sample numbers for each client")
     if len(lists) != clients:
         raise refuse(
-            f"{name} has lists for {len(lists):,} clients; must have {clients:,}, as clients.count says"
+            f"{name} has lists for {len(lists):,} clients; must have {clients:,}, as in clients.count"
         )
     return tuple([_row(row, f"{name}[{client}]", samples, refuse) for client, row in enumerate(lists)])
 
 
-def _row(row: Any, place: str, samples: int, refuse: Refuse) -> np.ndarray:
-    """The numbers of one list, ascending."""
+def _row(row: Any, name: str, samples: int, refuse: Refuse) -> np.ndarray:
+    """Return the numbers of one list, ascending."""
     try:
         numbers = np.asarray(row)
-    except Exception:  # lists of different lengths; whatever their own __array__ does
+    except Exception:  # lists of different lengths; errors of __array__
         numbers = np.empty(0, dtype=object)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise refuse(
-            f"{place} has the type {numbers.dtype} and the shape {numbers.shape}; must be a list of whole "
-            "numbers, one at least"
+            f"{name} has the type {numbers.dtype} and the shape {numbers.shape}; must be a list of whole "
+            "numbers, at least one"
         )
     bad = np.flatnonzero((numbers < 0) | (numbers >= samples))
     if len(bad):
-        raise refuse(f"{place}[{bad[0]}] is {numbers[bad[0]]}; must be from 0 to {samples - 1:,}")
+        raise refuse(f"{name}[{bad[0]}] is {numbers[bad[0]]}; must be from 0 to {samples - 1:,}")
     if (twice := _twice(numbers)) is not None:
-        raise refuse(f"{place} has the sample {twice} twice; must have it once")
+        raise refuse(f"{name} contains the sample {twice} twice; list it once")
     return np.sort(numbers.astype(np.int64))
 
 
 def _require_apart(rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, refuse: Refuse) -> None:
-    """Require that validation samples are not trained on, and no training sample shared unless `overlap`."""
+    """Require that no validation sample is trained on, and that none is shared unless `overlap`."""
     held = list(rows["train"])
     if "validation" in rows:
         held = [np.concatenate(pair) for pair in zip(held, rows["validation"], strict=True)]
     for client, own in enumerate(held) if "validation" in rows else ():
         if (twice := _twice(own)) is not None:
-            raise refuse(f"client {client} has the sample {twice} in train and in validation; must be in one")
+            raise refuse(f"client {client} has the sample {twice} in train and in validation; list it once")
     if not overlap and (sample := _twice(np.concatenate(held))) is not None:
         both = [client for client, own in enumerate(held) if sample in own][:2]
         raise refuse(
-            f"clients {both[0]} and {both[1]} both have the sample {sample}; must be one client's, or "
+            f"clients {both[0]} and {both[1]} both have the sample {sample}; assign it to one client, or set "
             "data.partition.overlap = true"
         )
 
 
 def _twice(numbers: np.ndarray) -> int | None:
-    """The least number that is there more than once, if there is one."""
+    """Return the smallest number that occurs more than once, if any."""
     values, counts = np.unique(numbers, return_counts=True)
     return int(values[counts > 1][0]) if (counts > 1).any() else None

@@ -1,4 +1,4 @@
-"""The clients of the data themselves: hospitals, writers, phones."""
+"""Clients that the data state: for example hospitals, writers, phones."""
 
 from typing import Literal, assert_never
 
@@ -13,29 +13,29 @@ _NAMES_SHOWN = 8
 
 
 class Natural(PartitionSection):
-    """Each client has its own samples, for data that state the client of each sample."""
+    """Each client has its samples in the data, which state the client of each sample."""
 
     needs_classes = False
 
     kind: Literal["natural"]
     choose: Literal["all", "largest", "random"] = "all"
-    """Which of the data's clients take part, where `clients.count` is smaller: those with most training
-    samples, or some at random."""
+    """Clients of the data that take part if `clients.count` is smaller: those with the most training samples,
+    or random ones."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Client i is the i-th of the chosen clients, in the order of the data."""
+        """Deal the data's samples: client i is the i-th of the chosen clients, in the order of the data."""
         owners = labels.owners
         if owners is None:
             raise UserError(
-                'data.partition.kind = "natural": the data do not say whose each sample is; name the column '
-                "or array that does, or take another kind"
+                'data.partition.kind = "natural": the data state no clients of samples; name the column '
+                "or array with the clients, or use another kind"
             )
         chosen = self._chosen(owners, clients, seed)
         train = _of_each(owners.train, owners, chosen, "training")
-        test: tuple[np.ndarray, ...] = ()  # everybody's
+        test: tuple[np.ndarray, ...] = ()  # all samples
         if self.tests == "own":
             if owners.test is None:
-                problem = 'the data do not say whose each test sample is; must be "all"'
+                problem = 'the data do not state the client of each test sample; must be "all"'
                 raise UserError(f'data.partition.tests = "own": {problem}')
             test = _of_each(owners.test, owners, chosen, "test")
         validation = None
@@ -45,13 +45,13 @@ class Natural(PartitionSection):
         return Partition(train, test, validation=validation)
 
     def _chosen(self, owners: Owners, clients: int, seed: int) -> np.ndarray:
-        """The indices of the clients that take part, ascending."""
+        """Return the indices of the clients that take part, ascending."""
         there = len(owners.names)
         if clients > there or (clients < there and self.choose == "all"):
             names = ", ".join(owners.names[:_NAMES_SHOWN]) + (", ..." if there > _NAMES_SHOWN else "")
             fewer = ' (fewer with data.partition.choose = "largest" or "random")' if clients < there else ""
             raise UserError(
-                f'clients.count = {clients}: data.partition.kind = "natural", and the data have {there:,} '
+                f'clients.count = {clients}: data.partition.kind = "natural", but the data have {there:,} '
                 f"clients ({names}); must be {there}{fewer}"
             )
         match self.choose:
@@ -67,15 +67,15 @@ class Natural(PartitionSection):
 
 
 def _of_each(samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str) -> tuple[np.ndarray, ...]:
-    """The rows of each chosen client. UserError if one has none."""
+    """Return the rows of each chosen client. UserError if a client has no rows."""
     rows = rows_by_class(samples, len(owners.names))
-    for client, place in enumerate(chosen):
-        if not len(rows[place]):
+    for client, index in enumerate(chosen):
+        if not len(rows[index]):
             instead = (
-                '; data.partition.tests = "all" tests everybody on everything' if purpose == "test" else ""
+                '; data.partition.tests = "all" tests each client on all of them' if purpose == "test" else ""
             )
             raise UserError(
-                f"data.partition: client {client}, {owners.names[place]} in the data, has no {purpose} "
-                f"sample{instead}"
+                f"data.partition: client {client}, {owners.names[index]} in the data, has no {purpose} "
+                f"samples{instead}"
             )
-    return tuple([rows[place] for place in chosen])
+    return tuple([rows[index] for index in chosen])

@@ -1,4 +1,4 @@
-"""The result of partitioning, and the base classes of all kinds."""
+"""Result of a partition, and the base classes of all kinds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from sim.members import cluster_misfits
 
 @dataclass(frozen=True)
 class Partition:
-    """The samples of each client, by client number.
+    """Samples of each client, by client number.
 
-    train, test: indices int64 into the data set's parts. clusters: each client's true cluster; None if none
-    is defined. label_maps: client i sees the label y as label_maps[i][y] (int64 [K]); None if labels are not
-    changed. validation: indices into the training part, and behind it into the data's own validation part;
-    None if nothing is held back. names: what the clients are called; None for client-0, client-1, ...
+    train, test: indices int64 into the data set's parts. clusters: each client's true cluster; None if there
+    are no clusters. label_maps: client i sees the label y as label_maps[i][y] (int64 [K]); None if labels are
+    not changed.
+    validation: indices into the training part, followed by the data's validation part; None if nothing is
+    held back.
+    names: names of the clients; None for client-0, client-1, ...
     """
 
     train: tuple[np.ndarray, ...]
@@ -36,7 +38,7 @@ class Partition:
     names: tuple[str, ...] | None = None
 
     def cap_test(self, limit: int, seed: int) -> Partition:
-        """The same with at most `limit` test samples per client, drawn at random."""
+        """Return the partition with at most `limit` test samples per client, drawn at random."""
         drawn = list(self.test)
         for i, rows in enumerate(self.test):
             if len(rows) > limit:
@@ -45,9 +47,9 @@ class Partition:
         return replace(self, test=tuple(drawn))
 
     def hold_back(self, share: float, seed: int) -> Partition:
-        """The same with a share of each client's train samples, at least one, for validation instead.
+        """Return the partition with a share of each client's training samples, at least one, for validation.
 
-        Raises UserError if nothing is left to train on.
+        Raises UserError if no sample is left for training.
         """
         kept, held_back = [], []
         for i, rows in enumerate(self.train):
@@ -55,7 +57,7 @@ class Partition:
             if count >= len(rows):
                 owns = f"{len(rows)} sample{'s' * (len(rows) != 1)}"
                 raise UserError(
-                    f"data.validation_share = {share}: leaves client {i}, who owns {owns}, none to train on"
+                    f"data.validation_share = {share}: leaves client {i} with {owns}, none for training"
                 )
             mixed = stream(seed, "partition", "validation", i).permutation(rows)
             held_back.append(np.sort(mixed[:count]))
@@ -64,43 +66,43 @@ class Partition:
 
 
 class PartitionSection(Settings):
-    """A kind of partition: its keys, and `deal`.
+    """Kind of partition: its keys, and `deal`.
 
-    A training sample belongs to one client at most, unless a list of the user's says otherwise. Test samples
-    are shared: a client is tested on all that fit its own distribution. With `samples_per_client`, a client's
-    samples depend on the seed and the clients before it only, so one more client at the end changes nothing.
+    A training sample belongs to at most one client, unless a user-defined list assigns it to several. Test
+    samples are shared: a client is tested on all samples that fit its distribution. With
+    `samples_per_client`, the samples of a client depend only on the seed and the clients before it, so one
+    more client at the end changes nothing.
     """
 
     needs_classes: ClassVar[bool] = True
-    """Whether samples are dealt by their class."""
+    """True if samples are dealt by their class."""
 
     tests: Literal["own", "all"] = "own"
-    """Whether each client is tested on the test samples that fit its own distribution, or on all that there
-    are."""
+    """Test samples of a client: those that fit its training distribution (own), or all of them."""
 
     @abstractmethod
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         """Deal the samples. UserError if there are too few."""
 
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
-        """Settings that are impossible for so many clients and classes of the data set called `data`."""
+        """Yield settings that are impossible for this many clients and classes of the data set `data`."""
         yield from ()
 
 
 class Sampled(PartitionSection):
-    """Kinds that can give each client equally many samples."""
+    """Kind that can give all clients the same number of samples."""
 
     samples_per_client: Count | None = None
-    """Training samples of each client. By default all samples are dealt."""
+    """Number of training samples of each client. By default all samples are dealt."""
 
 
 class Clustered(Sampled):
-    """Kinds of clusters of clients, in blocks."""
+    """Kind with clusters of clients, in blocks."""
 
     clusters: Count | None = None
-    """Number of clusters, as equal in size as possible."""
+    """Number of clusters; their sizes are as equal as possible."""
     sizes: tuple[Count, ...] | None = None
-    """Clients in each cluster, instead of `clusters`."""
+    """Number of clients in each cluster, instead of `clusters`."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Clustered:
@@ -108,7 +110,7 @@ class Clustered(Sampled):
         return self
 
     def cluster_sizes(self, clients: int) -> list[int]:
-        """The number of clients in each cluster."""
+        """Return the number of clients in each cluster."""
         if self.sizes is not None:
             return list(self.sizes)
         assert self.clusters is not None
@@ -119,6 +121,6 @@ class Clustered(Sampled):
 
 
 def more_than_classes(key: str, value: object, classes: int, data: str) -> SettingError:
-    """The error for a number larger, or a list of sizes longer, than the number of classes."""
+    """Return the error for a number larger, or a list of sizes longer, than the number of classes."""
     problem = f'must be at most the number of classes of "{data}", {classes}'
     return SettingError(f"data.partition.{key}", value, problem)

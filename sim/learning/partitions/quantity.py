@@ -1,4 +1,4 @@
-"""Every client from the same distribution, but one with many samples and another with few."""
+"""Equal distribution of samples for all clients, with different numbers of samples."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -14,21 +14,22 @@ from sim.learning.partitions.partition import Partition, PartitionSection
 
 
 class QuantitySkew(PartitionSection):
-    """Every client draws from the same distribution, and how much is drawn from a Dirichlet distribution."""
+    """All clients draw from the same distribution; their sample counts follow a Dirichlet distribution."""
 
     needs_classes = False
 
     kind: Literal["quantity"]
     alpha: Annotated[PositiveFloat, Within(0.001, 1_000_000)]
-    """Concentration: small means that a few clients have nearly all, large that all have the same."""
+    """Concentration: with a small value few clients have nearly all samples; a large one gives equal
+    counts."""
     min_samples: Count = 2
-    """No client has fewer training samples."""
+    """Smallest number of training samples of a client."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """All samples, at random; each client has `min_samples`, and of the others a share from Dir(alpha).
+        """Deal all samples at random; each client gets `min_samples` plus a share from Dir(alpha).
 
-        The quantity skew of Li et al. (2022), who draw shares anew until everybody has `min_samples`. Tested
-        on everything.
+        This is the quantity skew of Li et al. (2022), who redraw shares until each client has `min_samples`.
+        Clients are tested on all test samples.
         """
         check_min_samples(self.min_samples, clients, len(labels.train))
         shares = stream(seed, "partition", "quantities").dirichlet(np.full(clients, self.alpha))

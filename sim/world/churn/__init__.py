@@ -1,1 +1,1 @@
-"""Clients that come, leave, crash and come back: single events, and processes that draw sessions."""
+"""Churn: single joins, departures and crashes of clients, and processes that draw sessions."""

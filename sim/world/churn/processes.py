@@ -1,7 +1,7 @@
-"""Processes of clients that come and go, random or measured: they make sessions and assign them to clients.
+"""Churn processes, random or measured: they generate sessions and assign them to clients.
 
 A session is a pair (start, end) of virtual times in seconds. Everything is a pure function of its arguments,
-so a run's whole churn is known before it begins.
+so the whole churn of a run is known before the run starts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Speedup = Annotated[PositiveFloat, Within(0.001, 1_000_000)]
 
 @dataclass(frozen=True)
 class Deal:
-    """The events of sessions that were assigned to the clients of a pool.
+    """Events of the sessions that were assigned to the clients of a pool.
 
     unused: clients without a session. turned_away: sessions without a client.
     """
@@ -47,25 +47,26 @@ class Deal:
 
 
 class ChurnProcessKind(Settings):
-    """The keys of all processes."""
+    """Keys of all processes."""
 
     clients: ClientList | None = None
-    """The pool of clients that come and go; by default all. Nothing else may happen to them."""
+    """Pool of clients that join and depart; by default all. No other churn event may name them."""
     end: Literal["crash", "leave"] = "crash"
-    """How a session ends."""
+    """End of a session: a crash (unannounced), or a departure (leave)."""
     state: State = "fresh"
-    """What a client comes back with: what it had (keep), its last backup (stale), or nothing (fresh)."""
+    """State after a rejoin: the state before the departure (keep), the last backup (stale), or none
+    (fresh)."""
     backup_every: PositiveDuration = default("1 min")
     """Time between two backups, for stale."""
     until: PositiveDuration | None = None
-    """End of the process; by default that of the run."""
+    """End of the process; by default the end of the run."""
 
     @abstractmethod
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
-        """The events of the pool's clients before that time. number: of this process. UserError."""
+        """Return the events of the pool's clients before `until_s`. number: of this process. UserError."""
 
     def _events(self, client: int, session: Session, until_s: float, *, again: bool) -> Iterator[ChurnEvent]:
-        """How a client's session begins and ends. One that begins at 0 has no begin: the client is there."""
+        """Yield the events of a client's session. A session from 0 on has no join event."""
         start_s, end_s = session
         if again:
             yield ChurnEvent(start_s, "rejoin", (client,), self.state, self.backup_every)
@@ -76,16 +77,16 @@ class ChurnProcessKind(Settings):
 
 
 class SessionsOfAnybody(ChurnProcessKind):
-    """A process that makes sessions, which are then assigned to the clients of the pool."""
+    """Process that generates sessions and assigns them to the clients of the pool."""
 
     @abstractmethod
     def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
-        """The sessions of process `number` with `count` clients in its pool, by start. UserError."""
+        """Return the sessions of process `number` for a pool of `count` clients, by start. UserError."""
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
-        """Each session goes to the client that has been away the longest.
+        """Assign each session to the client that has been away the longest.
 
-        Events at `until_s` or later are left out, and so are sessions of no length.
+        Events at `until_s` or later are omitted, and so are sessions of length 0.
         """
         away = deque(pool)
         seen: set[int] = set()
@@ -110,21 +111,21 @@ class SessionsOfAnybody(ChurnProcessKind):
 
 
 class SessionsOfEach(ChurnProcessKind):
-    """A process that says when each client of the pool is up."""
+    """Process that states the sessions of each client of the pool."""
 
     @abstractmethod
     def _sessions(
         self, number: int, pool: Sequence[int], until_s: float, participants: Participants
     ) -> dict[int, list[Session]]:
-        """The sessions of each client in process `number`, in order. UserError."""
+        """Return the sessions of each client in process `number`, in order. UserError."""
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
         events: list[ChurnEvent] = []
         unused = []
         for client, found in self._sessions(number, pool, until_s, participants).items():
             own = [session for session in found if session[0] < until_s]
-            for place, session in enumerate(own):
-                events += self._events(client, session, until_s, again=place > 0)
+            for index, session in enumerate(own):
+                events += self._events(client, session, until_s, again=index > 0)
             if not own:
                 unused.append(client)
         return Deal(sorted(events, key=lambda event: event.time_s), unused)
@@ -133,27 +134,27 @@ class SessionsOfEach(ChurnProcessKind):
 class PoissonChurn(SessionsOfAnybody):
     """Clients arrive at random and stay for a session.
 
-    The client that has been away the longest arrives. When all are up, the arrival is turned away
-    (`turned_away` in the summary). So make the pool large compared to the mean population, the mean session
-    over `every`.
+    The client that has been away the longest arrives. If all clients are up, the arrival is turned away
+    (`turned_away` in the summary). Make the pool large compared to the mean population, which is the mean
+    session length over `every`.
     """
 
     kind: Literal["poisson"]
     every: PositiveDuration
     """Mean time between two arrivals."""
     session: SessionLength
-    """How long a client stays."""
+    """Length of a session."""
     up_at_start: Share = 0.0
-    """Share of the pool that is up at the start, each at the beginning of a session. With lengths that are
-    not exponential the population takes a few sessions to settle."""
+    """Share of the pool that is up at the start; each of these clients starts a session at 0. If session
+    lengths are not exponential, the population takes a few sessions to settle."""
 
     def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
         seed = participants.seed
         first = RandomStream(seed, "churn", number, "first sessions")
-        # Whole sessions: all of these clients begin one at 0.
+        # Whole sessions: each of these clients starts a session at 0.
         present = [(0.0, self.session.sample(first)) for _ in range(round(self.up_at_start * count))]
-        # By thinning (Lewis and Shedler 1979): candidates come at the highest rate, and each is accepted with
-        # the ratio of the rate at its time to that.
+        # By thinning (Lewis and Shedler 1979): candidates arrive at the highest rate. Each is accepted with
+        # the ratio of the rate at its time to the highest rate.
         arrivals = RandomStream(seed, "churn", number, "arrivals")
         lengths = RandomStream(seed, "churn", number, "sessions")
         sessions: list[Session] = []
@@ -163,28 +164,28 @@ class PoissonChurn(SessionsOfAnybody):
             if now_s >= until_s:
                 return [*present, *sessions]
             accepted = arrivals.uniform() * self.rate_factor_max < self.rate_factor(now_s)
-            length_s = self.session.sample(lengths)  # drawn for both, so that it is the time's own
+            length_s = self.session.sample(lengths)  # drawn even if rejected: depends on the time only
             if accepted:
                 sessions.append((now_s, now_s + length_s))
 
     def rate_factor(self, time_s: float) -> float:
-        """The rate of arrivals at a time, relative to its mean."""
+        """Return the rate of arrivals at a time, relative to the mean rate."""
         return 1.0
 
     @property
     def rate_factor_max(self) -> float:
-        """The largest rate of arrivals, relative to the mean."""
+        """Largest rate of arrivals, relative to the mean rate."""
         return 1.0
 
 
 class DiurnalChurn(PoissonChurn):
-    """As poisson, but the rate of arrivals is a sine over the day: more come by day than by night."""
+    """Like poisson, but the rate of arrivals is a sine over the day: more clients arrive by day."""
 
     kind: Literal["diurnal"]  # type: ignore[assignment]
     period: PositiveDuration = default("24 h")
-    """Length of a day; it begins with the rate rising from its mean."""
+    """Length of a day. A day starts when the rate rises above its mean."""
     amplitude: Share = 0.8
-    """Amplitude of the rate, as a share of its mean."""
+    """Amplitude of the rate, as a share of the mean rate."""
 
     def rate_factor(self, time_s: float) -> float:
         return 1.0 + self.amplitude * math.sin(2 * math.pi * time_s / self.period)
@@ -195,7 +196,7 @@ class DiurnalChurn(PoissonChurn):
 
 
 class TraceChurn(SessionsOfAnybody):
-    """Measured sessions: spot instances of cloud providers in 2020."""
+    """Measured sessions of spot instances of cloud providers in 2020."""
 
     kind: Literal["trace"]
     source: Literal[
@@ -206,9 +207,10 @@ class TraceChurn(SessionsOfAnybody):
         "g4dn_us-east-1d_2020-11-23",
         "p2_2020-11-20",
     ]
-    """A run of which single sessions are known (the first three), or a group of which the size is known."""
+    """Measured run with known sessions (the first three), or group of instances with a known size over
+    time."""
     speedup: Speedup = 1.0
-    """How much faster than real time the trace passes: with 60, an hour is a minute."""
+    """Speedup of the trace over real time: with 60, an hour of the trace takes a minute."""
 
     def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
         key, faster = f'churn_process.{number}.source = "{self.source}"', self.speedup
@@ -217,16 +219,16 @@ class TraceChurn(SessionsOfAnybody):
 
 
 class TableChurn(SessionsOfEach):
-    """A table says when each client of the pool is up, as it was measured, say. A client that has no row
-    never comes."""
+    """A table lists the sessions of each client of the pool, for example measured ones. A client without a
+    row never joins."""
 
     kind: Literal["table"]
     file: Annotated[BesideFile, Field(min_length=1)]
-    """CSV or .parquet file with the columns client, its number, and start_s and end_s, between which it is
-    up, in seconds from the run's begin. A client's rows are in order. The path is relative to the current
-    folder or else to the scenario's."""
+    """CSV or .parquet file with the columns `client` (number), `start_s` and `end_s`: start and end of a
+    session, in seconds from the start of the run. The rows of a client must be in order. The path is relative
+    to the current folder, or else to the folder of the scenario."""
     speedup: Speedup = 1.0
-    """How much faster the table's time passes: with 60, an hour is a minute; with 1000, the table's numbers
+    """Speedup of the table: with 60, an hour of the table takes a minute; with 1000, the times in the table
     are milliseconds."""
 
     def _sessions(
@@ -241,12 +243,13 @@ class TableChurn(SessionsOfEach):
 
 
 class OwnChurn(WorldPlugin, SessionsOfEach):
-    """A function of your own says when each client of the pool is up.
+    """Your own function returns the sessions of each client of the pool.
 
-    It gives a client's sessions, one after the other, as pairs (start, end) in seconds; whoever has one from
-    0 on is there from the start, and an end at infinity is none. It is given what it takes of `rng` (a numpy
-    generator of the client's), `shared_rng` (one that gives all clients the same numbers), `client` (its
-    number), `clients` (how many there are) and `until` (the end of the process, in seconds).
+    It returns the sessions of one client, in order, as pairs (start, end) in seconds. A session from 0 on
+    means that the client is up at the start; an infinite end means no end. The function may have any of these
+    parameters: `rng` (a numpy generator for this client), `shared_rng` (a generator with the same random
+    numbers for all clients), `client` (the client's number), `clients` (the number of clients) and `until`
+    (the end of the process, in seconds).
     """
 
     provided = ("rng", "shared_rng", "client", "clients", "until")
@@ -257,11 +260,11 @@ class OwnChurn(WorldPlugin, SessionsOfEach):
         return {client: self._of_one(number, client, until_s, participants) for client in pool}
 
     def _of_one(self, number: int, client: int, until_s: float, participants: Participants) -> list[Session]:
-        """A client's sessions that begin before `until_s`."""
+        """Return a client's sessions that start before `until_s`."""
         about = self.about_client(client)
 
         def find() -> list[Session]:
-            found = self.asked(
+            found = self.call_checked(
                 about,
                 rng=stream(participants.seed, "own churn", number, client),
                 shared_rng=stream(participants.seed, "own churn", number, "shared"),
@@ -275,17 +278,17 @@ class OwnChurn(WorldPlugin, SessionsOfEach):
 
     def _checked(self, found: Iterable[Any], about: Callable[[], str]) -> Iterator[Session]:
         before_s = -math.inf
-        for place, item in enumerate(self.items(found, about)):
-            if place == _SESSIONS_MAX:
-                raise self.refusal(f"gave {_SESSIONS_MAX:,} sessions {about()}; must be fewer")
+        for index, item in enumerate(self.items(found, about)):
+            if index == _SESSIONS_MAX:
+                raise self.refusal(f"returned {_SESSIONS_MAX:,} sessions {about()}; return fewer")
             start, end = self.row(item, "pairs (start, end)", about)
             start_s = self.number(start, 0.0, math.inf, "a start in seconds", about)
             end_s = self.number(end, 0.0, math.inf, "an end in seconds", about)
             if not before_s < start_s < end_s and start_s < math.inf:
-                last = "" if place == 0 else f"; the one before ended at {before_s:g} s"
+                last = "" if index == 0 else f"; the previous session ended at {before_s:g} s"
                 raise self.refusal(
-                    f"gave the session from {start_s:g} s to {end_s:g} s {about()}{last}; each must begin "
-                    "later than the one before it ended, and end later than it begins"
+                    f"returned the session from {start_s:g} s to {end_s:g} s {about()}{last}; each must "
+                    "start after the end of the previous session, and end later than it starts"
                 )
             yield start_s, end_s
             before_s = end_s

@@ -1,4 +1,4 @@
-"""Churn: who joins, leaves, crashes and comes back, and when."""
+"""Churn schedule: joins, departures, crashes and rejoins of clients, with their times."""
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ Kind = Literal["join", "leave", "crash", "rejoin"]
 State = Literal["keep", "stale", "fresh"]
 Presence = Literal["absent", "up", "left", "crashed"]
 
-# presence of a client -> what can happen to it -> its presence afterwards
+# presence of a client -> possible events -> presence after the event
 _NEXT: dict[Presence, dict[Kind, Presence]] = {
     "absent": {"join": "up"},
     "up": {"leave": "left", "crash": "crashed"},
@@ -24,10 +24,10 @@ _NEXT: dict[Presence, dict[Kind, Presence]] = {
 class ChurnEvent:
     """An event at `time_s` (virtual seconds) of all `clients` (numbers from 0), in this order.
 
-    kind: "join": a client that was absent from the start comes. "leave": it says goodbye and goes. "crash":
-    it is gone at once. "rejoin": a client that left or crashed comes back.
-    state: what it comes back with: all that it had ("keep"), the model of its last backup ("stale"), or
-    nothing ("fresh"). Backups are made every `backup_every_s` while a client is up.
+    kind: "join": a client that was absent from the start joins. "leave": an announced departure. "crash": an
+    unannounced one. "rejoin": a client that left or crashed comes back.
+    state: the state after a rejoin: the state before the departure ("keep"), the model of the last backup
+    ("stale"), or none ("fresh"). A client makes a backup every `backup_every_s` while it is up.
     """
 
     time_s: float
@@ -38,12 +38,12 @@ class ChurnEvent:
 
 
 def absent_at_start(events: Iterable[ChurnEvent]) -> tuple[int, ...]:
-    """The clients that join later, in ascending order. All others are there at time 0."""
+    """Return the clients that join later, in ascending order. All other clients are up at time 0."""
     return tuple(sorted({client for event in events if event.kind == "join" for client in event.clients}))
 
 
 def rejoins(events: Iterable[ChurnEvent]) -> dict[int, list[ChurnEvent]]:
-    """The rejoins of each client that has any, by time."""
+    """Return the rejoins of each client that rejoins, by time."""
     found: dict[int, list[ChurnEvent]] = {}
     for event in sorted(events, key=lambda event: event.time_s):
         if event.kind == "rejoin":
@@ -55,12 +55,12 @@ def rejoins(events: Iterable[ChurnEvent]) -> dict[int, list[ChurnEvent]]:
 def kept_up(
     events: Iterable[ChurnEvent], after_s: float, within_s: float, clients: Container[int] | None = None
 ) -> set[tuple[int, float]]:
-    """(client, time) of the departures in (after_s, after_s + within_s], and of the return after each.
+    """Return (client, time) of the departures in (after_s, after_s + within_s], and of the rejoin after each.
 
-    Without these events the clients stay up. clients: only of these; None: of all.
+    Without these events the clients stay up. clients: the clients to consider; None: all.
     """
     kept: set[tuple[int, float]] = set()
-    away: set[int] = set()  # clients whose departure was found, and not yet their return
+    away: set[int] = set()  # departure found, rejoin not yet found
     for event in sorted(events, key=lambda event: event.time_s):
         now = after_s < event.time_s <= after_s + within_s
         for client in event.clients:
@@ -77,10 +77,10 @@ def kept_up(
 def possible_for(
     kind: Kind, time_s: float, clients: Iterable[int], events: Iterable[ChurnEvent]
 ) -> list[int]:
-    """The clients among `clients` to which `kind` can happen at `time_s`, given the events before.
+    """Return the clients among `clients` to which `kind` can happen at `time_s`, given the earlier events.
 
-    Clients with an event at `time_s` or later are left out, since this event might make that one impossible.
-    A join is possible for clients without any event.
+    Clients with an event at `time_s` or later are omitted, since this event might make the later one
+    impossible. A join is possible for clients without any event.
     """
     everything = sorted(events, key=lambda event: event.time_s)
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(everything), "absent")
@@ -98,8 +98,8 @@ def possible_for(
 def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
     """Raise ValueError for the first event in time that is impossible among `count` clients.
 
-    Two events of one client at the same time are refused, as their order would be accidental. So are two
-    different `backup_every_s` of one client.
+    Two events of one client at the same time are rejected, as their order would be accidental. Two different
+    values of `backup_every_s` for one client are rejected, too.
     """
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(events), "absent")
     changed_s: dict[int, float] = {}
@@ -119,8 +119,8 @@ def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
             every_s = event.backup_every_s
             if event.state == "stale" and backups_s.setdefault(client, every_s) != every_s:
                 raise ValueError(
-                    f"client {client} makes a backup every {backups_s[client]:g} s, for an earlier "
-                    f"rejoin, and every {every_s:g} s, for that {when}; state one backup_every for both"
+                    f"client {client} makes a backup every {backups_s[client]:g} s for one rejoin, and "
+                    f"every {every_s:g} s for the rejoin {when}; state the same backup_every for both"
                 )
             presence[client] = _NEXT[before][event.kind]
             changed_s[client] = event.time_s
@@ -142,7 +142,7 @@ def schedule(
     """Call `callbacks[event.kind](client, event)` at each event's time, for each of its clients in order.
 
     but: (client, time) of events that do not happen. They keep their timers, so that the order of all other
-    events stays the same. Returns the timers, for cancelling.
+    events stays the same. Returns the timers, so that you can cancel them.
     """
 
     def happen(event: ChurnEvent, callback: Callable[[int, ChurnEvent], object]) -> None:

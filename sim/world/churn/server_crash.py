@@ -11,16 +11,16 @@ from actors.settings.quantities import CountOrZero, Duration, PositiveDuration
 
 
 class ServerCrash(Settings):
-    """A server is gone at once, in silence, and comes back after a while or never."""
+    """A server crashes without an announcement, and comes back later or never."""
 
     at: Duration
     """Virtual time of the crash."""
     back: PositiveDuration | None = None
-    """Virtual time at which it is back; without it, it stays away."""
+    """Virtual time at which the server is up again; by default it stays down."""
     state: Literal["keep", "fresh"] = "keep"
-    """With what it comes back: all that it had, or nothing, as at the start."""
+    """State after the crash: the state before it (keep), or the state at the start (fresh)."""
     servers: tuple[CountOrZero, ...] | None = None
-    """Numbers of the servers, in the order in which the protocol names them; by default all."""
+    """Numbers of the servers, in the order in which the protocol lists them; by default all."""
 
     @model_validator(mode="after")
     def _in_order(self) -> ServerCrash:

@@ -1,4 +1,4 @@
-"""How long clients stay: random lengths, and sessions that were measured at cloud providers."""
+"""Lengths of sessions: random, or measured at cloud providers."""
 
 import math
 from collections import deque
@@ -20,8 +20,8 @@ Session = tuple[float, float]
 _CENTURY_S = 36_500 * 86_400.0  # about as long as a run may be
 _MEMBERS_MAX = 1_000_000
 _SPOT_RUNS = ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04")
-# Of each step curve the seconds in a unit of its time, and its last row. The files have neither a head nor
-# anything else by which one that was cut off could be told.
+# For each step curve: seconds per unit of its time, and its last row. The files have no header and no other
+# mark, so only the last row shows that a file is not cut off.
 _CURVES = {
     "g4dn_us-east-1c_2020-11-20": (1.0, (88_194.0, 7)),
     "g4dn_us-east-1d_2020-11-23": (1.0, (45_668.0, 8)),
@@ -30,7 +30,7 @@ _CURVES = {
 
 
 class ExponentialLength(Distribution):
-    """Exponential: a session ends with the same probability in each second."""
+    """Exponential: the session ends with the same probability in each second."""
 
     kind: Literal["exponential"]
     mean: PositiveDuration
@@ -45,9 +45,9 @@ class WeibullLength(Distribution):
 
     kind: Literal["weibull"]
     scale: PositiveDuration
-    """63 % of the sessions are shorter."""
+    """63 % of the sessions are shorter than this."""
     shape: Annotated[PositiveFloat, Within(0.1, 100)]
-    """1 is exponential."""
+    """Shape; 1 is the exponential distribution."""
 
     def sample(self, draws: RandomStream) -> float:
         return self.scale * draws.exponential() ** (1 / self.shape)
@@ -57,7 +57,7 @@ class LogNormalLength(LogNormal[PositiveDuration]):
     """Lognormal."""
 
     median: PositiveDuration
-    """Half of the sessions are shorter."""
+    """Half of the sessions are shorter than this."""
     sigma: SigmaOfLog
     """Standard deviation of the logarithm."""
 
@@ -66,7 +66,7 @@ SessionLength = Annotated[ExponentialLength | WeibullLength | LogNormalLength, F
 
 
 def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
-    """The sessions of a measured run or group, by start. The end is infinite if it was not observed."""
+    """Return the sessions of a measured run or group, by start. An end that was not observed is infinite."""
     if source in _SPOT_RUNS:
         file = folder.trace(key, "spot-churn", "spot_sessions_2020.csv")
         rows = read_rows(file, "run", "start_s", "end_s", "censored")
@@ -76,13 +76,13 @@ def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
         sessions = sessions_of_size(_sizes(file, *_CURVES[source]))
     if not any(end_s > start_s for start_s, end_s in sessions):
         raise file.refusal(
-            f"has no session of {source}, so that nobody would ever come; must have one at least"
+            f"contains no session of {source}, so no client would ever join; at least one is needed"
         )
     return sorted(sessions)
 
 
 def sessions_of_clients(file: InputFile, pool: Sequence[int], until_s: float) -> dict[int, list[Session]]:
-    """The sessions of each client of a pool, as a table has them, of which one begins before `until_s`."""
+    """Return the sessions in a table for each client of a pool. At least one must start before `until_s`."""
     found: dict[int, list[Session]] = {client: [] for client in pool}
     first_s = math.inf
     for row in read_rows(file, "client", "start_s", "end_s"):
@@ -96,24 +96,24 @@ def sessions_of_clients(file: InputFile, pool: Sequence[int], until_s: float) ->
         own = found[int(number)]
         start_s, end_s = row.number("start_s", 0, _CENTURY_S), row.number("end_s", 0, _CENTURY_S)
         if end_s <= start_s:
-            raise row.refusal(f"end_s = {end_s:g}: must be more than start_s, {start_s:g}")
+            raise row.refusal(f"end_s = {end_s:g}: must be larger than start_s, {start_s:g}")
         if own and start_s <= own[-1][1]:
             raise row.refusal(
-                f"start_s = {start_s:g}: must be more than {own[-1][1]:g}, the end_s of the row of client "
-                f"{int(number)} before; a client's sessions are in order, and apart"
+                f"start_s = {start_s:g}: must be larger than {own[-1][1]:g}, the end_s in the last row of "
+                f"client {int(number)}; the sessions of a client must be in order and must not overlap"
             )
         own.append((start_s, end_s))
         first_s = min(first_s, start_s)
     if first_s >= until_s:
         raise file.refusal(
-            f"has no session that begins before {until_s:g}, when the process ends, but one at {first_s:g}: "
-            "must be seconds from the run's begin, unless speedup says otherwise"
+            f"has no session that starts before {until_s:g}, the end of the process; the first one starts at "
+            f"{first_s:g}. Times must be seconds from the start of the run; set speedup if their unit differs"
         )
     return found
 
 
 def _sizes(file: InputFile, unit_s: float, end: tuple[float, int]) -> list[tuple[float, int]]:
-    """The steps of a measured curve, of (time in seconds, size)."""
+    """Return the steps of a measured curve, as (time in seconds, size)."""
     time, size = 0.0, 0
     sizes = []
     for row in read_rows(file, "time", "size", head=False):
@@ -123,7 +123,7 @@ def _sizes(file: InputFile, unit_s: float, end: tuple[float, int]) -> list[tuple
     if (time, size) != end:
         raise file.refusal(
             f"ends at {time:g} with the size {size}; the measurement ends at {end[0]:g} with {end[1]}: the "
-            "file is cut off, or another one"
+            "file is cut off, or is a different file"
         )
     return sizes
 
@@ -135,9 +135,9 @@ def _session(row: Row) -> Session:
 
 
 def sessions_of_size(steps: Iterable[tuple[float, int]]) -> list[Session]:
-    """Sessions of a group whose size over time is a step function: `steps` of (time in seconds, size).
+    """Return the sessions of a group from its size over time, the step function `steps` of (time_s, size).
 
-    The measurements do not say who goes when the group shrinks. Here it is the member that came first.
+    The measurements do not state which member goes when the group shrinks. Here the oldest member goes.
     """
     up: deque[float] = deque()
     sessions: list[Session] = []

@@ -1,1 +1,1 @@
-"""The clients' devices: what computing costs on them, and when they are slow."""
+"""Devices of the clients: costs of computation, and slow times."""

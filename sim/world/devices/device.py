@@ -1,4 +1,4 @@
-"""Devices: how long a computation takes in virtual time, and how a client's device spends its time."""
+"""Devices: durations of computations in virtual time, and the use of a client's device over time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DOWN: Final = "down"
 
 
 class DeviceDown(RuntimeError):
-    """A job was submitted to a device that is down."""
+    """Error: a job was submitted to a device that is down."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """The nominal seconds that a job takes: a fixed time per step, or its FLOPs over the device's speed.
+    """Nominal seconds of a job: a fixed time per step, or the job's FLOPs over the device's speed.
 
     Exactly one of `step_time_s` (seconds) and `flops_per_s` (FLOP/s) is set. There is no default duration.
     """
@@ -36,13 +36,13 @@ class CostModel:
     flops_per_s: float | None = None
 
     def seconds(self, *, steps: float | None = None, flops: float | None = None) -> float:
-        """Nominal seconds of a job of `steps` optimizer steps (fractions allowed) and `flops` FLOPs in all.
+        """Return the nominal seconds of a job: `steps` training steps (fractions allowed) and `flops` FLOPs.
 
         Only the quantity that this model uses is needed. ValueError if it is missing or not above 0.
         """
         amount = flops if self.step_time_s is None else steps
         if amount is None or not 0 < amount < inf:
-            raise ValueError(f"how long a job of {steps} steps and {flops} FLOPs takes is unknown: {self!r}")
+            raise ValueError(f"the duration of a job of {steps} steps and {flops} FLOPs is unknown: {self!r}")
         if self.step_time_s is not None:
             return amount * self.step_time_s
         assert self.flops_per_s is not None  # one of the two is set
@@ -50,31 +50,31 @@ class CostModel:
 
 
 class Job(Signal):
-    """A job on a device, and the timer of its own end.
+    """Job on a device, and also the timer of its end.
 
-    A job that is cancelled leaves the device at once, and the next one begins.
+    A cancelled job leaves the device at once, and the next one starts.
     """
 
     __slots__ = ("device", "due", "seconds_nominal")
 
     def __init__(self, device: Device, seconds_nominal: float) -> None:
-        # As Signal.__init__, without the call: jobs are made in large numbers.
+        # Same as Signal.__init__, without the call: jobs are created in large numbers.
         self._task = self._reason = None
         self._done = False
         self.device = device
         self.seconds_nominal = seconds_nominal
-        self.due = NEVER  # the timer's number while the job runs
+        self.due = NEVER  # number of the timer while the job runs
 
     def fire(self) -> None:
         """End the job."""
-        if not self._done:  # it may have been cancelled in this instant
+        if not self._done:  # it may have been cancelled at this virtual time
             self._done = True
             self.device._next()
             if self._task is not None:
                 self.device._loop.wake(self)
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel the job. False if it was done."""
+        """Cancel the job. Returns False if it had ended."""
         if not super().cancel(msg):
             return False
         self.device._drop(self)
@@ -82,14 +82,14 @@ class Job(Signal):
 
 
 class Device:
-    """A client's serial device. It does one job at a time, first come, first served.
+    """Serial device of a client. It runs one job at a time, in order of submission.
 
-    It is `busy`, `waiting` for a job, or `down`.
+    Its state is `busy`, `waiting` for a job, or `down`.
     """
 
     __slots__ = (
-        "_began_s",
         "_busy_s",
+        "_created_s",
         "_down_s",
         "_loop",
         "_queue",
@@ -112,11 +112,11 @@ class Device:
         self._slowness = slowness if slowness is not None else Slowness()
         self._timeline = timeline if timeline is not None else Timeline()
         self.state: State = WAITING if up else DOWN
-        """The present state."""
-        self._began_s = self._since_s = loop.time()  # when it was made, and when the present state began
+        """Present state."""
+        self._created_s = self._since_s = loop.time()  # creation, and start of the present state
         self._busy_s = self._down_s = 0.0  # before `_since_s`
         self._running: Job | None = None
-        self._queue: list[Job] = []  # an empty deque takes ten times as much, and most are empty
+        self._queue: list[Job] = []  # most are empty; an empty deque takes ten times the memory
 
     def __repr__(self) -> str:
         return f"<Device {self}>"
@@ -126,46 +126,46 @@ class Device:
 
     @property
     def now_s(self) -> float:
-        """Virtual time."""
+        """Virtual time in seconds."""
         return self._loop.time()
 
     @property
     def loop(self) -> VirtualLoop:
-        """The loop whose time it spends."""
+        """Event loop that provides the virtual time."""
         return self._loop
 
     @property
     def slowdown(self) -> float:
-        """The permanent factor on the time of jobs, without temporary slow times."""
+        """Permanent factor on the duration of jobs, without temporary slow times."""
         return self._slowness.factor
 
     def run(self, seconds_nominal: float) -> Job:
-        """Submit a job of so many nominal seconds. It begins after all earlier jobs.
+        """Submit a job of `seconds_nominal` nominal seconds. It starts after all earlier jobs.
 
-        One task may await the job's end. If that task is cancelled, so is the job. If the device goes down,
-        the task is cancelled. DeviceDown if the device is down now. ValueError for a duration below 0 or not
-        finite.
+        One task may await the end of the job. If that task is cancelled, the job is cancelled, too. If the
+        device goes down, the task is cancelled. DeviceDown if the device is down now. ValueError for a
+        duration that is negative or not finite.
         """
         if not 0.0 <= seconds_nominal < inf:
             raise ValueError(
                 f"a job's nominal seconds must be finite and at least 0, not {seconds_nominal!r}"
             )
         if self.state == DOWN:
-            raise DeviceDown(f"a job of {seconds_nominal} s was given to a device that is down")
+            raise DeviceDown(f"a job of {seconds_nominal} s was submitted to a device that is down")
         job = Job(self, seconds_nominal)
         if self._running is None:
-            self._begin(job)
+            self._start(job)
         else:
             self._queue.append(job)
         return job
 
     def set_up(self) -> None:
-        """The client is back, with an idle device. Does nothing if the device is up."""
+        """Start the device, idle, when its client is up again. Does nothing if the device is up."""
         if self.state == DOWN:
             self._enter(WAITING)
 
     def set_down(self) -> None:
-        """The client is gone, and all its jobs are cancelled. Does nothing if the device is down."""
+        """Stop the device when its client departs, and cancel all jobs. Does nothing if it is down."""
         if self.state == DOWN:
             return
         running, queue = self._running, self._queue
@@ -178,36 +178,38 @@ class Device:
 
     @property
     def busy_s(self) -> float:
-        """Seconds spent on jobs until now, cancelled ones included."""
+        """Seconds of computing so far, cancelled jobs included."""
         return self._busy_s + self._present_s(BUSY)
 
     @property
     def waiting_s(self) -> float:
-        """Seconds that the device was up with nothing to do, until now."""
+        """Seconds that the device was up without a job so far."""
         return max(0.0, self.up_s - self.busy_s)
 
     @property
     def up_s(self) -> float:
-        """Seconds that the device was up, until now."""
-        return self._loop.time() - self._began_s - self.down_s
+        """Seconds that the device was up so far."""
+        return self._loop.time() - self._created_s - self.down_s
 
     @property
     def down_s(self) -> float:
-        """Seconds that the device was down, until now."""
+        """Seconds that the device was down so far."""
         return self._down_s + self._present_s(DOWN)
 
     def recall(
         self, busy_s: float, waiting_s: float, intervals: Iterable[tuple[float, float, State]]
     ) -> None:
-        """Have spent its time until now as another device did, which knew these `intervals`; in between, and
-        for the rest, it was down."""
+        """Take over the history of an earlier device, which recorded these `intervals`.
+
+        Outside of them, this device counts as down.
+        """
         self._busy_s, self._since_s = busy_s, self._loop.time()
-        self._down_s = max(0.0, self._since_s - self._began_s - busy_s - waiting_s)
+        self._down_s = max(0.0, self._since_s - self._created_s - busy_s - waiting_s)
         for interval in intervals:
             self._timeline.add(*interval)
 
     def intervals(self) -> list[tuple[float, float, State]]:
-        """The busy and down intervals until now as (start_s, end_s, state), in order. The rest is waiting."""
+        """Return the busy and down intervals so far, in order: (start_s, end_s, state). Gaps are waiting."""
         now_s = self._loop.time()
         stretches = list(self._timeline)
         if self.state == WAITING or self._since_s == now_s:
@@ -230,7 +232,7 @@ class Device:
         self.state = state
         self._since_s = now_s
 
-    def _begin(self, job: Job) -> None:
+    def _start(self, job: Job) -> None:
         now_s = self._loop.now_s
         if self._running is None:
             self.state, self._since_s = BUSY, now_s
@@ -238,12 +240,12 @@ class Device:
         try:
             end_s = self._slowness.finish_s(now_s, job.seconds_nominal)
         except UserError as error:  # the user's slow times failed, not the client's code
-            self._loop.call_exception_handler({"message": "slow times cannot be known", "exception": error})
+            self._loop.call_exception_handler({"message": "slow times are unknown", "exception": error})
             return
         self._loop.schedule(end_s, job)
 
     def _drop(self, job: Job) -> None:
-        """Take a cancelled job from the device."""
+        """Remove a cancelled job from the device."""
         if job is self._running:
             self._loop.withdraw(job)
             self._next()
@@ -251,9 +253,9 @@ class Device:
             self._queue.remove(job)
 
     def _next(self) -> None:
-        """The running job is over. Begin the next one."""
+        """Start the next job after the end of the running one."""
         if self._queue:
-            self._begin(self._queue.pop(0))
+            self._start(self._queue.pop(0))
         else:
             self._running = None
             self._enter(WAITING)

@@ -1,4 +1,4 @@
-"""The kinds of slow times that devices may have: scheduled, random, periodic, measured, the user's own."""
+"""Kinds of slow times of devices: scheduled, random, periodic, measured, user-defined."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sim.world.devices.slowness import Piece, cycles, once, periods, spells
 from sim.world.plugins import WorldPlugin
 
 Trace = tuple[tuple[float, ...], tuple[float, ...]]
-"""Times in seconds from 0 on, one more than factors: factors[k] holds from times[k] to times[k + 1]."""
+"""Times in seconds from 0 on, one more than factors: factors[k] applies from times[k] to times[k + 1]."""
 
 _CENTURY_S = 36_500 * 86_400.0  # about as long as a run may be
 _PIECES_TRIED = 100
@@ -40,12 +40,13 @@ class SlowTimes(Settings):
     """Times in which the devices of some clients are slow."""
 
     clients: ClientList | None = None
-    """The clients whose devices are; by default all."""
+    """Clients with these slow times; by default all."""
     share: Probability | None = None
-    """Probability that a client's is, instead of `clients`; each client draws for itself."""
+    """Instead of `clients`: probability that a client has these slow times, drawn for each client
+    separately."""
 
-    share_key: ClassVar[str] = "share"  # which key says the share of the clients
-    coin: ClassVar[str]  # the name of the random stream that decides for each client
+    share_key: ClassVar[str] = "share"  # key of the share of the clients
+    coin: ClassVar[str]  # name of the random stream that decides for each client
 
     @model_validator(mode="after")
     def _one_way(self) -> SlowTimes:
@@ -53,29 +54,30 @@ class SlowTimes(Settings):
         return self
 
     def concerns(self, seed: int, client: int, *number: int) -> bool:
-        """Whether a client has these slow times. number: of this entry in a list."""
+        """Return True if a client has these slow times. number: of this entry in a list."""
         if self.clients is not None:
             return client in self.clients
         share = getattr(self, self.share_key)
-        # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
+        # A separate draw for each client, not one among all: adding a client must not change which ones are
+        # slow.
         return share is None or RandomStream(seed, self.coin, *number, client).uniform() < share
 
     @abstractmethod
     def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
-        """The slow times of one of so many clients, by entry `number` of a list. UserError."""
+        """Return the slow times of one of `clients` clients, for entry `number` of a list. UserError."""
 
 
 class ScheduledSlowdown(SlowTimes):
-    """Some clients' devices are slower for a time."""
+    """Some clients' devices are slower for a limited time."""
 
     coin = "slowdown"
 
     factor: Factor
-    """Factor on their computing times."""
+    """Factor on the computing times of these clients."""
     start: Duration
-    """Begin."""
+    """Start of the slow time."""
     end: PositiveDuration
-    """End."""
+    """End of the slow time."""
 
     @model_validator(mode="after")
     def _in_order(self) -> ScheduledSlowdown:
@@ -88,9 +90,9 @@ class ScheduledSlowdown(SlowTimes):
 
 
 class TransientStragglers(SlowTimes):
-    """Slow periods that each client has at random, independently of the others."""
+    """Slow periods at random times, independent for each client."""
 
-    coin = "who has transient slowdowns"
+    coin = "who has transient slowdowns"  # prose: allow
 
     every: PositiveDuration
     """Mean time between two slow periods of a client (exponential)."""
@@ -104,20 +106,21 @@ class TransientStragglers(SlowTimes):
 
 
 class PeriodicSlowTimes(SlowTimes):
-    """Devices are slow for a part of each period: phones that train well only while charging."""
+    """Devices are slow for a part of each period, for example phones that train well only while charging."""
 
-    share_key, coin = "share_of_clients", "who has periodic slow times"
+    share_key, coin = "share_of_clients", "who has periodic slow times"  # prose: allow
 
     share_of_clients: Probability | None = None
-    """Probability that a client's is, instead of `clients`; each client draws for itself."""
+    """Instead of `clients`: probability that a client has these slow times, drawn for each client
+    separately."""
     period: PositiveDuration
     """Length of a period."""
     share: Annotated[float, Field(gt=0, lt=1)]
-    """Share of the period that is slow: its last part."""
+    """Slow share of each period: its last part."""
     factor: Factor
-    """Factor on the computing times during it."""
+    """Factor on the computing times during the slow part."""
     phase: Literal["random"] | Duration = "random"
-    """How far into a period the run begins: drawn for each client, or the same for all."""
+    """Position in a period at which the run starts: drawn for each client, or the same for all."""
 
     @model_validator(mode="after")
     def _phase_in_period(self) -> PeriodicSlowTimes:
@@ -133,31 +136,31 @@ class PeriodicSlowTimes(SlowTimes):
 
 
 class MeasuredSlowTimes(SlowTimes):
-    """Devices are slowed down by a trace, which is repeated."""
+    """A trace states the slowdown of devices over time; it is repeated."""
 
-    coin = "who has measured slow times"
+    coin = "who has measured slow times"  # prose: allow
 
     file: Annotated[BesideFile, Field(min_length=1)]
-    """CSV or .parquet file with the columns time_s, from 0 on, and factor, which holds from that time on. The
-    last row ends the cycle; its factor does not count. The path is relative to the current folder or else to
-    the scenario's."""
+    """CSV or .parquet file with the columns `time_s`, from 0 on, and `factor`, which applies from that time
+    on. The last row ends the cycle; its factor is ignored. The path is relative to the current folder, or
+    else to the folder of the scenario."""
     offset: Literal["random"] | Duration = "random"
-    """How far into the trace the run begins: drawn for each client, or the same for all."""
+    """Position in the trace at which the run starts: drawn for each client, or the same for all."""
 
     @cached_property
     def trace(self) -> Trace:
-        """The slowdown factors over time, as the file has them. UserError."""
+        """Slowdown factors over time, as read from the file. UserError."""
         source = InputFile("devices.measured.file", Path(self.file))
         rows = read_rows(source, "time_s", "factor")
         if len(rows) < 2:
-            raise source.refusal("has one row; needs two at least, the last of which ends the cycle")
+            raise source.refusal("has one row; at least two are needed, as the last row ends the cycle")
         times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]
         if times_s[0] != 0:
-            raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the begin of the cycle")
+            raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the start of the cycle")
         for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
             if time_s <= before_s:
                 raise row.refusal(
-                    f"time_s = {time_s:g}: must be more than that of the row before, {before_s:g}"
+                    f"time_s = {time_s:g}: must be larger than {before_s:g}, the time_s of the previous row"
                 )
         # The last row only ends the cycle.
         factors = [row.number("factor", FACTOR_MIN, FACTOR_MAX) for row in rows[:-1]]
@@ -172,19 +175,20 @@ class MeasuredSlowTimes(SlowTimes):
 
 
 class OwnSlowTimes(WorldPlugin, SlowTimes):
-    """A function of your own says when a client's device is how slow.
+    """Your own function returns the slow times of each client's device.
 
-    It gives, one after the other, pairs (until, factor): up to that virtual time, in seconds, a second of
-    computing takes so many; after the last pair 1. A generator is asked only as far as time goes on. It is
-    given what it takes of `rng` (a numpy generator of the client's), `shared_rng` (one that gives all clients
-    the same numbers), `client` (its number) and `clients` (how many there are).
+    It returns pairs (until, factor), in order: up to the virtual time `until`, in seconds, one second of
+    computing takes `factor` seconds. After the last pair the factor is 1. A generator is only read as far as
+    virtual time advances. The function may have any of these parameters: `rng` (a numpy generator for this
+    client), `shared_rng` (a generator with the same random numbers for all clients), `client` (the client's
+    number) and `clients` (the number of clients).
     """
 
     provided = ("rng", "shared_rng", "client", "clients")
-    coin = "who has slow times of the user's own"
+    coin = "who has slow times of the user's own"  # prose: allow
 
     def try_out(self, seed: int, client: int, clients: int, number: int) -> None:
-        """Call the function twice for a client. UserError if it fails or gives different pieces."""
+        """Call the function twice for a client. UserError if it fails or returns different pieces."""
 
         def find() -> list[Piece]:
             return [*islice(self.pieces(seed, client, clients, number), _PIECES_TRIED)]
@@ -193,7 +197,7 @@ class OwnSlowTimes(WorldPlugin, SlowTimes):
 
     def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
         about = self.about_client(client)
-        found = self.asked(
+        found = self.call_checked(
             about,
             rng=stream(seed, "own slow times", number, client),
             shared_rng=stream(seed, "own slow times", number, "shared"),
@@ -207,8 +211,8 @@ class OwnSlowTimes(WorldPlugin, SlowTimes):
             factor = self.number(by, FACTOR_MIN, FACTOR_MAX, "a factor", about)
             if end_s <= before_s:
                 raise self.refusal(
-                    f"gave the time {end_s:g} s after {before_s:g} s {about()}; each must be later than the "
-                    "one before, the first later than 0"
+                    f"returned the time {end_s:g} s after {before_s:g} s {about()}; each must be later than "
+                    "the previous time, and the first later than 0"
                 )
             yield end_s, factor
             if end_s == math.inf:

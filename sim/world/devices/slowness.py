@@ -1,4 +1,4 @@
-"""How slow a device is: the slow times that it has, multiplied, as one function of virtual time."""
+"""Slowness of a device over virtual time: the product of all its slow times."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -8,11 +8,11 @@ from math import inf, prod
 from sim.kernel.random import RandomStream
 
 Piece = tuple[float, float]
-"""(end, factor): up to virtual time `end` a nominal second takes `factor` seconds."""
+"""(end, factor): up to virtual time `end`, a nominal second takes `factor` seconds."""
 
 
 def once(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
-    """Jobs take `factor` times as long from `start_s` to `end_s` (`inf`: for ever)."""
+    """Yield a slow time: jobs take `factor` times as long from `start_s` to `end_s` (`inf`: forever)."""
     if start_s:
         yield start_s, 1.0
     yield end_s, factor
@@ -21,7 +21,7 @@ def once(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
 
 
 def spells(every_s: float, length_s: float, factor: float, draws: RandomStream) -> Iterator[Piece]:
-    """Normal periods (mean length `every_s`) and slow ones (mean `length_s`) in turn, all exponential."""
+    """Yield alternating normal periods (mean `every_s`) and slow ones (mean `length_s`), all exponential."""
     end_s = 0.0
     while True:
         end_s += draws.exponential() * every_s
@@ -31,19 +31,19 @@ def spells(every_s: float, length_s: float, factor: float, draws: RandomStream) 
 
 
 def periods(period_s: float, share: float, factor: float, phase_s: float = 0.0) -> Iterator[Piece]:
-    """Jobs take `factor` times as long in the last `share` of each period. The first begins at -phase_s."""
+    """Yield periods that start at -phase_s: jobs take `factor` times as long in the last `share` of each."""
     for number in count():
-        begin_s = number * period_s - phase_s  # multiples rather than sums, which would drift
+        start_s = number * period_s - phase_s  # multiples rather than sums, which would drift
         for end_s, in_force in (
-            (begin_s + (1 - share) * period_s, 1.0),
-            (begin_s + period_s, factor),
+            (start_s + (1 - share) * period_s, 1.0),
+            (start_s + period_s, factor),
         ):
             if end_s > 0:
                 yield end_s, in_force
 
 
 def cycles(times_s: Sequence[float], factors: Sequence[float], offset_s: float = 0.0) -> Iterator[Piece]:
-    """A trace, repeated. The run begins `offset_s` into it."""
+    """Yield the pieces of a repeated trace. The run starts `offset_s` into it."""
     for number in count():
         for end_s, factor in zip(times_s[1:], factors, strict=True):
             shifted_s = number * times_s[-1] + end_s - offset_s
@@ -52,10 +52,10 @@ def cycles(times_s: Sequence[float], factors: Sequence[float], offset_s: float =
 
 
 class Slowness:
-    """How many seconds a nominal second takes: a piecewise constant function of virtual time.
+    """Seconds that a nominal second takes: a piecewise constant function of virtual time.
 
     It is the product of `factor` and of the factors of all `sources` at that time. Sources do not depend on
-    what the device does, so two protocols have the same slow devices.
+    the use of the device, so two protocols get the same slow devices.
     """
 
     __slots__ = ("_ahead", "_source", "factor")
@@ -64,12 +64,12 @@ class Slowness:
         self.factor = factor
         self._source = _product(factor, sources) if sources else None
         if self._source is not None:
-            self._ahead = deque([next(self._source)])  # pieces (end_s, factor) that are not over yet
+            self._ahead = deque([next(self._source)])  # pieces (end_s, factor) that have not ended
 
     def finish_s(self, start_s: float, work_s: float) -> float:
-        """The virtual time at which `work_s` nominal seconds that begin at `start_s` are done, exactly.
+        """Return the exact end, in virtual time, of `work_s` nominal seconds of work that start at `start_s`.
 
-        `start_s` must not decrease from call to call: earlier pieces are dropped.
+        `start_s` must not decrease from call to call, since earlier pieces are dropped.
         """
         source = self._source
         if source is None:
@@ -84,16 +84,16 @@ class Slowness:
             if index == len(ahead):
                 ahead.append(next(source))
             end_s, factor = ahead[index]
-            done_s = (end_s - at_s) / factor
-            if work_s <= done_s:
+            piece_s = (end_s - at_s) / factor
+            if work_s <= piece_s:
                 return at_s + work_s * factor
-            work_s -= done_s
+            work_s -= piece_s
             at_s = end_s
             index += 1
 
 
 def _product(factor: float, sources: Sequence[Iterator[Piece]]) -> Iterator[Piece]:
-    """The constant pieces of the product of all sources, from time 0 on."""
+    """Yield the constant pieces of the product of all sources, from time 0 on."""
     heads = [next(source) for source in sources]
     while True:
         end_s = min([end_s for end_s, _ in heads], default=inf)

@@ -1,4 +1,4 @@
-"""The speed of devices, or their time of a training step: drawn for each client, or measured."""
+"""Speed of devices, or their time for a training step: drawn for each client, or measured."""
 
 from collections.abc import Callable
 from statistics import median
@@ -19,9 +19,9 @@ class MeasuredTime(RandomQuantity):
 
     kind: Literal["trace"]
     source: Literal["ai-benchmark"] = "ai-benchmark"
-    """The trace."""
+    """Name of the trace."""
     median: PositiveDuration
-    """Time of the median phone; the others' are inverse to their scores."""
+    """Time of the median phone; the times of the others are inverse to their scores."""
 
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         phones = relative_scores(key, folder)
@@ -33,9 +33,9 @@ class MeasuredSpeed(RandomQuantity):
 
     kind: Literal["trace"]
     source: Literal["ai-benchmark"] = "ai-benchmark"
-    """The trace."""
+    """Name of the trace."""
     median: Compute
-    """Speed of the median phone; the others' are in proportion to their scores."""
+    """Speed of the median phone; the speeds of the others are proportional to their scores."""
 
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         phones = relative_scores(key, folder)
@@ -43,20 +43,20 @@ class MeasuredSpeed(RandomQuantity):
 
 
 class OwnStepTime(QuantityPlugin):
-    """A function of your own says each client's time of a training step, in seconds.
+    """Your own function returns each client's time for a training step, in seconds.
 
-    It is given what it takes of `rng` (a numpy generator of the client's), `client` (its number) and
-    `clients` (how many there are).
+    It may have any of these parameters: `rng` (a numpy generator for this client), `client` (the client's
+    number) and `clients` (the number of clients).
     """
 
     least, most, unit = 1e-9, 3e9, "seconds"
 
 
 class OwnSpeed(QuantityPlugin):
-    """A function of your own says each client's speed, in floating-point operations per second.
+    """Your own function returns each client's speed, in floating-point operations per second.
 
-    It is given what it takes of `rng` (a numpy generator of the client's), `client` (its number) and
-    `clients` (how many there are).
+    It may have any of these parameters: `rng` (a numpy generator for this client), `client` (the client's
+    number) and `clients` (the number of clients).
     """
 
     least, most, unit = 1.0, 1e21, "FLOP/s"
@@ -80,7 +80,7 @@ else:
 
 
 def relative_scores(key: str, folder: DataFolder) -> list[float]:
-    """The scores of all phones in the AI Benchmark ranking over their median; higher is faster. UserError."""
+    """Return the AI Benchmark scores of all phones over their median; higher is faster. UserError."""
     file = folder.trace(key, "device-traces", "ai_benchmark_2020.csv")
     scores = [row.number("ai_score", 1, 1e9) for row in read_rows(file, "ai_score")]
     middle = median(scores)

@@ -1,4 +1,4 @@
-"""Large cities: the positions of clients for which the scenario states none."""
+"""Large cities: the positions of clients if the scenario states none."""
 
 from bisect import bisect_right
 from itertools import accumulate
@@ -15,7 +15,7 @@ class City(NamedTuple):
     millions: float
 
 
-# Populations: United Nations, World Urbanization Prospects 2018, rounded; places: the city centres.
+# Populations: United Nations, World Urbanization Prospects 2018, rounded; positions: the city centers.
 CITIES = {
     "Tokyo": City(35.68, 139.69, 37),
     "Delhi": City(28.61, 77.21, 29),
@@ -47,5 +47,5 @@ _SUMS = tuple(accumulate(city.millions for city in CITIES.values()))
 
 
 def draw_city(draws: RandomStream) -> str:
-    """A random city, with a probability proportional to its population. Takes one number."""
+    """Draw a city, with a probability proportional to its population. Takes one random number."""
     return _NAMES[bisect_right(_SUMS, draws.uniform() * _SUMS[-1])]

@@ -1,6 +1,6 @@
 """Kinds of latency: drawn for each message, or a function of sender and receiver.
 
-A kind is one file: its keys, and `build`. A distribution is a latency model itself. All other kinds build a
+A kind is one file: its keys, and `build`. A distribution is itself a latency model. All other kinds build a
 `PairLatency`.
 """
 
@@ -29,5 +29,5 @@ else:
 
 
 def latency_model(latency: Latency, key: str, participants: Participants) -> LatencyModel:
-    """The model of the stated latency. key: the scenario's key of it, for errors. UserError."""
+    """Return the model of the stated latency. key: the scenario's key of it, for errors. UserError."""
     return latency.build(key, participants) if isinstance(latency, LatencyByNode) else latency

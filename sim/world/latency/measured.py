@@ -1,4 +1,4 @@
-"""Latencies that were measured between real machines."""
+"""Latencies measured between real machines."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,7 +12,7 @@ from sim.kernel.random import stream
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
 from sim.world.participants import Participants
 
-# Of each source: its file, then what the file calls the medians and the slices, with their units per second.
+# For each source: its file, then the file's names of the medians and the slices, with their units per second.
 _ROUND_TRIPS = {
     "planetlab": ("planetlab_rtt_ms.npz", ("rtt_ms_median", 1e3), ("rtt_ms_slices", 1e3)),
     "seattle": ("seattle_rtt_s.npz", ("rtt_s_median", 1.0), ("rtt_centiseconds", 100.0)),
@@ -22,21 +22,22 @@ _ROUND_TRIPS = {
 class TraceLatency(LatencyByNode):
     """Half of measured round-trip times between real machines. Each client is a machine, drawn by the seed.
 
-    Each machine is used once before any is used twice. Two clients on one machine are as near as the nearest
-    two machines. (Zhu et al., IEEE/ACM Transactions on Networking 25, 2017.)
+    Each machine is used once before any machine is used twice. Two clients on one machine have the latency of
+    the nearest two machines. (Zhu et al., IEEE/ACM Transactions on Networking 25, 2017.)
     """
 
     kind: Literal["trace"]
     source: Literal["planetlab", "seattle"]
-    """490 machines at universities, or 99 phones and laptops, slower and burstier."""
+    """Machines: 490 at universities (planetlab), or 99 phones and laptops, slower and burstier (seattle)."""
     slice: PositiveDuration | None = None
-    """How long each slice of the trace holds (6 of planetlab, 688 of seattle); after the last the first one
-    follows again. By default every pair has its median over time."""
+    """Duration of each slice of the trace (6 slices of planetlab, 688 of seattle); after the last slice, the
+    first one follows. By default every pair has its median over time."""
     jitter: SigmaOfLog = 0.0
-    """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
+    """Sigma of a lognormal factor with median 1, drawn for each message and multiplied with the pair's
+    latency."""
 
     def build(self, key: str, participants: Participants) -> NodeLatency:
-        """Each actor on a random machine."""
+        """Return the model, with each actor on a random machine."""
         medians_s, slices_s = round_trips(self.source, key, participants.data_folder)
         round_trips_s = medians_s[np.newaxis] if self.slice is None else slices_s
         nodes = sampled_nodes(
@@ -51,28 +52,28 @@ class TraceLatency(LatencyByNode):
 
 
 def sampled_nodes(seed: int, clients: Sequence[str], servers: Sequence[str], nodes: int) -> dict[str, int]:
-    """A random node for each client, each used once before any is used twice. Servers are from the end.
+    """Draw a node for each client, each used once before any is used twice. Servers use nodes from the end.
 
-    A client's node depends on its number only, so more clients or servers move nobody. Nobody shares a node
-    if there are enough nodes for all clients and servers.
+    A client's node depends on its number only, so more clients or servers do not move other clients. No two
+    actors share a node if there are enough nodes for all clients and servers.
     """
     orders: dict[int, NDArray[np.int64]] = {}
 
-    def place(number: int) -> int:
+    def node(number: int) -> int:
         turn, position = divmod(number, nodes)
         if turn not in orders:
             orders[turn] = stream(seed, "latency nodes", turn).permutation(nodes)
         return int(orders[turn][position])
 
-    chosen = {name: place(number) for number, name in enumerate(clients)}
-    return chosen | {name: place(nodes - 1 - number % nodes) for number, name in enumerate(servers)}
+    chosen = {name: node(number) for number, name in enumerate(clients)}
+    return chosen | {name: node(nodes - 1 - number % nodes) for number, name in enumerate(servers)}
 
 
 def one_way_seconds(round_trips_s: NDArray[np.float64], slices_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One-way latencies for `NodeLatency`, (slices, nodes, nodes): half of the measured round trips.
+    """Return one-way latencies for `NodeLatency`, (slices, nodes, nodes): half of the measured round trips.
 
-    A 0 was not measured, or is below the clock's resolution. It is replaced by the pair's median over
-    `slices_s`. Without any, and for two actors on one node, it is the smallest positive time of all pairs.
+    A 0 was not measured, or is below the resolution of the clock. It is replaced by the pair's median over
+    `slices_s`. If the pair has no measurement, or both actors share a node, it is the smallest positive time.
     """
     seconds = round_trips_s / 2
     diagonal = np.arange(seconds.shape[1])
@@ -88,7 +89,7 @@ def one_way_seconds(round_trips_s: NDArray[np.float64], slices_s: NDArray[np.flo
 
 
 def round_trips(source: str, key: str, folder: DataFolder) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Round trips in seconds: medians (nodes, nodes) and slices (slices, nodes, nodes); 0: not measured."""
+    """Return round trips in seconds: medians (nodes, nodes), slices (slices, nodes, nodes); 0: unknown."""
     name, medians, slices = _ROUND_TRIPS[source]
     file = folder.trace(key, "net-latency", name)
     arrays = file.arrays(medians[0], slices[0])
@@ -99,7 +100,7 @@ def round_trips(source: str, key: str, folder: DataFolder) -> tuple[NDArray[np.f
             raise file.refusal(f"has the shape {array.shape}; must be {wanted}", array_name)
         file.require_numbers(array_name, array, least=0, most=LATENCY_MAX_S * units_per_s)
         if not array.any():
-            raise file.refusal("is 0 everywhere; must have a time that was measured", array_name)
+            raise file.refusal("is 0 everywhere; must contain at least one measured time", array_name)
     medians_s, slices_s = (
         array.astype(np.float64) / units for array, (_, units) in zip(arrays, (medians, slices), strict=True)
     )

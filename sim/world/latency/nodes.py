@@ -1,4 +1,4 @@
-"""Latencies that depend on sender and receiver: each actor has a node, and a matrix has the latencies."""
+"""Latencies that depend on sender and receiver: each actor has a node, and a matrix holds the latencies."""
 
 import math
 from abc import abstractmethod
@@ -18,28 +18,28 @@ LATENCY_MAX_S = 86_400.0  # a day, in measured files
 
 
 class PairLatency(Protocol):
-    """The latency of messages, by sender and receiver. jitter: 0 if it takes no random numbers."""
+    """Latency of messages, by sender and receiver. jitter: 0 if it takes no random numbers."""
 
     @property
     def jitter(self) -> float: ...
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
-        """The latency in seconds of a message of `pair` that departs at `time_s`; UserError of a user's."""
+        """Return the latency in seconds of a message of `pair` that departs at `time_s`. UserError."""
 
 
 LatencyModel = Distribution | PairLatency
-"""A model of the latency of messages."""
+"""Model of the latency of messages."""
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value when compared
 class NodeLatency:
-    """The one-way latency between the nodes of sender and receiver, times a jitter drawn for each message.
+    """One-way latency between the nodes of sender and receiver, times a jitter drawn for each message.
 
-    seconds: (slices, nodes, nodes), from row to column. The diagonal is for two actors on one node.
+    seconds: (slices, nodes, nodes), from row to column. The diagonal applies to two actors on one node.
     node_of: each actor's node.
-    slice_s: how long each slice holds; after the last one the first follows again. None: the first, for ever.
-    jitter: standard deviation of the factor's logarithm (its median is 1); 0 for none.
-    places: each actor's latitude and longitude in degrees, if known.
+    slice_s: duration of each slice; after the last slice, the first follows. None: the first slice, forever.
+    jitter: standard deviation of the factor's logarithm (the median is 1); 0 for no jitter.
+    places: latitude and longitude of each actor in degrees, if known.
     """
 
     seconds: NDArray[np.float64]
@@ -49,15 +49,15 @@ class NodeLatency:
     places: Mapping[str, tuple[float, float]] | None = None
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
-        """The latency of a message of `pair` that departs at `time_s`. The jitter takes one of `draws`."""
+        """Return a message's latency in seconds at departure time `time_s`. Jitter takes one of `draws`."""
         number = int(time_s / self.slice_s) % len(self.seconds) if self.slice_s is not None else 0
         seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])
         return seconds * math.exp(self.jitter * draws.normal()) if self.jitter else seconds
 
 
 class LatencyByNode(Settings):
-    """A kind of latency that depends on sender and receiver."""
+    """Kind of latency that depends on sender and receiver."""
 
     @abstractmethod
     def build(self, key: str, participants: Participants) -> PairLatency:
-        """The model for these participants. key: the scenario's key of it, for errors. UserError."""
+        """Return the model for these participants. key: the scenario's key of it, for errors. UserError."""

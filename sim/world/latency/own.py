@@ -1,4 +1,4 @@
-"""Latency from a function of the user's own."""
+"""Latency from a user-defined function."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sim.world.plugins import WorldPlugin, numbers_of
 
 
 class OwnLatency(WorldPlugin, LatencyByNode):
-    """A function of your own is asked for each message's latency, in seconds.
+    """Your own function returns the latency of each message, in seconds.
 
-    It is given what it takes of `rng` (a numpy generator, another one for each message), `sender` and
-    `receiver` (numbers of clients, names of servers), `time` (when the transfer ends, in seconds) and
-    `clients` (how many there are).
+    It may have any of these parameters: `rng` (a numpy generator, a separate one for each message), `sender`
+    and `receiver` (numbers of clients, names of servers), `time` (the end of the transfer, in seconds) and
+    `clients` (the number of clients).
     """
 
     provided = ("rng", "sender", "receiver", "time", "clients")
 
     def build(self, key: str, participants: Participants) -> OwnLatencies:
-        """The latencies of all pairs. The function is tried for the first message of some. UserError."""
+        """Return the latencies of all pairs, after a test of the function on a few pairs. UserError."""
         made, names = OwnLatencies(self, participants), participants.names
         some = dict.fromkeys([*names[:2], *names[-1:]])
         for pair in permutations(some, 2):
@@ -33,9 +33,9 @@ class OwnLatency(WorldPlugin, LatencyByNode):
 
 
 class OwnLatencies:
-    """The latencies of a function of the user's own, by sender and receiver."""
+    """Latencies of a user-defined function, by sender and receiver."""
 
-    jitter = 1.0  # as of others that take random numbers
+    jitter = 1.0  # above 0: takes random numbers
 
     def __init__(self, section: OwnLatency, participants: Participants) -> None:
         self._section = section
@@ -44,12 +44,12 @@ class OwnLatencies:
         self._generator = GeneratorAt()
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
-        """The latency of a message of `pair` that departs at `time_s`, by the numbers at its place.
+        """Return the latency in seconds of a message of `pair` that departs at `time_s`, drawn from `draws`.
 
-        UserError for a function that fails, or whose result is none.
+        UserError if the function fails, or its result is not a latency.
         """
         about = partial(self.about, pair, time_s)
-        value = self._section.asked(
+        value = self._section.call_checked(
             about,
             rng=self._generator.at(draws.key, draws.position),
             sender=self._numbers[pair[0]],
@@ -60,6 +60,6 @@ class OwnLatencies:
         return self._section.number(value, 0.0, LATENCY_MAX_S, "seconds", about)
 
     def about(self, pair: tuple[str, str], time_s: float) -> str:
-        """Which message a refusal is about."""
+        """Describe the message, for an error."""
         sender, receiver = [self._numbers[name] for name in pair]
         return f"for sender = {sender!r}, receiver = {receiver!r}, time = {time_s:g}"

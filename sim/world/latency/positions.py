@@ -1,4 +1,4 @@
-"""Latency by positions on the globe. Times are seconds, distances metres, angles degrees."""
+"""Latency by positions on the globe. Times are in seconds, distances in meters, angles in degrees."""
 
 import math
 from collections.abc import Sequence
@@ -22,24 +22,24 @@ FIBRE_M_PER_S = SPEED_OF_LIGHT_M_PER_S * 2 / 3  # the refractive index of glass 
 Degrees = tuple[float, float]  # latitude (north is positive), longitude (east is positive)
 
 
-_PLACE = f"a latitude and a longitude in degrees, such as [52.5, 13.4], or one of {', '.join(CITIES)}"
+_POSITION = f"a latitude and a longitude in degrees, such as [52.5, 13.4], or one of {', '.join(CITIES)}"
 
 
-def _place(value: Any) -> Any:
+def _position(value: Any) -> Any:
     match value:
         case str() if value in CITIES:
             return value
         case (int() | float() as north, int() | float() as east) if abs(north) <= 90 and abs(east) <= 180:
             return (float(north), float(east))
-    raise ValueError(f"must be {_PLACE}")
+    raise ValueError(f"must be {_POSITION}")
 
 
-Place = Annotated[
+Position = Annotated[
     str | tuple[float, float],
-    BeforeValidator(_place),
+    BeforeValidator(_position),
     WithJsonSchema(
         {
-            "x-allowed": _PLACE,
+            "x-allowed": _POSITION,
             "anyOf": [
                 {"enum": list(CITIES)},
                 {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
@@ -51,25 +51,27 @@ Place = Annotated[
 
 
 class PositionLatency(LatencyByNode):
-    """Clients have positions on the globe: great circles at 2/3 of the speed of light, plus a floor."""
+    """Clients have positions on the globe: great circles at 2/3 of the speed of light, plus a minimum."""
 
     kind: Literal["positions"]
     floor: Duration
-    """Added to every latency: the last mile and the routers on the way."""
-    places: tuple[Place, ...] | None = None
-    """One for each client. By default each client is in a large city, drawn by population."""
-    server_place: Place | None = None
-    """Position of the servers. By default, without `places`, they are drawn like the clients'."""
+    """Constant that is added to every latency, for the last mile and the routers on the path."""
+    places: tuple[Position, ...] | None = None
+    """Positions of the clients, one for each. By default each client is in a large city, drawn by
+    population."""
+    server_place: Position | None = None
+    """Position of the servers. By default, without `places`, it is drawn like those of the clients."""
     stretch: Annotated[float, Field(ge=1), Within(1, 1000)] = 1.0
-    """How many times longer the fibre is than the great circle."""
+    """Ratio of the length of the fiber to the length of the great circle."""
     jitter: SigmaOfLog = 0.0
-    """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
+    """Sigma of a lognormal factor with median 1, drawn for each message and multiplied with the pair's
+    latency."""
 
     def build(self, key: str, participants: Participants) -> NodeLatency:
-        """All actors at the stated positions, or each in a random city."""
+        """Return the model, with all actors at the stated positions, or each in a random city."""
         if self.places is not None and self.server_place is None and participants.servers:
             raise UserError(
-                f"{key}.server_place: is missing; where the clients are is stated, so state it, too"
+                f"{key}.server_place: is missing; the positions of the clients are stated, so state it, too"
             )
         stated = dict(zip(participants.clients, self.places or (), strict=self.places is not None))
         if self.server_place is not None:
@@ -77,19 +79,19 @@ class PositionLatency(LatencyByNode):
         places: dict[str, Degrees] = {}
         for name in participants.names:
             drawn = RandomStream(participants.seed, "place", name)
-            place = stated[name] if name in stated else draw_city(drawn)
-            places[name] = CITIES[place][:2] if isinstance(place, str) else place
-        numbers = {place: number for number, place in enumerate(dict.fromkeys(places.values()))}
+            position = stated[name] if name in stated else draw_city(drawn)
+            places[name] = CITIES[position][:2] if isinstance(position, str) else position
+        numbers = {position: number for number, position in enumerate(dict.fromkeys(places.values()))}
         return NodeLatency(
             fibre_seconds(list(numbers), self.floor, self.stretch),
-            {name: numbers[place] for name, place in places.items()},
+            {name: numbers[position] for name, position in places.items()},
             jitter=self.jitter,
             places=places,
         )
 
 
 def great_circle_m(one: Degrees, other: Degrees) -> float:
-    """The distance along the surface of a spherical Earth, by the haversine formula."""
+    """Return the distance along the surface of a spherical Earth, by the haversine formula."""
     latitude, longitude = map(math.radians, one)
     other_latitude, other_longitude = map(math.radians, other)
     haversine = (
@@ -100,10 +102,10 @@ def great_circle_m(one: Degrees, other: Degrees) -> float:
 
 
 def fibre_seconds(places: Sequence[Degrees], floor_s: float, stretch: float) -> NDArray[np.float64]:
-    """One-way latencies between places, (1, places, places), at the speed of light in glass fibre.
+    """Return one-way latencies between positions, (1, n, n) for n positions, at the speed of light in fiber.
 
-    The fibre is `stretch` times as long as the great circle; `floor_s` is added for the last mile and the
-    routers on the way.
+    The fiber is `stretch` times as long as the great circle; `floor_s` is added for the last mile and the
+    routers on the path.
     """
     seconds = [
         [floor_s + stretch * great_circle_m(one, other) / FIBRE_M_PER_S for other in places] for one in places

@@ -1,1 +1,1 @@
-"""How clients learn who is there: `kinds` has what a scenario may choose."""
+"""Membership: knowledge of which clients are up. `kinds` lists the choices of a scenario."""

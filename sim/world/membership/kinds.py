@@ -1,4 +1,4 @@
-"""How clients learn who is there. A kind is one class: its keys, and the views of the clients."""
+"""Kinds of membership. A kind is one class: its keys, and the views of the clients."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sim.world.membership.bootstrap_service import BootstrapService
 from sim.world.membership.directory import Directory, DirectoryView
 
 ViewOf = Callable[[str, Sequence[str]], MembershipView]
-"""(name, neighbours in the topology) -> the actor's view."""
+"""(name, neighbors in the topology) -> the actor's view."""
 
 
 @dataclass(frozen=True)
 class MembershipContext:
-    """What views are built from. up, absent: actors that are there at the start, and that come later."""
+    """Data for the views. up, absent: actors that are up at the start, and actors that join later."""
 
     loop: asyncio.AbstractEventLoop
     seed: int
@@ -35,15 +35,15 @@ class MembershipContext:
 
 
 class MembershipKind(Settings):
-    """A kind of membership: how clients learn who is there."""
+    """Membership: the way in which clients learn which peers are up."""
 
     @abstractmethod
     def views(self, context: MembershipContext) -> ViewOf:
-        """The function that makes each actor's view. It holds what all views share."""
+        """Return the function that makes each actor's view. It holds the state that all views share."""
 
 
 class Announce(MembershipKind):
-    """Clients say hello and goodbye to their neighbours. A crash shows by timeouts only."""
+    """Clients announce joins and departures to their neighbors. A crash is detected by timeouts only."""
 
     kind: Literal["announce"]
 
@@ -53,7 +53,7 @@ class Announce(MembershipKind):
 
 
 class AllKnowing(MembershipKind):
-    """The simulator tells everybody at once who is up."""
+    """The simulator informs all clients at once which peers are up."""
 
     kind: Literal["all-knowing"]
 
@@ -63,21 +63,21 @@ class AllKnowing(MembershipKind):
 
 
 class Swim(MembershipKind):
-    """Clients ping their peers, and tell each other which are dead (Das, Gupta, Motivala 2002)."""
+    """Clients ping their peers, and inform each other of dead peers (Das, Gupta, Motivala 2002)."""
 
     kind: Literal["swim"]
     period: PositiveDuration = default("1 s")
-    """Protocol period: a client pings one peer in each."""
+    """Protocol period. A client pings one peer in each period."""
     timeout: PositiveDuration = default("300 ms")
-    """Time after which other peers are asked to ping a peer that has not answered."""
+    """Time after which a client asks other peers to ping a peer that has not answered."""
     proxies: Count = 3
-    """How many are asked."""
+    """Number of peers that are asked."""
     suspicion: PositiveWeight = 5.0
-    """Protocol periods in which a suspected peer can say that it is alive."""
+    """Protocol periods in which a suspected peer can announce that it is alive."""
     news_per_message: Count = 6
-    """How many pieces of news about peers a message carries, at most."""
+    """Largest number of pieces of news about peers in a message."""
     reconnect: PositiveDuration = default("30 s")
-    """Time between two pings of a dead peer, which may only have been cut off."""
+    """Time between two pings of a dead peer, which may have been cut off only."""
 
     @model_validator(mode="after")
     def _timeout_in_period(self) -> Swim:
@@ -96,7 +96,7 @@ class Swim(MembershipKind):
         )
 
     def detection(self) -> SwimSettings:
-        """The settings of the failure detector."""
+        """Return the settings of the failure detector."""
         return SwimSettings(
             self.period,
             self.timeout,
@@ -108,7 +108,7 @@ class Swim(MembershipKind):
 
 
 class NoDetection(Settings):
-    """A peer that does not answer leaves the view. A client that leaves tells the peers in its view."""
+    """A peer that does not answer leaves the view. A client that departs informs the peers in its view."""
 
     kind: Literal["none"]
 
@@ -121,18 +121,18 @@ class Bootstrap(MembershipKind):
 
     kind: Literal["bootstrap"]
     contacts: Count = 3
-    """How many random clients that are up a bootstrap service names to a client that comes, or whose view is
-    empty."""
+    """Number of random contacts that are up, which a bootstrap service names to a client that joins or has an
+    empty view."""
     view: Count = 20
-    """Peers that a client knows, at most."""
+    """Largest number of peers in a view."""
     shuffle: Count = 8
-    """Entries of a view that are exchanged with a peer at once."""
+    """Entries of a view that two peers exchange at once."""
     shuffle_every: PositiveDuration = default("5 s")
     """Time between two exchanges that a client starts."""
     detection: Annotated[
         Annotated[Swim | NoDetection, Field(discriminator="kind")], kind_alone("swim", "none")
     ] = default("swim")
-    """How dead peers are detected: by pings, or only when they do not answer."""
+    """Detection of dead peers: by pings (swim), or only when they do not answer (none)."""
 
     @model_validator(mode="after")
     def _shuffle_in_view(self) -> Bootstrap:
@@ -154,4 +154,4 @@ Membership = Annotated[
     Annotated[Announce | AllKnowing | Swim | Bootstrap, Field(discriminator="kind")],
     kind_alone("announce", "all-knowing", "swim", "bootstrap"),
 ]
-"""How clients learn who is there."""
+"""Membership: the way in which clients learn which peers are up."""

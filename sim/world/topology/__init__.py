@@ -1,1 +1,1 @@
-"""Who may talk to whom."""
+"""Topology: the links between clients."""

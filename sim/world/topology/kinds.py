@@ -1,7 +1,7 @@
-"""Who may talk to whom: the kinds of topology. A kind is one class: keys, checks and links.
+"""Kinds of topology. A kind is one class: keys, checks and links.
 
-Links depend on the arguments only. Random graphs are drawn until one is connected, since a client that nobody
-reaches would silently train by itself.
+Links depend on the arguments only. Random graphs are drawn until one is connected, since an unreachable
+client would silently train by itself.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from sim.kernel.random import key
 from sim.members import cluster_misfits
 
 _LINKS_MAX = 20_000_000  # about as many as fit in 6 GB
-_TRIES = 100  # draws of a random graph before it is called hopeless to get a connected one
-_ALONE_MAX = 20.0  # clients without a link, on average: one graph in 500 million has none
+_TRIES = 100  # draws of a random graph before an error: not connected
+_ALONE_MAX = 20.0  # clients without a link, on average; one graph in 500 million has no such client
 
 
 Numbers = Sequence[Sequence[int]]
@@ -37,7 +37,7 @@ Numbers = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Adjacency:
-    """Whom each client may send to, who may send to it, and its weights of their models.
+    """Receivers and senders of each client, and its weights of the senders' models.
 
     weights: for each client, by the sender's number. None if the topology has no weights.
     """
@@ -48,44 +48,44 @@ class Adjacency:
 
     @property
     def directed(self) -> bool:
-        """Whether links may be one-way."""
+        """True if links may be one-way."""
         return self.receivers is not self.senders
 
 
 class TopologyKind(Settings):
-    """A kind of topology."""
+    """Kind of topology."""
 
     kind: str
 
     @abstractmethod
     def adjacency(self, n: int, seed: int) -> Adjacency:
-        """Who may send to whom among n clients. UserError if it is impossible."""
+        """Return the links between n clients. UserError if they are impossible."""
 
     def links(self, n: int) -> int:
-        """About how many links it has among n clients (0: few). UserError if it can never be connected."""
+        """Return the approximate number of links between n clients (0: few). UserError if never connected."""
         return 0
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
-        """Settings that are impossible for so many clients, by key within the topology."""
+        """Yield the settings that are impossible for this many clients, by key within the topology."""
         yield from ()
 
     def require_possible(self, n: int) -> None:
-        """UserError if it would not fit in memory or never be connected. Makes no graph."""
+        """Raise UserError if the graph would not fit in memory or never be connected. Makes no graph."""
         links = self.links(n)
         if links > _LINKS_MAX:
             raise UserError(
                 f'clients.topology.kind = "{self.kind}": has {links:,} links among clients.count = {n}, more '
                 f"than fit in memory; must be at most {_LINKS_MAX:,}: use fewer clients, or a topology with "
-                "fewer neighbours, such as k-regular"
+                "fewer neighbors, such as k-regular"
             )
 
 
 class Undirected(TopologyKind):
-    """A topology with links in both directions."""
+    """Topology with links in both directions."""
 
     @abstractmethod
     def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
-        """The links between n clients, each in one direction at least. UserError if they are impossible."""
+        """Return the links between n clients, each in at least one direction. UserError if impossible."""
 
     def adjacency(self, n: int, seed: int) -> Adjacency:
         numbers = _neighbours(n, self.pairs(n, seed))
@@ -93,14 +93,14 @@ class Undirected(TopologyKind):
 
 
 class RandomGraph(TopologyKind):
-    """A topology whose graph is drawn until one is connected."""
+    """Topology whose graph is drawn until it is connected."""
 
     remedy: ClassVar[str]
-    """What the graph needs to be connected, in words for the error."""
+    """Condition for a connected graph, for the error message."""
 
     @abstractmethod
     def draw(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
-        """The links of a graph of n clients, each in one direction."""
+        """Return the links of a graph of n clients, each in one direction."""
 
     def adjacency(self, n: int, seed: int) -> Adjacency:
         of_kind = key(seed, self.kind)
@@ -115,7 +115,7 @@ class RandomGraph(TopologyKind):
 
 
 def _neighbours(n: int, pairs: Iterable[tuple[int, int]]) -> Numbers:
-    """The neighbours of each of n clients, sorted, from pairs in one direction at least."""
+    """Return the neighbors of each of n clients, sorted, from pairs in at least one direction."""
     found = np.fromiter(chain.from_iterable(pairs), np.int64).reshape(-1, 2)
     links = np.unique(np.concatenate([found, found[:, ::-1]]) @ (n, 1))
     ends, others = np.searchsorted(links, np.arange(n + 1) * n).tolist(), (links % n).tolist()
@@ -132,7 +132,7 @@ def _is_connected(neighbours: Numbers) -> bool:
 
 
 class Complete(Undirected):
-    """Every client knows every other."""
+    """Each client knows all other clients."""
 
     kind: Literal["complete"]
 
@@ -144,26 +144,26 @@ class Complete(Undirected):
 
 
 class Ring(Undirected):
-    """Each client knows the one before and the one after it."""
+    """Each client knows the client before and the client after it."""
 
     kind: Literal["ring"]
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if clients < 3:
-            yield SettingError("", self.kind, f"needs 3 clients or more, clients.count = {clients}")
+            yield SettingError("", self.kind, f"needs at least 3 clients, but clients.count = {clients}")
 
     def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
         return [(i, (i + 1) % n) for i in range(n)]
 
 
 class KRegular(RandomGraph):
-    """A random connected graph in which all clients have the same number of neighbours."""
+    """Random connected graph in which all clients have the same number of neighbors."""
 
     remedy = "a larger degree"
 
     kind: Literal["k-regular"]
     degree: Count
-    """Neighbours of each client."""
+    """Number of neighbors of each client."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if self.degree >= clients or self.degree * clients % 2:
@@ -179,15 +179,15 @@ class KRegular(RandomGraph):
         import networkx as nx
 
         class Links(nx.Graph):
-            """Keeps the links as they come: as a graph, those of a million clients take gigabytes."""
+            """List of links in place of a graph: the graph of a million clients takes gigabytes."""
 
             links: Iterable[tuple[int, int]] = ()
 
             def add_edges_from(self, ebunch_to_add: Iterable[tuple[int, int]], **attr: object) -> None:
                 self.links = ebunch_to_add
 
-        # Its algorithm pairs free ends at random, which hardly ever succeeds if most pairs are linked. Then
-        # the complement is drawn.
+        # The algorithm of networkx pairs free ends at random, which hardly ever succeeds if most pairs are
+        # linked. In that case the complement is drawn.
         if 2 * self.degree > n:
             return nx.complement(nx.random_regular_graph(n - 1 - self.degree, n, seed=seed)).edges
         drawn: Links = nx.random_regular_graph(self.degree, n, seed=seed, create_using=Links)
@@ -195,7 +195,7 @@ class KRegular(RandomGraph):
 
 
 class ErdosRenyi(RandomGraph):
-    """A random connected graph in which each pair is linked with the same probability."""
+    """Random connected graph in which each pair is linked with the same probability."""
 
     remedy = "a probability above ln(n) / n"
 
@@ -208,7 +208,7 @@ class ErdosRenyi(RandomGraph):
         if alone > _ALONE_MAX:
             raise UserError(
                 f"clients.topology.probability = {self.probability}: leaves {alone:,.0f} of "
-                f"clients.count = {n} without a neighbour, on average, so that the graph is never "
+                f"clients.count = {n} without a neighbor, on average, so that the graph is never "
                 "connected; must be above ln(n) / n"
             )
         return round(self.probability * n * (n - 1) / 2)
@@ -220,13 +220,13 @@ class ErdosRenyi(RandomGraph):
 
 
 class SmallWorld(RandomGraph):
-    """Watts and Strogatz (Nature 393, 1998): a ring of near neighbours, with some links rewired at random."""
+    """Watts and Strogatz (Nature 393, 1998): a ring of near neighbors, with some links rewired at random."""
 
-    remedy = "a larger degree, or less rewired"
+    remedy = "a larger degree, or a smaller rewire"
 
     kind: Literal["small-world"]
     degree: Annotated[int, Field(ge=2, multiple_of=2), Within(2, 1_000_000)]
-    """Near neighbours of each client before rewiring."""
+    """Number of near neighbors of each client before rewiring."""
     rewire: Share
     """Share of the links that are rewired at random."""
 
@@ -244,11 +244,11 @@ class SmallWorld(RandomGraph):
 
 
 class ClusterTopology(Undirected):
-    """Complete inside each cluster, no link between clusters."""
+    """Complete inside each cluster, without links between clusters."""
 
     kind: Literal["clusters"]
     count: Count | None = None
-    """Number of clusters, as equal in size as possible."""
+    """Number of clusters; their sizes are as equal as possible."""
     sizes: tuple[Count, ...] | None = None
     """Clients in each cluster, instead of `count`."""
 
@@ -273,11 +273,11 @@ class ClusterTopology(Undirected):
 
 
 class EdgeList(Undirected):
-    """Links from a text file: two client numbers on each line."""
+    """Links from a text file with two client numbers on each line."""
 
     kind: Literal["edge-list"]
     file: BesideFile
-    """Path, relative to the current folder or else to the scenario's."""
+    """Path, relative to the current folder, or else to the folder of the scenario."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if not os.path.isfile(self.file):  # Path.is_file raises for a path that is too long
@@ -285,7 +285,7 @@ class EdgeList(Undirected):
             yield SettingError("file", self.file, problem)
 
     def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
-        """The pairs of the file. A link stands once, in either direction; # begins a comment."""
+        """Return the pairs of the file. Each link is listed once, in either direction; # starts a comment."""
         file = InputFile("clients.topology.file", Path(self.file))
         for number, line in enumerate(file.text().splitlines(), start=1):
             words = line.partition("#")[0].split()

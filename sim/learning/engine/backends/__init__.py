@@ -1,1 +1,1 @@
-"""How a level of the graph is computed, for many clients at once."""
+"""Backends, which compute a level of the graph for many clients at once."""

@@ -1,7 +1,7 @@
-"""A function of one client's numbers, run for all clients at once: `torch.func.vmap` with less around it.
+"""Run of one client's function for all clients at once: `torch.func.vmap` with less overhead.
 
-What `torch.func.vmap` does around a function, for arguments nested in any way, takes longer than a function
-of a few operations. Here arguments are tensors, and what comes back is one or a tuple of some.
+For a function of a few operations, the handling of nested arguments in `torch.func.vmap` takes longer than
+the function. Here arguments are tensors, and the result is one tensor or a tuple of tensors.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,17 +15,17 @@ from torch._C import _functorch as functorch
 
 Result = TypeVar("Result")
 
-# Torch asks users to report each operation that it runs for one client after the other.
+# By default, torch asks users to report each operation that it runs for one client after the other.
 functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
 
 
 def vmapped(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
-    """What `function` makes of each row of the inputs [N, ...]: as `torch.func.vmap(function)(*inputs)`.
+    """Return the results of `function` for each row of inputs [N, ...], as `torch.func.vmap` does.
 
-    Of a function that `torch.func.vmap` has run before, which loads what some operations need, and says what
-    is wrong with one that does not return tensors.
+    Call `torch.func.vmap` with the function once before: it loads required modules, and explains the error if
+    a function does not return tensors.
     """
-    count = inputs[0].shape[0]  # `len` of a tensor takes as long as a small operation
+    count = inputs[0].shape[0]  # `len` of a tensor costs as much as a small operation
     level = functorch._vmap_increment_nesting(count, "error")
     try:
         found = function(*[functorch._add_batch_dim(values, 0, level) for values in inputs])
@@ -37,17 +37,17 @@ def vmapped(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
 
 
 def in_frames_of_its_own(function: Callable[[], Result]) -> Result:
-    """What `function` returns or raises, from a thread: what it imports keeps no frame of the caller's."""
+    """Return the result of `function` in a new thread, so that its imports keep no frame of the caller."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(function).result()
 
 
 @cache
 def prepare_gradients() -> None:
-    """Import what torch imports in its first call of `grad` under `vmap`; takes a second, once in a process.
+    """Import the modules of torch's first `grad` under `vmap`; takes a second, once per process.
 
-    Some of these modules would keep the frames of whoever was under way, and all that was held there, until
-    the next collection of garbage. Which rows are free then, and hence the order of later sums, would depend
-    on what else the process had done before.
+    Some of these modules would keep the frames of the active call, and all values in them, until the next
+    garbage collection. Free rows, and therefore the order of later sums, would then depend on earlier work of
+    the process.
     """
     in_frames_of_its_own(partial(import_module, "torch._dynamo"))

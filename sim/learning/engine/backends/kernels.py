@@ -1,6 +1,6 @@
-"""Loss and gradient of many clients at once: one model, computed by one backend with one precision.
+"""Loss and gradient of many clients at once: one model, one backend, one precision.
 
-All backends compute the same numbers up to rounding.
+All backends compute the same values up to rounding.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,11 +23,11 @@ from sim.learning.objectives import Objective
 BACKENDS: Mapping[str, type[Backend]] = {"dense": Dense, "vmap": Vmapped, "loop": Looped}
 
 Computed = Literal["training_gradients", "losses", "outputs"]
-"""What a `Kernel` computes of a batch."""
+"""Result of a `Kernel` for a batch."""
 
 
 def possible_backends(architecture: Architecture, objective: Objective) -> tuple[str, ...]:
-    """The backends that can compute this model."""
+    """Return the backends that can compute this model."""
     return tuple(name for name, backend in BACKENDS.items() if backend.suits(architecture, objective))
 
 
@@ -36,16 +36,16 @@ def choose_backend(
 ) -> str:
     """Resolve "auto"; UserError for a backend that cannot compute the model.
 
-    "auto": matrix products where they do; else recurrent layers in a loop, and on a CPU convolutions, which
-    lose to it under vmap; all else gains from batching (docs/benchmarks.md). What is fastest when measured:
-    `autotune`.
+    "auto" chooses matrix products if possible. Otherwise it computes recurrent layers in a loop, and on a CPU
+    also convolutions, which are slower under vmap; all other models gain from batching (docs/benchmarks.md).
+    For the fastest backend by measurement, see `autotune`.
     """
     possible = possible_backends(architecture, objective)
     if backend != "auto":
         if backend not in possible:
             allowed = ", ".join(f'"{way}"' for way in ("auto", "fastest", *possible[:-1]))
             raise UserError(
-                f'engine.way = "{backend}": {BACKENDS[backend].limits}, and this model is '
+                f'engine.way = "{backend}": {BACKENDS[backend].limits}, but this model is '
                 f'{architecture.key}; use {allowed} or "{possible[-1]}"'
             )
         return backend
@@ -58,10 +58,9 @@ def choose_backend(
 class Kernel:
     """One architecture and objective, computed by one `backend`; arguments as in `Backend`.
 
-    All numbers that go in and come out are float32; `precision` is one of `PRECISIONS` and says how products
-    are computed between. ("tf32" is float32 here; what allows it is process-wide, `tensor_cores`.)
-    micro_batch: how many samples of a batch are computed at once, for models without untrained parameters;
-    None for all.
+    All inputs and outputs are float32; `precision` is one of `PRECISIONS`, the precision of products in
+    between. ("tf32" is float32 here; `tensor_cores` sets it for the whole process.) micro_batch: number of
+    samples of a batch that are computed at once, for models without untrained parameters; None for all.
     """
 
     def __init__(
@@ -81,13 +80,13 @@ class Kernel:
         self._made: dict[tuple[object, ...], int] = {}
 
     def bytes_made(self, of: Computed, samples: int, *like: Tensor) -> int:
-        """The most memory for what a call makes at a time, for each client, in bytes, counted without a call.
+        """Return the peak memory of a call for each client, in bytes, without a call.
 
-        samples: a client's batch has so many. like: x, and y if it takes them, [n, ...].
+        samples: number of samples in a client's batch. like: x, and y if the call takes it, [n, ...].
         """
         if of == "training_gradients" and self.micro_batch is not None:
-            samples = min(samples, 2 * self.micro_batch)  # all parts but the first take as much as the second
-        shapes = [(2, samples, *each.shape[1:]) for each in like]  # of two clients: one alone is not vmapped
+            samples = min(samples, 2 * self.micro_batch)  # later parts need as much as the second one
+        shapes = [(2, samples, *each.shape[1:]) for each in like]  # one client would not be vmapped
         if (identity := (of, *shapes)) not in self._made:
             flat = torch.empty((2, self.architecture.numel), device="meta")
             batch = [each.new_empty(shape, device="meta") for each, shape in zip(like, shapes, strict=True)]
@@ -95,13 +94,13 @@ class Kernel:
         return self._made[identity]
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Gradient of each client's mean loss over its batch, [N, P]; 0 for untrained parameters."""
+        """Return the gradient of each client's mean loss, [N, P]; 0 for untrained parameters."""
         return self.training_gradients(flat, x, y, weights)[0]
 
     def training_gradients(
         self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """The gradients, and what the untrained parameters are after the step, see `Backend.gradients`."""
+        """Return the gradients, and the untrained parameters after the step, see `Backend.gradients`."""
         with cast(self.precision, flat.device):
             if (pieces := self._pieces(x)) is None:
                 return self._backend.gradients(flat, x, y, weights)
@@ -115,7 +114,7 @@ class Kernel:
     def descend(
         self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor, weights: Tensor | None = None
     ) -> None:
-        """One step of plain SGD, in place; rate: one for all, or [N, 1]."""
+        """Compute one step of plain SGD, in place; rate: one for all clients, or [N, 1]."""
         if self._pieces(x) is None:
             with cast(self.precision, flat.device):
                 self._backend.descend(flat, x, y, rate, weights)
@@ -123,36 +122,36 @@ class Kernel:
             flat.sub_(self.gradients(flat, x, y, weights).mul_(rate))
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Mean loss of each client over its batch, [N]."""
+        """Return the mean loss of each client over its batch, [N]."""
         if self._pieces(x) is not None:
             return self.losses_of_each(flat, x, y).mean(dim=1)
         with cast(self.precision, flat.device):
             return self._backend.losses(flat, x, y).float()
 
     def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Loss of each sample, [N, B]."""
+        """Return the loss of each sample, [N, B]."""
         with cast(self.precision, flat.device):
             return self._of_each(self._backend.losses_of_each, flat, x, y).float()
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        """Model outputs, e.g. class scores [N, B, K]; x [N, B, ...], or [1, B, ...] where all share it."""
+        """Return the outputs, for example class scores [N, B, K]; x [N, B, ...], or [1, B, ...] if shared."""
         with cast(self.precision, flat.device):
             return self._of_each(self._backend.outputs, flat, x).float()
 
     def _of_each(self, compute: Callable[..., Tensor], flat: Tensor, *samples: Tensor) -> Tensor:
-        """What is computed of each sample, [N, B, ...], part by part."""
+        """Return the results of each sample, [N, B, ...], computed part by part."""
         if (pieces := self._pieces(samples[0])) is None:
             return compute(flat, *samples)
         return torch.cat([compute(flat, *[each[:, piece] for each in samples]) for piece in pieces], dim=1)
 
     def _pieces(self, x: Tensor) -> list[slice] | None:
-        """The parts in which the samples [N, B, ...] are computed; None for all at once."""
+        """Return the parts in which the samples [N, B, ...] are computed; None for all at once."""
         size, count = self.micro_batch, x.shape[1]
         if size is None or count <= size:
             return None
         return [slice(first, first + size) for first in range(0, count, size)]
 
     def features(self, params: Tensor, x: Tensor) -> Tensor:
-        """Features z [B, d_z] of one client's decoupled model [P], in evaluation."""
+        """Return the features z [B, d_z] of one client's decoupled model [P], in evaluation mode."""
         with cast(self.precision, params.device):
             return self.architecture.embed(params, x).features.float()

@@ -1,7 +1,7 @@
-"""Chains of layers whose gradients have a closed form, for N clients at once, and models made of them.
+"""Chains of layers with gradients in closed form, for N clients at once, and models made of them.
 
-Values lie in columns, [N, width, B], in which the products are fastest. Under autocast they are bfloat16.
-What is summed over a batch stays float32: `float()` and `dtype=` below, which do nothing otherwise.
+Values are stored in columns, [N, width, B], in which products are fastest. Under autocast they are bfloat16.
+Sums over a batch stay float32: `float()` and `dtype=` below, which do nothing otherwise.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,8 @@ from sim.learning.models.modules.batch_norm import BatchNorm, BatchNorm1d, requi
 from sim.learning.models.modules.decoupled import DecoupledModule
 
 Gradients = tuple[Tensor, Sequence[Tensor]]
-"""With respect to a layer's input, and to its trained parameters, these summed over the batch."""
+"""Gradients with respect to a layer's input, and to its trained parameters, the latter summed over the
+batch."""
 
 threshold_backward = torch.ops.aten.threshold_backward.default
 batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
@@ -29,7 +30,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 class Linear:
     """Weight [outputs, inputs] times the values, plus bias [outputs].
 
-    passes: whether anybody needs the gradient with respect to the values.
+    passes: True if the gradient with respect to the values is needed.
     """
 
     trained: tuple[str, str]
@@ -39,22 +40,22 @@ class Linear:
         weight, bias = named[self.trained[0]], named[self.trained[1]].unsqueeze(2)
         if values.shape[0] == weight.shape[0]:
             return product(weight, values, bias), values
-        # All clients share the input: one product of all their weights with it.
+        # All clients share the input: one product with all weights.
         if not torch.is_autocast_enabled(values.device.type):
             return torch.matmul(weight, values[0]).add_(bias), values
-        # In bfloat16 the other one rounds once, not twice.
+        # In bfloat16 this form rounds once, not twice.
         return torch.baddbmm(bias, weight, values.expand(weight.shape[0], -1, -1)), values
 
     def backward(self, named: Named, error: Tensor, inputs: Tensor) -> Gradients:
         passed_on = product(named[self.trained[0]].mT, error) if self.passes else error
-        # Not bmm(..., out=) into a row of parameters, which takes three times as long.
+        # bmm(..., out=) into a row of parameters would take three times as long.
         of_weight = product(error, inputs.mT)
         return passed_on, (of_weight, torch.sum(error, dim=2, dtype=torch.float32))
 
 
 @dataclass(frozen=True)
 class Rectifier:
-    """max(0, values); in place, unless somebody else needs the values, too."""
+    """max(0, values); in place, unless the values are needed elsewhere."""
 
     in_place: bool
     trained: tuple[str, ...] = ()
@@ -69,7 +70,7 @@ class Rectifier:
 
 @dataclass(frozen=True)
 class Norm:
-    """`BatchNorm` of values that have no further dimensions."""
+    """`BatchNorm` of values without further dimensions."""
 
     trained: tuple[str, str]
     statistics: tuple[str, str]
@@ -79,14 +80,14 @@ class Norm:
     def forward(self, named: Named, values: Tensor, moved: Named | None) -> tuple[Tensor, Any]:
         weight, bias, mean, variance = [_copy(named[name]) for name in self.trained + self.statistics]
         shape = (named[self.trained[0]].shape[0], *values.shape[1:])
-        # torch normalises channels: those of all clients, as if they were one's.
+        # torch normalizes channels: the channels of all clients are concatenated.
         columns = values.float().expand(shape).reshape(1, len(weight), -1)
         if moved is None:
             variance.clamp_(min=0)
         else:
             require_several(shape[2])
             rows = [moments.view(shape[:2]) for moments in (mean, variance)]
-            moved.update(zip(self.statistics, rows, strict=True))  # below they are moved
+            moved.update(zip(self.statistics, rows, strict=True))  # moved by the call below
         how = (moved is not None, self.momentum, self.eps)
         found, *moments = torch.native_batch_norm(columns, weight, bias, mean, variance, *how)
         return found.view(shape), (columns, weight, moments)
@@ -99,20 +100,21 @@ class Norm:
 
 
 def _copy(rows: Tensor) -> Tensor:
-    """The rows [N, C] one behind the other in a new tensor."""
+    """Return the rows [N, C], concatenated in a new tensor."""
     return rows.clone(memory_format=torch.contiguous_format).view(-1)
 
 
 Layer = Linear | Rectifier | Norm
-"""`forward(named, values, moved)` returns the output, and what `backward(named, error, kept)` needs of it.
+"""Layer: `forward(named, values, moved)` returns output and kept values for `backward(named, error, kept)`.
 
-named: the parameters [N, *shape] by name. moved: None in evaluation; in training it gets the new statistics.
-trained: the names of those that `backward` returns the gradients of, in this order.
+named: the parameters [N, *shape] by name. moved: None in evaluation; in training it receives the new
+statistics.
+trained: the names of the parameters whose gradients `backward` returns, in this order.
 """
 
 
 class Chain(NamedTuple):
-    """Layers one behind the other, from `source` ("x", or the output of a chain before) to `output`."""
+    """Consecutive layers, from `source` ("x", or the output of an earlier chain) to `output`."""
 
     source: str
     output: str
@@ -120,9 +122,9 @@ class Chain(NamedTuple):
 
 
 def chains_of(architecture: Architecture) -> tuple[Chain, ...] | None:
-    """The chains that the model is made of, each behind its source; None if anything else is in it.
+    """Return the chains of the model, each after its source; None if the model contains anything else.
 
-    Their outputs are named as in `protocols.framework.objectives.ModelOutputs`; "x" are flattened samples.
+    Outputs have the names in `protocols.framework.objectives.ModelOutputs`; "x" are flattened samples.
     """
     module = architecture.module
     if architecture.constants or any(map(_is_altered, module.modules())):
@@ -150,7 +152,7 @@ def chains_of(architecture: Architecture) -> tuple[Chain, ...] | None:
 
 
 def _are_all(architecture: Architecture, chains: Sequence[Chain]) -> bool:
-    """Whether the layers have all parameters, none of them twice, but a decoupled model's own."""
+    """Return True if the layers contain all parameters once, except a decoupled model's direct ones."""
     layers = [layer for chain in chains for layer in chain.layers]
     untrained = [name for layer in layers if isinstance(layer, Norm) for name in layer.statistics]
     names = [name for layer in layers for name in layer.trained] + untrained
@@ -165,17 +167,17 @@ _Leaf = tuple[str, nn.Module]
 
 
 def _leaves(module: nn.Module, prefix: str = "") -> Iterator[_Leaf]:
-    """The modules of sequences within sequences, in their order, each with the prefix of its parameters."""
+    """Yield the modules of nested sequences, in order, each with the prefix of its parameters."""
     if type(module).forward is not nn.Sequential.forward:
         yield prefix, module
         return
-    for name, part in module._modules.items():  # `children` leaves out what is used a second time
+    for name, part in module._modules.items():  # `children` omits repeated modules
         assert part is not None
         yield from _leaves(part, f"{prefix}{name}.")
 
 
 def _layers(leaves: Iterable[_Leaf], *, passes: bool) -> tuple[Layer, ...] | None:
-    """The layers of modules, for values that are flat; None where one has no layer."""
+    """Return the layers of modules, for flat values; None if a module has no layer."""
     layers: list[Layer] = []
     for prefix, part in leaves:
         names = f"{prefix}weight", f"{prefix}bias"
@@ -192,15 +194,15 @@ def _layers(leaves: Iterable[_Leaf], *, passes: bool) -> tuple[Layer, ...] | Non
 
 
 def _takes_columns(part: BatchNorm) -> bool:
-    """Whether a norm is one of values without further dimensions, with a weight and a bias."""
+    """Return True if a norm takes values without further dimensions, and has a weight and a bias."""
     return type(part) in (BatchNorm, BatchNorm1d) and part.weight is not None and part.bias is not None
 
 
 def _is_altered(part: nn.Module) -> bool:
-    """Whether a module does more than its class says."""
+    """Return True if a module's behavior is changed by hooks or a replaced `forward`."""
     return "forward" in vars(part) or any(getattr(part, hooks) for hooks in _HOOKS)
 
 
 def _moves_statistics(part: nn.Module) -> bool:
-    """Whether a module is no batch norm, or one that is not kept in evaluation by the model's `train`."""
+    """Return False for a batch norm that the model's `train` keeps in evaluation mode; True for others."""
     return not isinstance(part, BatchNorm) or (part.training and part.track_running_stats)

@@ -1,4 +1,4 @@
-"""One client after the other: any model, and on a CPU the fastest way for convolutions."""
+"""One client after the other: for any model, and fastest for convolutions on a CPU."""
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -19,7 +19,7 @@ class Looped(Backend):
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)
-        # Without convolutions it would only cost time, at every function of torch.
+        # Without convolutions it would only take time, at every function of torch.
         self._layout = _WeightsFirst() if architecture.has_convolution else nullcontext()
 
     def gradients(
@@ -39,9 +39,9 @@ class Looped(Backend):
     def descend(
         self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor, weights: Tensor | None = None
     ) -> None:
-        """Without the copies that make the gradient one vector."""
+        """Compute the step without the copies that form the gradient vector."""
         if isinstance(rate, Tensor) and flat.device.type == "cuda":
-            super().descend(flat, x, y, rate, weights)  # the loop would wait for the device to tell it rates
+            super().descend(flat, x, y, rate, weights)  # the loop would wait for the rates from the device
             return
         rates = [rate] * len(flat) if isinstance(rate, float) else rate[:, 0].tolist()
         batches = zip(flat, _channels_last(x), _targets(y, weights), rates, strict=True)
@@ -54,7 +54,7 @@ class Looped(Backend):
                     values.copy_(after[name])
 
     def _gradient(self, params: Tensor, x: Tensor, *targets: Tensor) -> tuple[Named, Named]:
-        """Gradients of the trained parameters, and what the untrained ones are after the step."""
+        """Return the gradients of the trained parameters, and the untrained ones after the step."""
         trained, untrained = divided(self.architecture, params)
         leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         model = TrainingPass(self.architecture, untrained)
@@ -82,32 +82,32 @@ class Looped(Backend):
 
 
 def _targets(y: Tensor, weights: Tensor | None) -> list[tuple[Tensor, ...]]:
-    """Each client's targets, with the weights of its samples where there are any."""
+    """Return each client's targets, with the weights of its samples, if any."""
     return list(zip(y, strict=True)) if weights is None else list(zip(y, weights, strict=True))
 
 
 class _WeightsFirst(TorchFunctionMode):
-    """Within it, images meet a convolution with more weights than inputs channels first, like its weights.
+    """Mode in which a convolution with more weights than inputs gets channels-first images, like its weights.
 
     Otherwise a training step would copy these weights three times, which costs more than `_channels_last`
-    gains on small images (measured).
+    saves on small images (measured).
     """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func is torch.conv2d and len(args) == 7:  # so torch.nn.Conv2d calls it
+        if func is torch.conv2d and len(args) == 7:  # the call in torch.nn.Conv2d
             x, weight, *others = args
-            # Kernels of 1x1 lie the same in both layouts.
+            # Kernels of 1x1 are equal in both layouts.
             if x.device.type == "cpu" and weight.shape[2:] != (1, 1) and weight.numel() > x.numel():
                 args = (x.contiguous(), weight, *others)
         return func(*args, **(kwargs or {}))
 
 
 def _channels_last(x: Tensor) -> Iterable[Tensor]:
-    """The samples [B, ...] of each client, of x [N, B, ...]; images on a CPU channels last.
+    """Return the samples [B, ...] of each client from x [N, B, ...]; images on a CPU in channels-last layout.
 
-    So it pools and convolves them faster (measured).
+    Pooling and convolutions are faster in this layout (measured).
     """
     if x.dim() != 5 or x.device.type != "cpu":
         return x

@@ -1,4 +1,4 @@
-"""With how many digits products are computed: float32, or something faster that changes the numbers."""
+"""Precision of products: float32, or a faster one that changes the results."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,18 +13,18 @@ _AS_IT_IS = nullcontext()
 
 
 def cast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """While it is entered, products on `device` are computed in bfloat16, if that is the precision.
+    """Return a context in which products on `device` are computed in bfloat16, if that is the precision.
 
-    On the meta device, where only memory counts, they stay float32, which takes more.
+    On the meta device, where only memory counts, products stay float32, which takes more memory.
     """
     if precision != "bfloat16" or device.type == "meta":
         return _AS_IT_IS
-    # Without the cache, which would keep a copy of the parameters of every client of a loop until its end.
+    # Without the cache, which would keep a copy of each client's parameters until the end of a loop.
     return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
 
 def uncast(product: Tensor) -> AbstractContextManager[object]:
-    """While it is entered, products are not cast, where this one was."""
+    """Return a context without autocast, if `product` was computed under autocast."""
     if product.dtype == torch.float32:
         return _AS_IT_IS
     return torch.autocast(product.device.type, enabled=False)
@@ -32,9 +32,9 @@ def uncast(product: Tensor) -> AbstractContextManager[object]:
 
 @contextmanager
 def tensor_cores(precision: str) -> Iterator[None]:
-    """Let CUDA use TF32 for float32 products, or not, in the whole process; put back at the end.
+    """Allow or forbid TF32 for float32 products on CUDA in the whole process; restore the setting at the end.
 
-    torch allows it for convolutions if nobody says anything, and then float32 would not mean float32.
+    torch allows TF32 for convolutions by default, and then float32 would not mean float32.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32

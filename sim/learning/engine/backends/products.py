@@ -1,4 +1,4 @@
-"""Matrix products of many clients, each of them to the last bit what it is among any others."""
+"""Matrix products of many clients, each equal to the last bit for any other clients in the call."""
 
 from math import gcd
 
@@ -11,15 +11,15 @@ _LINE = LINE_BYTES // 4  # numbers
 
 
 def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Products [N, A, C] of matrices [N, A, B] and [N, B, C], plus a bias [N, A, 1].
+    """Return products [N, A, C] of matrices [N, A, B] and [N, B, C], plus a bias [N, A, 1].
 
-    To the last bit, small products on a CPU depend on how far from a cache line their matrices begin, hence
-    on a client's place among the N, unless all matrices of a stack begin equally far. Where the sizes do not
-    see to that, the factors are copied, and the smaller ones filled up, so that the products do, too.
+    On a CPU, the last bits of small products depend on the distance of their matrices from a cache line, and
+    so on the index of a client among the N, unless all matrices of a stack have the same distance. If the
+    sizes do not ensure that, the factors are copied and padded, so that the products also start at lines.
     """
     count, rows, columns = first.shape[0], first.shape[1], second.shape[2]
     uneven = (rows * columns | first.stride(0) | second.stride(0)) % _LINE
-    # torch multiplies one matrix by one vector in another way than it does several.
+    # torch uses another algorithm for one matrix times one vector than for several.
     is_single = count == 1 and (rows == 1 or columns == 1)
     if not (uneven or is_single) or first.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return first.bmm(second) if bias is None else torch.baddbmm(bias, first, second)
@@ -34,19 +34,19 @@ def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def _filled_up(size: int, other: int) -> int:
-    """The least number from `size` on of which so many times `other` are whole lines."""
+    """Return the smallest number >= `size` whose product with `other` fills whole lines."""
     step = _LINE // gcd(_LINE, other)
     return -(-size // step) * step
 
 
 def _on_lines(matrices: Tensor, rows: int) -> Tensor:
-    """The matrices [N, A, B], each of which begins at a line, with rows of zeros up to so many."""
+    """Return the matrices [N, A, B], each starting at a line, padded with zeros to `rows` rows."""
     count, given, columns = matrices.shape
     if matrices.stride(0) % _LINE == 0 and given == rows:
         return matrices
     numbers, is_transposed = rows * columns, matrices.stride(2) != 1
     padded = matrices.new_zeros((count, -(-numbers // _LINE) * _LINE))[:, :numbers]
-    # Which dimension is the inner one has a part in how a product is computed.
+    # The inner dimension affects the algorithm of a product.
     filled = padded.view(count, columns, rows).mT if is_transposed else padded.view(count, rows, columns)
     filled[:, :given].copy_(matrices)
     return filled

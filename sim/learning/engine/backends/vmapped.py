@@ -1,4 +1,4 @@
-"""All clients in one call of `torch.func.vmap`: any model without recurrent layers."""
+"""All clients in one call of `torch.func.vmap`: for any model without recurrent layers."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ from sim.learning.engine.backends.looped import Looped
 from sim.learning.objectives import Objective, loss_of_each, mean_loss
 
 _FORWARD_ONLY_CLIENTS_MAX = 48
-"""Up to so many, vmapping the backward pass costs more in Python than it saves (measured on a CPU)."""
+"""Largest number of clients for which vmapping the backward pass costs more than it saves (CPU, measured)."""
 
 
 class Vmapped(Backend):
@@ -44,10 +44,10 @@ class Vmapped(Backend):
     def gradients(
         self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        if len(flat) == 1:  # a fourth of the time (measured): nothing is gained from vmap, which isn't free
+        if len(flat) == 1:  # without vmap's overhead: a fourth of the time (measured)
             return self._single.gradients(flat, x, y, weights)
-        # With respect to the stacked views, not to `flat`: the backward of slicing a flat vector would fill a
-        # zero vector of full width for every parameter tensor.
+        # With respect to the stacked views, not to `flat`: the backward pass of slicing a flat vector would
+        # fill a zero vector of full width for every parameter tensor.
         trained, untrained = divided(self.architecture, flat)
         gradient_of = self._gradient_of_sum
         if len(flat) > _FORWARD_ONLY_CLIENTS_MAX:
@@ -63,9 +63,10 @@ class Vmapped(Backend):
     def _gradient_of_sum(
         self, trained: Named, untrained: Named, x: Tensor, *targets: Tensor
     ) -> tuple[Named, Named]:
-        """As `_gradient`, but only the forward pass under vmap.
+        """Return the same as `_gradient`, with only the forward pass under vmap.
 
-        A client's loss depends on its own parameters alone: the gradient of the sum holds that of each.
+        A client's loss depends on its parameters only, so the gradient of the sum contains each client's
+        gradient.
         """
         leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         with torch.enable_grad():

@@ -1,4 +1,4 @@
-"""Numbers of few bytes, as compressed messages carry them: made and read by functions that `apply` takes."""
+"""Numbers of few bytes, as in compressed messages: created and read by functions of `apply`."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ TYPES = {
     "int32": torch.int32,
     "float16": torch.float16,
 }
-"""Types of results that are kept as they are; those of float64 and bfloat16 become float32."""
+"""Types of results that are stored without conversion; float64 and bfloat16 become float32."""
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 _NAMES |= dict.fromkeys((torch.float32, torch.float64, torch.bfloat16), "float32")
 _PACKED = frozenset(TYPES.values())
 
 
 def type_of(values: Tensor) -> str | None:
-    """The type as which numbers are kept; None for those that cannot be."""
+    """Return the type in which numbers are stored; None if they cannot be stored."""
     return _NAMES.get(values.dtype)
 
 
 def columns_of(width: int, name: str) -> int:
-    """How many float32 columns of a pool hold so many numbers of this type."""
+    """Return the number of float32 columns of a pool for `width` numbers of this type."""
     return width if name == "float32" else -(-width * TYPES[name].itemsize // 4)
 
 
 def encoded_rows(values: Tensor) -> Tensor:
-    """Numbers [N] or [N, width] as float32 rows of a pool: those of few bytes bit by bit, without gaps."""
+    """Return numbers [N] or [N, width] as float32 rows of a pool: short types bit by bit, without gaps."""
     rows = values.unsqueeze(1) if values.dim() == 1 else values
     dtype = rows.dtype
     if dtype == torch.float32:
@@ -47,7 +47,7 @@ def encoded_rows(values: Tensor) -> Tensor:
 
 
 def decoded_rows(rows: Tensor, name: str, width: int) -> Tensor:
-    """The numbers [N, width] that `encoded_rows` made rows of."""
+    """Return the numbers [N, width] that `encoded_rows` stored."""
     if name == "float32":
         return rows
     numbers = rows.view(TYPES[name])
@@ -55,7 +55,7 @@ def decoded_rows(rows: Tensor, name: str, width: int) -> Tensor:
 
 
 class Encoded(Vector):
-    """A vector of another type than float32, as messages carry it in fewer bytes; only `apply` takes it."""
+    """Vector of a type other than float32, as in messages with fewer bytes; only `apply` takes it."""
 
     __slots__ = ("_stored", "dtype")
 
@@ -70,10 +70,8 @@ class Encoded(Vector):
 
     @property
     def terms(self) -> Terms:
-        """There are none: these are no numbers to calculate with."""
-        raise TypeError(
-            f"a vector of {self.dtype} is for messages: only functions of `apply` calculate with it"
-        )
+        """TypeError: such a vector is not a linear combination."""
+        raise TypeError(f"a vector of {self.dtype} is for messages: use `apply` to compute with it")
 
     @property
     def pending(self) -> bool:

@@ -1,4 +1,4 @@
-"""Functions of a protocol's own (`apply`): deferred, and computed for all clients at once."""
+"""Protocols' functions for `apply`: deferred, and computed for all clients at once."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from sim.learning.engine.replay_log import ReadLog
 from sim.learning.engine.vector_pool import VectorPool, to_device
 
 NUMBER, SCALAR = "number", "scalar"
-_NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
-_NUMBERS_AT_ONCE_CPU = 1 << 19  # so few that they stay near, in its cache, from one operation to the next
-_FUNCTIONS_MAX = 256  # that are remembered
+_NUMBERS_AT_ONCE = 1 << 26  # in all inputs and outputs of a call
+_NUMBERS_AT_ONCE_CPU = 1 << 19  # fit in the cache between operations
+_FUNCTIONS_MAX = 256  # largest number of remembered functions
 
 Function = Callable[..., Any]
 
 
 class FunctionEngine(VectorEngine, Protocol):
-    """The part of an engine that functions use."""
+    """Part of an engine that functions use."""
 
     device: torch.device
     read_log: ReadLog
@@ -54,10 +54,10 @@ class FunctionEngine(VectorEngine, Protocol):
 
 
 class UserFunction:
-    """A function of tensors, with the arguments by keyword that are the same in all of its calls.
+    """Function of tensors, with its static keyword arguments, which are the same in all of its calls.
 
-    Raises TypeError for what may change between a call and its computation: methods, lambdas, functions
-    inside of others, and static arguments that are not hashable.
+    Raises TypeError for functions that may change between a call and its computation: methods, lambdas,
+    nested functions, and static arguments that are not hashable.
     """
 
     def __init__(self, function: Function, static: Mapping[str, Any]) -> None:
@@ -69,17 +69,17 @@ class UserFunction:
         is_plain = isinstance(function, types.FunctionType) and "<" not in function.__qualname__
         if not (is_plain or is_builtin):
             raise TypeError(
-                f"apply takes a function that is written at the top of a file, not {self.name}, a "
-                f"{type(function).__name__}: write it there with `def`, so that the calls of all clients can "
-                "be computed together; what is the same for all clients goes by keyword"
+                f"apply needs a top-level function, but {self.name} is a "
+                f"{type(function).__name__}: define it with `def` at the top of a file, so that the calls of "
+                "all clients can be computed together; pass arguments shared by all clients by keyword"
             )
         for word, value in static.items():
             try:
                 _typed(value)
             except TypeError:
                 raise TypeError(
-                    f"apply: {self.name}() gets {word} by keyword, a {type(value).__name__}, which may be "
-                    "another by the time it is computed; by keyword go numbers, texts and tuples of them"
+                    f"apply: {self.name}() gets {word} by keyword, a {type(value).__name__}, which may "
+                    "change before it is computed; pass only numbers, texts and tuples of them by keyword"
                 ) from None
         self.call: Function = partial(function, **static) if static else function
         code = getattr(function, "__code__", None)
@@ -88,7 +88,7 @@ class UserFunction:
 
     @property
     def costs(self) -> list[str]:
-        """Its parameters whose names apply() takes for itself, by keyword."""
+        """Names of parameters that apply() reserves as keywords."""
         code = getattr(getattr(self.call, "func", self.call), "__code__", None)
         names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         return [name for name in ("steps", "flops") if name in names]
@@ -97,28 +97,28 @@ class UserFunction:
         return f"{self.name}()" if self._place is None else f"{self.name}() in {self._place}"
 
     def line_of(self, error: BaseException) -> str:
-        """The innermost line of the function's own file that an error came through, as "file:line"."""
+        """Return the innermost line of the function's file in an error's traceback, as "file:line"."""
         lines = [frame for frame in of_error(error) if frame[0] == self._file]
         return written(*lines[-1]) if lines else str(self._place or "torch")
 
 
 class Shape(NamedTuple):
-    """One argument or result: NUMBER (a plain number), SCALAR, or how many numbers; and their type."""
+    """Shape of an argument or result: NUMBER (a plain number), SCALAR, or a width; and the type."""
 
     width: int | str
     dtype: str = "float32"
 
     @property
     def columns(self) -> int:
-        """Float32 columns of a row that holds it."""
+        """Number of float32 columns in a row."""
         return 1 if isinstance(self.width, str) else columns_of(self.width, self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Apply(Operation):
-    """A function of the arguments of each node; payload: those of them that are plain numbers, in order.
+    """Function of the arguments of each node; payload: the plain numbers among them, in order.
 
-    results: what comes of it; () before the first trial.
+    results: shapes of the results; () before the first trial.
     """
 
     function: UserFunction
@@ -133,7 +133,7 @@ class Apply(Operation):
 
     @cached_property
     def _columns(self) -> int:
-        """Float32 columns of all arguments and results of a node."""
+        """Number of float32 columns of all arguments and results of a node."""
         return sum(shape.columns for shape in self.arguments + self.results)
 
     def rows_at_once(self) -> int:
@@ -151,9 +151,9 @@ class Apply(Operation):
         return tuple([encoded_rows(values) for values in results])
 
     def trial(self, inputs: list[Tensor]) -> tuple[tuple[Shape, ...], bool]:
-        """What the function returns for some rows, and whether in a tuple.
+        """Return the shapes of the function's results for some rows, and True if it returns a tuple.
 
-        ValueError where it fails, or returns what can be no handle.
+        ValueError if it fails, or returns a value that cannot become a handle.
         """
 
         @torch.no_grad()
@@ -171,18 +171,18 @@ class Apply(Operation):
         return tuple(map(_shape_of_result, results)), not isinstance(found, Tensor)
 
     def _explained(self, error: BaseException) -> BaseException:
-        """What went wrong in the function, as a ValueError that names its line."""
+        """Return the function's error as a ValueError that names its line."""
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             return error
         why = _TORCHS_ADVICE.sub("", describe(error).partition("\n")[0])
         where = f"{self.function.line_of(error)}: {self.function.name}()"
-        hint = f"; {_RULES}" if isinstance(error, RuntimeError) else ""  # torch's, such as those of vmap
+        hint = f"; {_RULES}" if isinstance(error, RuntimeError) else ""  # errors of torch, such as vmap
         if isinstance(error, TypeError) and (costs := self.function.costs):
-            hint = f"; by {costs[0]}= apply is told what the call costs: call the parameter otherwise"
+            hint = f"; {costs[0]}= is apply's keyword for the cost of the call: rename the parameter"
         return ValueError(f"{where} failed: {why}{hint}")
 
     def inputs(self, nodes: list[GraphNode]) -> list[Tensor]:
-        """The arguments, [N] or [N, width] each."""
+        """Return the arguments, [N] or [N, width] each."""
         handles, numbers, inputs = 0, 0, []
         for shape in self.arguments:
             if shape.width == NUMBER:
@@ -198,7 +198,7 @@ class Apply(Operation):
         return inputs
 
     def made_up(self) -> list[Tensor]:
-        """Arguments for one client, all ones."""
+        """Return arguments for one client, all ones."""
         return [
             torch.ones(1, device=self.device)
             if isinstance(shape.width, str)
@@ -208,26 +208,26 @@ class Apply(Operation):
 
 
 _ALLOWED = (
-    "must be a tensor without dimensions or with one (`flatten()` makes one of several), of float32 or of "
+    "must be a tensor with no dimension or one (`flatten()` reduces several), of float32 or of "
     f"{', '.join(TYPES)}; or a tuple of such tensors"
 )
-_TORCHS_ADVICE = re.compile(r"\.\s*We don't support that yet, please .*? at \S+ ?\.?")  # in all its releases
+_TORCHS_ADVICE = re.compile(r"\.\s*We don't support that yet, please .*? at \S+ ?\.?")  # for all releases
 _RULES = (
-    "it is computed for many clients at once: no branch may depend on a number (torch.where does), none may "
-    "be taken out of a tensor, and random numbers go in as an argument"
+    "it is computed for many clients at once: do not branch on a value (use torch.where) or read a value "
+    "from a tensor, and pass random numbers as an argument"
 )
 
 
 def _described(values: object) -> str:
     if not isinstance(values, Tensor):
         return f"a {type(values).__name__}"
-    # Without the dimension of the clients.
+    # Omit the dimension of the clients.
     return f"a tensor of shape {tuple(values.shape[1:])} and {values.dtype}"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A function for arguments of certain shapes: the operation, and what comes of it."""
+    """Function for arguments of certain shapes: its operation, and its results."""
 
     operation: Apply
     pools: tuple[VectorPool, ...]
@@ -237,14 +237,14 @@ class Prepared:
 
 
 Signature = tuple[Any, ...]
-"""A key for the shapes of arguments: a width, a width and a type, NUMBER or SCALAR for each."""
+"""Key for the shapes of arguments: a width, a width and a type, NUMBER or SCALAR for each."""
 
 
 class Functions:
-    """The functions that the clients of one engine apply, each prepared once for its arguments' shapes.
+    """Functions that the clients of one engine apply, each prepared once for the shapes of its arguments.
 
-    As `jax.jit` does it, one is known by the function and the values of its static arguments. Those that came
-    first are forgotten if there are very many, and prepared anew should they come again.
+    As in `jax.jit`, the key is the function and the values of its static arguments. If there are very many,
+    the oldest are forgotten, and prepared again when needed.
     """
 
     def __init__(self) -> None:
@@ -253,13 +253,13 @@ class Functions:
     def apply(
         self, engine: FunctionEngine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
-        """What `function` makes of the arguments, pending; see `Node.apply`. TypeError, ValueError."""
+        """Return the pending results of `function`; see `Node.apply`. TypeError, ValueError."""
         identity: Hashable = function
         try:
             if static:
                 identity = (function, *[(word, _typed(value)) for word, value in static.items()])
             known = self._known.get(identity)
-        except TypeError:  # what is not hashable is no function, or a static argument that may change
+        except TypeError:  # unhashable: not a function, or a mutable static argument
             known = None
         user_function, by_signature = known or self._new(identity, function, static)
         signature: list[Any] = []
@@ -297,7 +297,7 @@ class Functions:
     def _new(
         self, identity: Hashable, function: Function, static: Mapping[str, Any]
     ) -> tuple[UserFunction, dict[Signature, Prepared]]:
-        """Remember a function with these static arguments. TypeError for what cannot be remembered."""
+        """Store a function with these static arguments. TypeError if it cannot be stored."""
         made = UserFunction(function, static)
         if len(self._known) >= _FUNCTIONS_MAX:
             del self._known[next(iter(self._known))]
@@ -305,7 +305,7 @@ class Functions:
 
 
 def _typed(value: Any) -> Hashable:
-    """A static argument with its type and sign: 1 is not 1.0, nor 0.0 -0.0. TypeError if it may change."""
+    """Return a static argument with its type and sign: 1 is not 1.0, nor 0.0 -0.0. TypeError if mutable."""
     if isinstance(value, tuple):
         return tuple(map(_typed, value))
     hash(value)
@@ -316,21 +316,21 @@ def _shapes(signature: Signature) -> tuple[Shape, ...]:
     return tuple([Shape(*part) if isinstance(part, tuple) else Shape(part) for part in signature])
 
 
-def _exact(number: Any, function: UserFunction, place: int) -> float:
-    """A plain number; ValueError for a whole number that float32 does not hold."""
+def _exact(number: Any, function: UserFunction, index: int) -> float:
+    """Return a plain number; ValueError for a whole number that float32 cannot represent."""
     if isinstance(number, int | np.integer) and not -WHOLE_MAX <= number <= WHOLE_MAX:
         raise ValueError(
-            f"argument {place} of {function} is {number}: whole numbers beyond {WHOLE_MAX:,} lose digits as "
-            "float32; one that is the same for all clients goes by keyword"
+            f"argument {index} of {function} is {number}: whole numbers beyond {WHOLE_MAX:,} lose digits in "
+            "float32; pass a number that is the same for all clients by keyword"
         )
     return float(number)
 
 
-def _array(engine: FunctionEngine, argument: Any, function: UserFunction, place: int) -> Vector:
+def _array(engine: FunctionEngine, argument: Any, function: UserFunction, index: int) -> Vector:
     if isinstance(argument, np.ndarray | Tensor | list):
         return known(engine, argument)
     raise TypeError(
-        f"argument {place} of {function} is a {type(argument).__name__}; must be a vector, a scalar, a "
+        f"argument {index} of {function} is a {type(argument).__name__}; must be a vector, a scalar, a "
         "number or an array of numbers"
     )
 
@@ -342,13 +342,13 @@ def _prepared(
     inputs: tuple[Slot, ...],
     numbers: tuple[float, ...],
 ) -> Prepared:
-    """Try the function: this tells the shapes of its results, and mistakes show where it is first applied."""
+    """Try the function: this determines the shapes of its results, and raises its errors at the first use."""
     if not shapes:
-        raise TypeError(f"{function} is applied to nothing; it needs an argument at least")
+        raise TypeError(f"{function} is applied without arguments; it needs at least one")
     operation = Apply(function, shapes, engine.device)
     try:
         results, is_tuple = operation.trial(operation.made_up())
-    except ValueError:  # perhaps by those numbers only
+    except ValueError:  # possibly due to the made-up arguments
         if any(slot.node is not None for slot in inputs):
             engine.flush()
 

@@ -1,1 +1,1 @@
-"""The pending graph: what is to be computed."""
+"""Graph of pending computations."""

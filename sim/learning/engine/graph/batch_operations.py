@@ -1,4 +1,4 @@
-"""Gradients and losses on one batch of each client, mean features of all that it has, outputs on others."""
+"""Gradients and losses on one batch of each client, mean features of all its samples, outputs on others."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,12 +15,12 @@ from sim.learning.engine.graph.sampler import BatchSampler, clients_at_once
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import VectorPool
 
-_SAMPLES_AT_ONCE = 512  # of all that a client has
+_SAMPLES_AT_ONCE = 512  # of the samples of a client
 
 
 @dataclass(frozen=True)
 class BatchOperation(Operation):
-    """Something about the parameters and one batch of each client.
+    """Operation on the parameters and one batch of each client.
 
     Payload: the SampleJob. Inputs: the parameters and, if `weighted`, the weights of samples.
     """
@@ -37,14 +37,14 @@ class BatchOperation(Operation):
 
     @property
     def width(self) -> int:
-        """Numbers of a result."""
+        """Number of values in a result."""
         return 1
 
     def rows_at_once(self) -> int:
         return self.sampler.rows_at_once(self.kernel, self.computed)
 
     def inputs(self, nodes: list[GraphNode]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Parameters [N, P], samples [N, views * B, ...], targets [N, views * B] and weights [N, B]."""
+        """Return parameters [N, P], samples [N, views * B, ...], targets [N, views * B], weights [N, B]."""
         jobs = [node.payload for node in nodes]
         batches = self.sampler.batches(jobs, 0, 1)
         weights = None if self.weighted is None else stacked([node.inputs[1] for node in nodes])
@@ -53,14 +53,14 @@ class BatchOperation(Operation):
         return gather_inputs(nodes, 0), *self.sampler.samples(batches, 0, len(jobs)), weights
 
     def pieces(self) -> list[slice]:
-        """The samples of a batch; of all that a client has, as many at once as are sure to fit."""
+        """Return the parts of a batch: one, or, for all samples of a client, parts that surely fit."""
         if self.sampler.sampling != "all" or self.sampler.views > 1:
             return [slice(None)]
         firsts = range(0, self.sampler.batch_size, _SAMPLES_AT_ONCE)
         return [slice(first, first + _SAMPLES_AT_ONCE) for first in firsts]
 
     def losses(self, params: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
-        """The loss of each sample times its weight, [N, B]."""
+        """Return the loss of each sample times its weight, [N, B]."""
         found = [self.kernel.losses_of_each(params, x[:, piece], y[:, piece]) for piece in self.pieces()]
         losses = torch.cat(found, dim=1)
         return losses if weights is None else losses.mul_(weights)
@@ -112,7 +112,7 @@ class Losses(BatchOperation):
 
 @dataclass(frozen=True)
 class ClassMeans(Operation):
-    """Mean features of a client's samples of each class, [N, classes * features]; 0 for a class without any.
+    """Mean features of a client's samples of each class, [N, classes * features]; 0 for an empty class.
 
     Payload: the client's number. Input: the parameters.
     """
@@ -125,7 +125,7 @@ class ClassMeans(Operation):
 
     @property
     def width(self) -> int:
-        """Numbers of a result."""
+        """Number of values in a result."""
         return self.classes * self.features
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
@@ -142,7 +142,7 @@ class ClassMeans(Operation):
             positions = np.arange(first, min(first + _SAMPLES_AT_ONCE, count))[None]
             x, y = self.subset.gather(client, positions)
             features = self.kernel.features(flat, x[0])
-            # A product instead of index_add_, whose order of summation CUDA does not fix.
+            # A product instead of index_add_, whose order of summation varies on CUDA.
             belongs = torch.nn.functional.one_hot(y[0], self.classes).to(features.dtype).T
             total += belongs @ features
             counts += belongs.sum(dim=1, keepdim=True)
@@ -151,7 +151,7 @@ class ClassMeans(Operation):
 
 @dataclass(frozen=True)
 class Outputs(Operation):
-    """Outputs of models on samples that lie side by side in a vector of `given`, [N, B * outputs].
+    """Outputs of models on samples concatenated in a vector of `given`, [N, B * outputs].
 
     Inputs: the parameters, and the samples.
     """

@@ -1,7 +1,7 @@
-"""Which samples a client draws: a pure function of (seed, client, purpose, step).
+"""Draws of batches from a client's samples: a pure function of (seed, client, purpose, step).
 
-Nothing is stored between calls, so the draws of all clients of a group are made at once, in any order, and
-adding a client changes nobody's batches.
+No state is stored between calls, so the draws of all clients of a group are computed at once, in any order,
+and one more client does not change the batches of others.
 """
 
 from functools import lru_cache
@@ -12,15 +12,15 @@ import numpy as np
 from sim.kernel.random import splitmix64_array
 
 Sampling = Literal["shuffled", "replacement"]
-"""How clients draw the samples that they train on."""
-# Of the Feistel network. Enough for the ranges that it is used for; below those even 6 would be too few.
+"""Method by which clients draw their training samples."""
+# Rounds of the Feistel network. Enough for the ranges in use; smaller ranges would need more than 6.
 _ROUNDS = 6
 # Samples of a client up to which the keyed sort of all of them is cheaper than the network for one batch.
 _SORTED_MAX = 64
 
 
 def samples_of_batch(sampling: Sampling, batch_size: int, samples: int) -> int:
-    """Size of the batches of a client that owns so many samples."""
+    """Return the size of the batches of a client with `samples` samples."""
     match sampling:
         case "shuffled":
             return min(batch_size, samples)
@@ -39,13 +39,14 @@ def draw_batches(
     batch_size: int,
     sampling: Sampling | Literal["all"],
 ) -> np.ndarray:
-    """Positions in each client's own data, int64 [clients, steps, batch_size].
+    """Return positions in each client's data, int64 [clients, steps, batch_size].
 
     keys: uint64 [clients], one per (seed, client, purpose). first_steps: int64 [clients], steps drawn before.
-    counts: int64 [clients], samples that each client owns, at least batch_size unless sampling is
-    "replacement". sampling: "shuffled" visits every sample once per epoch in a fresh order and drops the last
-    incomplete batch; "replacement" draws each sample uniformly and independently; "all" takes the first
-    batch_size samples in order.
+    counts: int64 [clients], number of samples of each client, at least batch_size unless sampling is
+    "replacement".
+    sampling: "shuffled" visits every sample once per epoch in a new order and drops the last incomplete
+    batch; "replacement" draws each sample uniformly and independently; "all" takes the first batch_size
+    samples in order.
     """
     if sampling == "all":
         return everything(len(keys), steps, batch_size)
@@ -62,7 +63,7 @@ def draw_batches(
     epoch, within = np.divmod(step, (counts // batch_size)[:, None])
     if batch_size < fewest and most <= sorted_max:
         return _sorted_batches(keys, counts, epoch, within, batch_size)
-    whole = counts == batch_size  # every batch is all that the client has: its order doesn't matter
+    whole = counts == batch_size  # every batch contains all samples: their order doesn't matter
     drawn = np.empty((len(keys), steps, batch_size), dtype=np.int64)
     drawn[whole] = np.arange(batch_size)
     few = ~whole & (counts <= sorted_max)
@@ -77,7 +78,7 @@ def draw_batches(
 
 
 def draw_batches_alone(key: int, first_step: int, count: int, steps: int, batch_size: int) -> np.ndarray:
-    """As `draw_batches` for one client, "shuffled": [1, steps, batch_size]. It remembers epochs' orders."""
+    """Draw "shuffled" batches of one client, [1, steps, batch_size]; remembers the orders of epochs."""
     if not batch_size < count <= max(_SORTED_MAX, 4 * batch_size):
         keys, first, counts = np.array([key], np.uint64), np.array([first_step]), np.array([count])
         return draw_batches(keys, first, counts, steps=steps, batch_size=batch_size, sampling="shuffled")
@@ -95,14 +96,14 @@ def _epoch_order(key: int, epoch: int, count: int) -> np.ndarray:
 
 
 def everything(clients: int, steps: int, batch_size: int) -> np.ndarray:
-    """The first batch_size positions in order, in every step: [clients, steps, batch_size]."""
+    """Return the first batch_size positions in order, in every step: [clients, steps, batch_size]."""
     return np.broadcast_to(np.arange(batch_size), (clients, steps, batch_size))
 
 
 def _sorted_batches(
     keys: np.ndarray, counts: np.ndarray, epoch: np.ndarray, within: np.ndarray, batch_size: int
 ) -> np.ndarray:
-    """Batches number `within` of epochs `epoch`, [clients, steps], each epoch ordered as a whole."""
+    """Return batches number `within` of epochs `epoch`, [clients, steps], from whole epoch orders."""
     first = epoch[:, :1]
     epochs = np.arange(int((epoch[:, -1:] - first).max()) + 1)
     orders = sorted_permutations(_mix(keys[:, None], first + epochs), counts)
@@ -112,10 +113,10 @@ def _sorted_batches(
 
 
 def sorted_permutations(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Keyed random permutations of range(counts[n]) for keys [n, m]: [n, m, max(counts)].
+    """Return keyed random permutations of range(counts[n]) for keys [n, m]: [n, m, max(counts)].
 
-    Items in the order of a random number each; behind a shorter range comes the rest, which nobody asks for.
-    Two equal numbers, whose order may hang on the processor, are too rare to be met: one pair in 2^64.
+    Items are sorted by a random number each; the end of a shorter range is padding, which is never used. Two
+    equal numbers, whose order might depend on the processor, are too rare to matter: one pair in 2^64.
     """
     items = np.arange(int(counts.max()))
     bits = _mix(keys[:, :, None], items)
@@ -125,17 +126,17 @@ def sorted_permutations(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def permute(position: np.ndarray, count: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Where a keyed random permutation of range(count) sends each position; arrays broadcast, int64.
+    """Return positions under a keyed random permutation of range(count); arrays broadcast, int64.
 
-    A Feistel network on pairs of digits to the base ceil(sqrt(count)) permutes a range that is slightly too
-    large; a result outside range(count) is sent through again until it falls inside (cycle walking), which
-    keeps it a bijection (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+    A Feistel network on pairs of digits to the base ceil(sqrt(count)) permutes a slightly larger range; a
+    result outside range(count) is permuted again until it is inside (cycle walking), which keeps the map a
+    bijection (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
     """
     shape = np.broadcast_shapes(position.shape, count.shape, key.shape)
     value = np.broadcast_to(position, shape).astype(np.uint64).ravel()
     keys = np.broadcast_to(key, shape).ravel()
     limit = np.broadcast_to(count, shape).astype(np.uint64).ravel()
-    if limit.min() == limit.max():  # numpy divides by one number in a fraction of the time
+    if limit.min() == limit.max():  # numpy divides by a single number much faster
         limit = limit[:1]
     base = np.ceil(np.sqrt(limit.astype(np.float64))).astype(np.uint64)
     value = _feistel(value, base, keys)
@@ -157,7 +158,7 @@ def _feistel(value: np.ndarray, base: np.ndarray, keys: np.ndarray) -> np.ndarra
 
 
 def _remainder(value: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """value % base, in a third of the time where the base is one number."""
+    """Return value % base, in a third of the time if the base is a single number."""
     remainder: np.ndarray = value - value // base * base
     return remainder
 

@@ -1,4 +1,4 @@
-"""Random numbers of a training step inside models: which units a dropout drops."""
+"""Random numbers of a training step inside models, for example masks of dropouts."""
 
 from collections.abc import Sequence
 
@@ -10,24 +10,24 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine.graph.sampler import SampleJob, TrainJob
 from sim.learning.engine.vector_pool import to_device
 
-_PURPOSE = np.uint64(0x5D0F_D06F_1E55_C0DE)  # other numbers than those that draw the batches
-_BITS = 24  # of a number that float32 holds exactly
+_PURPOSE = np.uint64(0x5D0F_D06F_1E55_C0DE)  # separates them from the random numbers of batches
+_BITS = 24  # bits of a number that float32 represents exactly
 
 
 def draw(architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | SampleJob], step: int) -> None:
-    """Set what a model draws, in place in params [N, P], for step number `step` of N jobs."""
+    """Set a model's random parameters, in place in params [N, P], for step number `step` of N jobs."""
     count = len(architecture.drawn)
     if not count:
         return
     keys = np.array([job.key for job in jobs], np.uint64) ^ _PURPOSE
     steps = np.array([job.first_step + step for job in jobs], np.int64)
-    places = (steps[:, None] * count + np.arange(count)).astype(np.uint64)
-    numbers = splitmix64_array(keys[:, None], places) >> np.uint64(64 - _BITS)
+    counters = (steps[:, None] * count + np.arange(count)).astype(np.uint64)
+    numbers = splitmix64_array(keys[:, None], counters) >> np.uint64(64 - _BITS)
     drawn = to_device(numbers.astype(np.float32), params.device)
     params.index_copy_(1, architecture.drawn_columns.to(params.device), drawn)
 
 
 def undraw(architecture: Architecture, params: Tensor) -> None:
-    """Set it back to 0: a model that is sent or mixed holds no number of chance."""
+    """Set them back to 0: a model that is sent or mixed contains no random number."""
     if architecture.drawn:
         params.index_fill_(1, architecture.drawn_columns.to(params.device), 0.0)

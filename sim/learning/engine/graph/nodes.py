@@ -1,4 +1,4 @@
-"""The graph of pending computations: those whose results nobody has needed yet."""
+"""Graph of pending computations, whose results have not been needed yet."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 LEVELS_PER_PHASE = 1 << 16
-"""The levels of jobs are multiples of this: it exceeds any chain of arithmetic between two jobs."""
+"""Unit of the levels of jobs: it exceeds any chain of arithmetic between two jobs."""
 
 
 class GraphNode:
-    """A computation that nobody has needed yet.
+    """Computation whose result has not been needed yet.
 
-    Only its output slots hold a reference to it, and it holds weak ones to them. So when the last handle on
-    its outputs goes, it goes as well: work that nobody can read is never done.
+    Only its output slots hold a reference to it, and it holds weak references to them. When the last handle
+    on its outputs is dropped, the node is dropped, too: unreadable results are never computed.
     """
 
     __slots__ = ("__weakref__", "group", "inputs", "level", "outputs", "payload")
@@ -27,8 +27,8 @@ class GraphNode:
         self.group = group
         self.inputs = inputs
         self.payload = payload
-        # One more than the deepest pending input's level: nodes of a level do not need each other. A job's is
-        # rounded up to the next phase: so jobs share a call, whatever arithmetic comes before each.
+        # One more than the level of the deepest pending input: nodes of a level do not depend on each other.
+        # The level of a job is rounded up to the next phase, so that jobs share a call after any arithmetic.
         level: int = 0
         for slot in inputs:
             node = slot.node
@@ -41,9 +41,10 @@ class GraphNode:
 
 
 class Slot:
-    """One row of a pool, or (while `node` is set) the promise of one.
+    """Row of a pool, or (while `node` is set) the promise of a row.
 
-    serial: how many slots the pool had before this one. A replay makes the same slots, with the same serials.
+    serial: number of slots that the pool had before this one. A replay creates the same slots with equal
+    serials.
     """
 
     __slots__ = ("__weakref__", "node", "pool", "row", "serial")
@@ -57,19 +58,19 @@ class Slot:
             pool.owners[row] = serial
 
     def fulfil(self, row: int) -> None:
-        """The node has been computed: from now on the slot is this row."""
+        """Assign the row of the computed node to the slot."""
         self.row = row
         self.node = None
         self.pool.owners[row] = self.serial
 
     def __del__(self) -> None:
         if self.row >= 0:
-            give_back = self.pool.give_back  # a line of its own: a call by the dot looks in the class first
+            give_back = self.pool.give_back  # a separate line is faster than an attribute call
             give_back(self.row)
 
 
 class Coefficient:
-    """A factor that is a scalar which may be pending: `number` times that of the slot `scalar`."""
+    """Factor that is a scalar and may be pending: `number` times the value of the slot `scalar`."""
 
     __slots__ = ("number", "scalar")
 

@@ -1,6 +1,6 @@
-"""What pending nodes do when their level is reached: one call serves all of a level that share an operation.
+"""Operations of pending nodes: one call computes all nodes of a level that share an operation.
 
-It returns one tensor [N, width] per output, row n for node n.
+A call returns one tensor [N, width] per output, with row n for node n.
 """
 
 from abc import ABC, abstractmethod
@@ -24,48 +24,48 @@ from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.vector_pool import VectorPool, index_tensor, to_device
 
 Weighted = Literal["by sample", "by place"] | None
-"""Whose weights a job is given: of each of its client's samples, of each place in its batch, or none."""
+"""Weights of a job: one for each sample of its client, one for each position in its batch, or none."""
 
-_STEPS_DRAWN = 64  # of training, at once: the batches of long jobs need not be in memory together
+_STEPS_DRAWN = 64  # steps at once: batches of long jobs do not share memory
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Output that already lies in its pool, in rows that were taken for it: one row number per node."""
+    """Output that is already in its pool, in rows that were taken for it: one row number per node."""
 
     pool: VectorPool
     rows: list[int]
 
 
 class Operation(ABC):
-    """A computation on stacked rows; instances are shared by all nodes of a group."""
+    """Computation on stacked rows; all nodes of a group share an instance."""
 
     is_job: ClassVar[bool] = False
-    """Whether it computes with samples: so much more than arithmetic that it pays to wait for more."""
+    """True if it computes with samples: it is so expensive that waiting for more nodes pays off."""
 
     @abstractmethod
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
-        """Outputs of `nodes`, whose inputs have all been computed.
+        """Return the outputs of `nodes`, whose inputs are all computed.
 
-        Nobody looks at the nodes' inputs afterwards. But when several nodes need more memory than there is,
-        all must be as it was: they are tried again, fewer at a time.
+        The nodes' inputs are not used afterwards. But if memory is insufficient for several nodes, all state
+        must be unchanged: they are computed again in smaller groups.
         """
 
     def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | Rows, ...]]:
-        """Take the rows for what is computed in place; returns what does the rest of `run`, in any thread."""
+        """Take the rows for in-place computation; return the remainder of `run`, for any thread."""
         return partial(self.run, nodes)
 
     def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
-        """Take the rows that `begin` would; returns them, and None for each other output."""
+        """Take the same rows as `begin`; return them, and None for each other output."""
         return (None,) * len(nodes[0].outputs)
 
     @property
     def subject(self) -> str:
-        """What is computed, in words for messages."""
+        """Description of the computation, for messages."""
         return f"a call of {type(self).__name__}"
 
     def rows_at_once(self) -> int:
-        """How many nodes one call may take."""
+        """Return the largest number of nodes in one call."""
         return 1 << 30
 
 
@@ -88,20 +88,20 @@ class Mix(Operation):
 def weighted_sum(
     pool: VectorPool, scalars: VectorPool, rows: list[int], factors: Sequence[tuple[Factor, ...]]
 ) -> Tensor:
-    """Sums of factors times vectors, [N, width]; 0 for an n without terms.
+    """Return sums of factors times vectors, [N, width]; 0 for a sum without terms.
 
-    factors: those of each sum. rows: of all terms, one sum after the other.
+    factors: factors of each sum. rows: rows of all terms, sum after sum.
     """
     lengths = np.array(list(map(len, factors)))
     weights = _weights(scalars, list(chain.from_iterable(factors)))
     ends = np.cumsum(lengths)
-    # Nothing is filled up with terms of factor 0, through which the inf or nan of another client would reach
+    # No padding with terms of factor 0, which would spread another client's inf or nan to
     # this one.
     return pool.sums(rows, ends - lengths, weights)
 
 
 def _weights(scalars: VectorPool, factors: list[Factor]) -> Tensor:
-    """The numbers that factors are, on the device."""
+    """Return the values of factors, on the device."""
     if Coefficient not in set(map(type, factors)):
         return to_device(np.array(factors, np.float32), scalars.device)
     numbers = [factor.number if isinstance(factor, Coefficient) else factor for factor in factors]
@@ -112,7 +112,7 @@ def _weights(scalars: VectorPool, factors: list[Factor]) -> Tensor:
 
 
 class Clip(Operation):
-    """A scalar limited to [low, high]; payload: the pair of them."""
+    """Scalar limited to [low, high]; payload: this pair."""
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         value = gather_inputs(nodes, 0)
@@ -132,7 +132,7 @@ class Dot(Operation):
 
 @dataclass(frozen=True)
 class Trainable(Operation):
-    """A vector with 0 in place of untrained parameters."""
+    """Vector with 0 in place of untrained parameters."""
 
     architecture: Architecture
 
@@ -146,12 +146,12 @@ class Trainable(Operation):
 class Train(Operation):
     """Optimizer steps on the loss plus proximal pulls sum_k c_k/2 ||x - a_k||^2.
 
-    Neither the optimizer nor the pulls touch untrained parameters, such as the statistics of batch norms.
+    Neither the optimizer nor the pulls change untrained parameters, such as the statistics of batch norms.
 
-    Payload: the TrainJob, and the factors of the combination that it starts from. Inputs: the slots of that
-    combination, the optimizer's state if any, the weights of samples if `weighted`, the anchors of the pulls,
-    and scalars that factors refer to. Outputs: the trained parameters [N, P] and, for optimizers that have
-    one, the state [N, slots * P].
+    Payload: the TrainJob, and the factors of the combination from which training starts. Inputs: the slots of
+    that combination, the optimizer's state if any, the weights of samples if `weighted`, the anchors of the
+    pulls, and scalars that factors refer to. Outputs: the trained parameters [N, P] and, for optimizers with
+    a state, the state [N, slots * P].
     """
 
     is_job = True
@@ -168,7 +168,7 @@ class Train(Operation):
 
     def rows_at_once(self) -> int:
         if self.kernel.backend == "loop":
-            return 1  # all steps of a client before the next one: what it needs stays in the cache
+            return 1  # one client at a time: its data stay in the cache
         return self.sampler.rows_at_once(self.kernel)
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
@@ -178,7 +178,7 @@ class Train(Operation):
         return self._begin_alone(nodes[0]) if len(nodes) == 1 else partial(self._run_together, nodes)
 
     def _run_together(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
-        # Those with the most steps first: then the first ones are always those that still have steps to do.
+        # Sorted by descending steps: the first jobs are always those with steps left.
         jobs, starts = _payloads(nodes)
         steps = [job.steps for job in jobs]
         order = None if min(steps) == max(steps) else np.argsort(-np.array(steps), kind="stable")
@@ -196,11 +196,11 @@ class Train(Operation):
         return tuple(values.index_select(0, back) for values in trained)
 
     def _begin_alone(self, node: GraphNode) -> Callable[[], tuple[Tensor | Rows, ...]]:
-        """Begin one node, whose parameters are trained in their row: a large model is not copied."""
+        """Start one node by training in its row: a large model is not copied."""
         jobs, starts = _payloads([node])
         source = node.inputs[0].row if starts[0] == (1.0,) else None
         start = self._start([node], starts) if source is None else None
-        taken = self._take_row(node)  # may be the source's: its numbers are there then
+        taken = self._take_row(node)  # may be the source's row, with its values
         [row] = taken.rows
         if start is not None:
             self.pool.write([row], start)
@@ -211,9 +211,9 @@ class Train(Operation):
     def _train_alone(
         self, started: Rows, nodes: list[GraphNode], jobs: list[TrainJob]
     ) -> tuple[Tensor | Rows, ...]:
-        """Do one job in the row that holds what it starts from, which is no input of the node any more."""
+        """Compute one job in the row with its initial parameters, which is no longer an input of the node."""
         [row] = started.rows
-        # `data`: rows of one tensor would share its count of versions, which threads must not.
+        # `data`: rows of one tensor share its version counter, which is not thread-safe.
         params = self.pool.data.data[row : row + 1]
         pull, weights = self._pull(nodes, jobs, [()]), self._weights(nodes, [()])
         state = self._state(nodes, [()]) if self.optimizer.slots else None
@@ -227,10 +227,10 @@ class Train(Operation):
         return (taken, None) if self.optimizer.slots else (taken,)
 
     def _take_row(self, node: GraphNode) -> Rows:
-        """Let go of what a node starts from, then take the row that it is trained in.
+        """Release the start vector of a node, then take the row in which it is trained.
 
-        The run and its replay both come here: which row is taken depends on what is held at this moment. The
-        other inputs stay held, since the job reads them later.
+        The run and its replay both call this: the row depends on the rows held at this point. The other
+        inputs stay held, since the job reads them later.
         """
         _, starts = _payloads([node])
         node.inputs = node.inputs[len(starts[0]) :]
@@ -245,11 +245,11 @@ class Train(Operation):
         pull: tuple[Tensor, Tensor] | None,
         weights: Tensor | None,
     ) -> None:
-        """Do jobs, in place, that are in the order of descending numbers of steps, `steps` [N]."""
+        """Compute jobs in place, sorted by descending numbers of steps, `steps` [N]."""
         plain, most, device = pull is None and self.optimizer.is_plain, steps[0], params.device
         rates = Rates(jobs, device, as_number=plain)
         done = None if plain else _column([job.steps_done for job in jobs], np.float64, device)
-        active = len(jobs)  # those that have this step to do
+        active = len(jobs)  # number of jobs with this step
         for step in range(most):
             while steps[active - 1] <= step:
                 active -= 1
@@ -267,7 +267,7 @@ class Train(Operation):
             gradient, untrained = self.kernel.training_gradients(now, x, y, of_samples)
             if pull is not None:
                 gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
-                self.kernel.architecture.clear_untrained(gradient)  # else they would count when it is clipped
+                self.kernel.architecture.clear_untrained(gradient)  # otherwise clipping would count them
             rate = rates.of_step(step, active)
             assert isinstance(rate, Tensor)
             self.optimizer.apply(
@@ -281,7 +281,7 @@ class Train(Operation):
         undraw(self.kernel.architecture, params)
 
     def _start(self, nodes: list[GraphNode], starts: list[tuple[Factor, ...]]) -> Tensor:
-        """The parameters to start from, a new tensor [N, P]."""
+        """Return the initial parameters, a new tensor [N, P]."""
         if all([factors == (1.0,) for factors in starts]):
             return gather_inputs(nodes, 0)
         return weighted_sum(self.pool, self.scalars, _first_rows(nodes, starts), starts)
@@ -299,7 +299,7 @@ class Train(Operation):
     def _pull(
         self, nodes: list[GraphNode], jobs: list[TrainJob], starts: list[tuple[Factor, ...]]
     ) -> tuple[Tensor, Tensor] | None:
-        """Total strength [N, 1] and strength-weighted sum of the anchors [N, P]; None if nobody is pulled."""
+        """Return total strength [N, 1] and weighted sum of the anchors [N, P]; None without pulls."""
         factors = [job.strengths for job in jobs]
         if not any(factors):
             return None
@@ -313,14 +313,14 @@ class Train(Operation):
 
 
 def _first_rows(nodes: list[GraphNode], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
-    """The rows of each node's first inputs, as many as it has factors; all in one list."""
+    """Return the rows of each node's first inputs, as many as it has factors, in one list."""
     return [
         slot.row for node, terms in zip(nodes, factors, strict=True) for slot in node.inputs[: len(terms)]
     ]
 
 
 def _payloads(nodes: list[GraphNode]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
-    """The jobs of training nodes, and the factors of the vectors that they start from."""
+    """Return the jobs of training nodes, and the factors of their start vectors."""
     jobs, starts = zip(*[node.payload for node in nodes], strict=True)
     return list(jobs), list(starts)
 
@@ -329,7 +329,7 @@ T = TypeVar("T", Tensor, float | Tensor)
 
 
 def _first(values: T, count: int) -> T:
-    """The first rows; a view even of all of them would cost something. A number is one for all rows."""
+    """Return the first rows, avoiding a view of all of them. A number applies to all rows."""
     return values if isinstance(values, float) or len(values) == count else values[:count]
 
 
@@ -343,18 +343,18 @@ def _column(values: list[float], dtype: type, device: torch.device) -> Tensor:
 
 
 def gather_inputs(nodes: list[GraphNode], which: int) -> Tensor:
-    """Input number `which` of every node, [N, width]."""
+    """Return input number `which` of every node, [N, width]."""
     return nodes[0].inputs[which].pool.gather([node.inputs[which].row for node in nodes])
 
 
 def stacked(slots: Sequence[Slot]) -> Tensor:
-    """The rows of slots one below the other, [N, widest]; what is behind a shorter one is 0."""
+    """Return the rows of slots stacked, [N, widest]; shorter ones are padded with 0."""
     pools = {id(slot.pool): slot.pool for slot in slots}
     if len(pools) == 1:
         return slots[0].pool.gather([slot.row for slot in slots])
     widest, device = max(pool.width for pool in pools.values()), slots[0].pool.device
     rows = torch.zeros((len(slots), widest), device=device)
     for pool in pools.values():
-        places = [place for place, slot in enumerate(slots) if slot.pool is pool]
-        rows[index_tensor(places, device), : pool.width] = pool.gather([slots[n].row for n in places])
+        positions = [position for position, slot in enumerate(slots) if slot.pool is pool]
+        rows[index_tensor(positions, device), : pool.width] = pool.gather([slots[n].row for n in positions])
     return rows

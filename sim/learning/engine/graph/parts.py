@@ -1,4 +1,4 @@
-"""Parts of models: a range of columns taken out of a vector, or put into one."""
+"""Parts of models: a range of columns taken from a vector, or inserted into a vector."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from sim.learning.engine.vector_pool import VectorPool, index_tensor
 
 @dataclass(frozen=True)
 class Part(Operation):
-    """Columns [offset, offset + width) of a vector of `whole`, as a vector of their own: [N, width]."""
+    """Columns [offset, offset + width) of a vector of `whole`, as a new vector: [N, width]."""
 
     whole: VectorPool
     offset: int
@@ -24,7 +24,7 @@ class Part(Operation):
 
 @dataclass(frozen=True)
 class WithPart(Operation):
-    """A vector of `whole` whose columns [offset, offset + width) are those of another vector: [N, P].
+    """Vector of `whole` with columns [offset, offset + width) replaced by another vector: [N, P].
 
     Inputs: the vector, and its new part.
     """

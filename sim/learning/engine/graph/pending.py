@@ -1,4 +1,4 @@
-"""The pending nodes of an engine, in the order in which they can be computed."""
+"""Pending nodes of an engine, in an order in which they can be computed."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -10,23 +10,23 @@ Reference = ref[GraphNode]
 
 
 class PendingNodes:
-    """Nodes that were submitted and not computed. It holds none of them: see `GraphNode`.
+    """Nodes that were submitted and not computed. It holds no strong reference to them: see `GraphNode`.
 
-    bytes: what all of them are said to take, those included that nobody holds any more.
+    bytes: stated memory of all of them, including nodes that are no longer held.
     """
 
     __slots__ = ("_bytes_each", "_open", "_waiting", "bytes")
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._bytes_each: dict[int, int] = {}  # by operation
-        self._open: dict[int, list[Reference]] = {}  # by operation, those that may be ready
-        # By the identity of the node that others were found to wait for, until it has been computed. Where it
-        # is that of another node by now, nobody holds those that waited for the first one.
+        self._bytes_each: dict[int, int] = {}  # bytes of a node, by operation
+        self._open: dict[int, list[Reference]] = {}  # nodes that may be ready, by operation
+        # Waiting nodes, by the identity of the node that they wait for, until it is computed. If the identity
+        # belongs to another node later, the waiting nodes of the first one are no longer held.
         self._waiting: defaultdict[int, list[Reference]] = defaultdict(list)
 
     def add(self, node: GraphNode, promised_bytes: int) -> None:
-        """Add a node, and the memory that it and its outputs take, as much as others of its operation."""
+        """Add a node, with the memory of the node and its outputs, equal for all nodes of its operation."""
         operation = id(node.group)
         alike = self._open.get(operation)
         if alike is None:
@@ -36,11 +36,11 @@ class PendingNodes:
         self.bytes += promised_bytes
 
     def take_all(self) -> Iterator[list[list[GraphNode]]]:
-        """All nodes that somebody holds, in levels of groups, each of which needs only levels before it."""
+        """Yield all held nodes, in levels of groups; each level depends only on earlier levels."""
         lists, waiting = list(self._open.values()), self._waiting
         self._open, self._waiting, self.bytes = {}, defaultdict(list), 0
         levels: defaultdict[int, dict[int, list[Reference]]] = defaultdict(dict)
-        for references in lists:  # in an order that no identity, which is an address, has a part in
+        for references in lists:  # in an order independent of identities, which are addresses
             for reference in references:
                 node = reference()
                 if node is not None:
@@ -55,9 +55,9 @@ class PendingNodes:
             ]
 
     def take_needed(self, wanted: Iterable[GraphNode]) -> Iterator[list[list[GraphNode]]]:
-        """Levels of groups of which these nodes are made, each with all ready nodes of the same operations.
+        """Yield levels of groups that these nodes depend on, each with all ready nodes of its operations.
 
-        Each level must have been computed before the next one is asked for.
+        Each level must be computed before the next one is requested.
         """
         levels = _levels_of(wanted)
         for level in sorted(levels):
@@ -84,7 +84,7 @@ class PendingNodes:
         return ready
 
     def _reopen(self, computed: Iterable[int]) -> None:
-        """Those that waited for these may be ready now."""
+        """Move nodes that waited for these to the nodes that may be ready."""
         for identity in computed:
             for reference in self._waiting.pop(identity, ()):
                 node = reference()
@@ -94,7 +94,7 @@ class PendingNodes:
 
 
 def _levels_of(wanted: Iterable[GraphNode]) -> dict[int, dict[int, None]]:
-    """The operations, by level, of these nodes and all that they need."""
+    """Return the operations, by level, of these nodes and all their inputs."""
     levels: defaultdict[int, dict[int, None]] = defaultdict(dict)
     seen, unseen = set[int](), list(wanted)
     while unseen:

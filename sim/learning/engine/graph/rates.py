@@ -1,4 +1,4 @@
-"""The learning rates of training jobs that are computed together."""
+"""Learning rates of training jobs that are computed together."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from sim.learning.engine.vector_pool import to_device
 
 
 class Rates:
-    """Learning rates of N jobs. as_number: a float where all are equal, which need not go to the device."""
+    """Learning rates of N jobs. as_number: use a float if all are equal, without a copy to the device."""
 
     def __init__(self, jobs: Sequence[TrainJob], device: torch.device, *, as_number: bool) -> None:
         self._given = [job.learning_rate for job in jobs]
@@ -20,7 +20,7 @@ class Rates:
         self._whole = None if tuple in map(type, self._given) else self._column(0, len(jobs))
 
     def of_step(self, step: int, active: int) -> float | Tensor:
-        """The rates of the first `active` jobs in a step: a number for all, or [active, 1] of float32."""
+        """Return the rates of the first `active` jobs in a step: one number, or float32 [active, 1]."""
         whole = self._whole
         if whole is None:
             return self._column(step, active)

@@ -1,4 +1,4 @@
-"""The jobs of clients for training, gradients and losses, and how they draw their samples."""
+"""Jobs of clients for training, gradients and losses, and their draws of samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,21 +17,21 @@ from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import index_tensor, on_lines
 
 # In one call on a CPU; larger groups are cut.
-_CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters: what stays in the cache (measured)
-_KEPT_BYTES = 128 * 2**20  # for backward passes: more clients are no faster (measured)
-_LOOKED_UP_BYTES = 2**20  # of rows and targets, at once: they wait for their steps
-_DEVICE_SHARE = 16  # of a GPU's memory, a call takes one part in so many, with all that is made in it
+_CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters that stay in the cache (measured)
+_KEPT_BYTES = 128 * 2**20  # kept for backward passes: more clients are no faster (measured)
+_LOOKED_UP_BYTES = 2**20  # of rows and targets that are looked up in advance
+_DEVICE_SHARE = 16  # a call may use 1/16 of a GPU's memory, intermediate values included
 
 
 class TrainJob(NamedTuple):
-    """Payload of a training node: what a client asks for, besides the operation and the vectors."""
+    """Payload of a training node: the client's request, besides the operation and the vectors."""
 
     client: int
     key: int
     first_step: int
     steps: int
     learning_rate: float | tuple[float, ...]
-    """One rate for all steps, or one for each."""
+    """One rate for all steps, or one for each step."""
     steps_done: int  # by this optimizer state, for Adam's bias correction
     strengths: tuple[Factor, ...]
 
@@ -46,29 +46,29 @@ class SampleJob(NamedTuple):
 
 @dataclass
 class Batches:
-    """Some batches of N jobs: a `BatchSampler` makes them, and looks up what is in them."""
+    """Batches of N jobs: a `BatchSampler` creates them, and looks up their samples."""
 
     clients: np.ndarray
     """Client numbers, int64 [N]."""
     positions: np.ndarray | None
-    """Places in each client's own samples, int64 [N, steps, batch_size].
+    """Positions in each client's samples, int64 [N, steps, batch_size].
 
-    None, as all that follows, where a batch is all that its client has, as it is.
+    None, like the next two, if a batch contains all samples of its client in order.
     """
     keys: np.ndarray | None
-    """The jobs' keys, uint64 [N]."""
+    """Keys of the jobs, uint64 [N]."""
     first: np.ndarray | None
-    """The number of each job's first batch among these, int64 [N]."""
+    """Number of each job's first batch among these, int64 [N]."""
     found: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """Rows of samples, and targets, that were looked up with those of a step before, by the step."""
+    """Rows of samples, and targets, by step, looked up in advance with an earlier step."""
 
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """How jobs draw their samples: batches of `batch_size` from one subset.
+    """Draws of samples by jobs: batches of `batch_size` from one subset.
 
-    Each sample of a batch is there `views` times, augmented anew each time; without augmentation the views
-    are equal.
+    Each sample of a batch occurs `views` times, with a new augmentation each time; without augmentation the
+    views are equal.
     """
 
     subset: Subset
@@ -79,19 +79,19 @@ class BatchSampler:
 
     @cached_property
     def _always_all(self) -> bool:
-        """Whether every batch is all that its client has, whose order doesn't matter."""
+        """True if every batch contains all samples of its client, whose order doesn't matter."""
         whole = self.sampling == "shuffled" and bool((self.subset.counts == self.batch_size).all())
         return whole or self.sampling == "all"
 
     @cached_property
     def _whole(self) -> tuple[Tensor, Tensor] | None:
-        """All samples and targets of each client, if every batch is just these."""
+        """All samples and targets of each client, if every batch equals them."""
         if not self._always_all or self.views > 1 or (self.subset.counts != self.batch_size).any():
             return None
         return self.subset.stacked
 
     def batches(self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int) -> Batches:
-        """The next `steps` batches of each job, behind its first `skip`."""
+        """Return the next `steps` batches of each job, after its first `skip`."""
         clients = np.array([job.client for job in jobs], dtype=np.int64)
         if self._whole is not None and self.augmentation is None:
             return Batches(clients, None, None, None)
@@ -108,10 +108,10 @@ class BatchSampler:
         return Batches(clients, positions, keys, first)
 
     def samples(self, batches: Batches, step: int, active: int) -> tuple[Tensor, Tensor]:
-        """Samples [N, views * B, ...] and targets [N, views * B]: all first views, then all second views.
+        """Return samples [N, views * B, ...] and targets [N, views * B]: first views, then second views.
 
-        A client's samples begin at a cache line: see `VectorPool`.
-        Of batch number `step` of `batches`, and of its first `active` jobs, no more than at a step before.
+        A client's samples start at a cache line: see `VectorPool`. They belong to batch number `step` of
+        `batches`, and to its first `active` jobs, at most as many as at an earlier step.
         """
         clients = batches.clients[:active]
         if self._whole is not None:
@@ -123,7 +123,7 @@ class BatchSampler:
             rows, y = batches.found[step]
             if len(rows) > active:
                 rows, y = rows[:active], y[:active]
-            # Not gathered with those of other steps: what a product rounds to may depend on where it begins.
+            # Gathered separately for each step: the start of data may affect a product's rounding.
             x = self.subset.at(rows)
         if self.augmentation is None:
             return on_lines(x), y
@@ -133,7 +133,7 @@ class BatchSampler:
         return on_lines(self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape)), y
 
     def _look_up(self, batches: Batches, step: int, active: int) -> dict[int, tuple[Tensor, Tensor]]:
-        """Rows and targets of this step, and of those behind it that are small together, by the step."""
+        """Return rows and targets of this step, and of later small steps, by step."""
         assert batches.positions is not None
         y = self.subset.y
         step_bytes = active * self.views * self.batch_size * (8 + y[:1].numel() * y.element_size())
@@ -147,20 +147,20 @@ class BatchSampler:
         return dict(enumerate(zip(rows.chunk(steps), targets.chunk(steps), strict=True), start=step))
 
     def weights(self, batches: Batches, step: int, weights: Tensor) -> Tensor:
-        """The weights of the samples of batch number `step`, [M, B], for its first M jobs.
+        """Return the weights of the samples of batch number `step`, [M, B], for its first M jobs.
 
-        weights: of all samples of each job's client, [M, most samples].
+        weights: for all samples of each job's client, [M, most samples].
         """
         if batches.positions is None:
             return weights
-        positions = np.array(batches.positions[: len(weights), step])  # a copy: torch wants to own it
+        positions = np.array(batches.positions[: len(weights), step])  # a copy, as torch needs ownership
         return weights.gather(1, index_tensor(positions, weights.device))
 
     def rows_at_once(self, kernel: Kernel, of: Computed = "training_gradients") -> int:
-        """Clients whose batches one call should serve.
+        """Return the number of clients whose batches one call should compute.
 
-        Their samples and parameters fit; on a CPU what their forward passes keep, too, and on a GPU all that
-        is made of them.
+        Their samples and parameters fit; on a CPU also the kept values of their forward passes, on a GPU all
+        intermediate values.
         """
         samples, device = self.views * self.batch_size, self.subset.x.device
         given_bytes = self.subset.sample_bytes * samples + 8 * kernel.architecture.numel
@@ -176,12 +176,12 @@ class BatchSampler:
 
 
 def clients_at_once(device: torch.device, bytes_of_each: int) -> int:
-    """How many clients one call should serve.
+    """Return the number of clients that one call should compute.
 
-    bytes_of_each: of samples and parameters; on a GPU, with what is made of them.
+    bytes_of_each: bytes of samples and parameters; on a GPU, with intermediate values.
     """
     if device.type == "cuda":
         most = torch.cuda.get_device_properties(device).total_memory // _DEVICE_SHARE
     else:
-        most = _CHUNK_BYTES if device.type == "cpu" else 2**30  # on the meta device, which has no memory
+        most = _CHUNK_BYTES if device.type == "cpu" else 2**30  # on the meta device
     return max(1, most // bytes_of_each)

@@ -1,4 +1,4 @@
-"""The clients' data on the device: stored once, addressed by index."""
+"""Clients' data on the device: stored once, addressed by index."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from sim.learning.engine.vector_pool import index_tensor
 
-_STRIDE = 1021  # a prime, so that samples of no usual size begin at the same place
-_STACKED_BYTES = 64 * 2**20  # of a second copy of the samples
+_STRIDE = 1021  # a prime, so that samples of usual sizes start at different residues
+_STACKED_BYTES = 64 * 2**20  # largest second copy of the samples
 
 
 class Subset:
-    """Which rows of the common tensors each client owns in one role (training, validation, test).
+    """Rows of the common tensors that each client owns in one role (training, validation, test).
 
-    rows: of one client after the other, or of the first one if all own the same. label_maps: of each client,
-    [clients, classes], or None.
+    rows: rows of one client after the other, or only of the first one if all own the same. label_maps: maps
+    of each client, [clients, classes], or None.
     """
 
     def __init__(
@@ -32,21 +32,21 @@ class Subset:
         self.x = x
         self.y = y
         self.sample_bytes = 4 * max(x[:1].numel(), output_numbers)
-        """Of a sample, or of what a model makes of it if that is more."""
+        """Bytes of a sample, or of a model's output for it if that is larger."""
         self.counts = np.array([len(owned) for owned in rows], dtype=np.int64)
         first = rows[0]
         self._all_equal = all(owned is first or np.array_equal(owned, first) for owned in rows)
-        kept = rows[:1] if self._all_equal else rows  # equal ones, such as common test samples, once
+        kept = rows[:1] if self._all_equal else rows  # equal rows are stored once
         self._offsets = np.cumsum(self.counts) - self.counts if len(kept) > 1 else np.zeros_like(self.counts)
         self.rows = index_tensor(np.concatenate([np.asarray(owned, np.int64) for owned in kept]), x.device)
         self.label_maps = label_maps
 
     @cached_property
     def stacked(self) -> tuple[Tensor, Tensor] | None:
-        """All samples of each client, [clients, count, ...], and targets [clients, count, ...], once more.
+        """Second copy of each client's samples, [clients, count, ...], and targets [clients, count, ...].
 
-        Here a client's samples lie side by side: who wants all of them gets them in half the time. None
-        unless all clients own equally many, and the copy is small and no larger than the data.
+        Here a client's samples are adjacent, so reading all of them takes half the time. None unless all
+        clients own the same number, and the copy is small and no larger than the data.
         """
         count, copied = int(self.counts[0]), int(self.counts.sum())
         small = copied <= len(self.x) and copied * (self.sample_bytes + 8) <= _STACKED_BYTES
@@ -56,25 +56,25 @@ class Subset:
         return self.gather(clients, np.broadcast_to(np.arange(count), (len(clients), count)))
 
     def gather(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Samples x [N, B, ...] and targets y [N, B] at `positions` [N, B] of each client's own data."""
+        """Return samples x [N, B, ...] and targets y [N, B] at `positions` [N, B] of each client's data."""
         rows, y = self.look_up(clients, positions)
         return self.at(rows), y
 
     def look_up(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Rows [N, B], for `at`, and targets y [N, B] of the samples that `gather` returns."""
+        """Return rows [N, B], for `at`, and targets y [N, B] of the samples that `gather` returns."""
         where = index_tensor((self._offsets[clients][:, None] + positions).ravel(), self.x.device)
-        rows = self.rows.index_select(0, where)  # several times as fast as self.rows[where]
+        rows = self.rows.index_select(0, where)  # several times faster than self.rows[where]
         y = self._labels(clients, self.y.index_select(0, rows).view(*positions.shape, *self.y.shape[1:]))
         return rows.view(positions.shape), y
 
     def at(self, rows: Tensor) -> Tensor:
-        """The samples in these rows [N, B], [N, B, ...]."""
+        """Return the samples in these rows [N, B], [N, B, ...]."""
         return self.x.index_select(0, rows.view(-1)).view(*rows.shape, *self.x.shape[1:])
 
     def of_each(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Samples and targets y [N, B] at the same `positions` [B] of each client's own data.
+        """Return samples and targets y [N, B] at the same `positions` [B] of each client's data.
 
-        Samples are x [N, B, ...], or [1, B, ...] where all clients own the same.
+        Samples are x [N, B, ...], or [1, B, ...] if all clients own the same samples.
         """
         if not self._all_equal:
             return self.gather(clients, np.broadcast_to(positions, (len(clients), len(positions))))
@@ -83,7 +83,7 @@ class Subset:
         return self.x.index_select(0, rows).unsqueeze(0), y
 
     def class_counts(self, classes: int) -> np.ndarray:
-        """How many samples of each class each client has, int64 [clients, classes]."""
+        """Return the number of samples of each class for each client, int64 [clients, classes]."""
         owner = np.repeat(np.arange(len(self.counts)), self.counts)
         y = self.y.index_select(0, self.rows)
         if self._all_equal:
@@ -94,17 +94,17 @@ class Subset:
         return found.reshape(len(self.counts), classes)
 
     def _labels(self, clients: np.ndarray, y: Tensor) -> Tensor:
-        """Targets [N, B, ...] as the clients see them."""
+        """Return targets [N, B, ...] as the clients see them."""
         if self.label_maps is None:
             return y
         return self.label_maps[index_tensor(clients, y.device)].gather(1, y)
 
 
 def _summed_bits(numbers: np.ndarray) -> bytes:
-    """Sums of the bits of numbers that lie `_STRIDE` apart: twenty times as fast as a hash of all of them.
+    """Return sums of the bits of numbers `_STRIDE` apart: twenty times faster than a hash of all numbers.
 
-    Another value changes a sum, and so do two numbers or two samples that change places, unless a multiple of
-    `_STRIDE` lies between them.
+    A changed value changes a sum, and so does an exchange of two numbers or two samples, unless their
+    distance is a multiple of `_STRIDE`.
     """
     bits = np.ascontiguousarray(numbers).reshape(-1).view(np.uint8)
     whole = len(bits) // (8 * _STRIDE) * _STRIDE
@@ -115,10 +115,10 @@ def _summed_bits(numbers: np.ndarray) -> bytes:
 class ClientData:
     """Training, validation and test samples of every client, and the permutation of labels that it sees.
 
-    train: inputs [n, ...] float32 and targets (classes [n] int64, or numbers [n, T] float32), of texts both
-    int64 [n, T], of training and validation rows; test: likewise. train_rows, validation_rows, test_rows: the
-    rows that each client owns. label_maps: [clients, classes] or None. output_numbers: how many a model makes
-    of a sample, where they may be more than it has, as of texts.
+    train: inputs [n, ...] float32 and targets (classes [n] int64, or numbers [n, T] float32), for texts both
+    int64 [n, T], of training and validation rows; test: likewise. train_rows, validation_rows, test_rows:
+    rows that each client owns. label_maps: [clients, classes] or None. output_numbers: size of a model's
+    output for a sample, if it may exceed the sample, as for texts.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class ClientData:
         self.test = Subset(*test, test_rows, maps, output_numbers)
 
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that tell data apart by samples, targets, and who owns which sample.
+        """Return sixteen hexadecimal digits that depend on samples, targets, and the owner of each sample.
 
-        A checksum against files that have changed, not against somebody who wants two to look alike.
+        It is a checksum against changed files, not against forgery.
         """
         found = blake2b(digest_size=8)
         for tensor in self._tensors():
@@ -166,9 +166,9 @@ class ClientData:
 
     @property
     def others(self) -> dict[str, Subset]:
-        """What is measured on beside the test samples."""
+        """Subsets for metrics, in addition to the test samples."""
         return {"training": self.train, "validation": self.validation}
 
     def subset(self, name: str) -> Subset:
-        """The subset called "train", "validation" or "test"."""
+        """Return the subset "train", "validation" or "test"."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]

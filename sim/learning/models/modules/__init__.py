@@ -1,1 +1,1 @@
-"""The modules of models, which import torch: read only when a model is built."""
+"""Modules of models, which import torch and are loaded only when a model is built."""

@@ -1,4 +1,4 @@
-"""The modules of backbones: input -> z [B, d_z]."""
+"""Modules of backbones: input -> z [B, d_z]."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 def _small_cnn(input_shape: Shape, features: int) -> nn.Module:
-    """A 5x5 convolution of stride 2 and a 3x3 one (16, 32), then pooling."""
+    """Return a 5x5 convolution of stride 2 and a 3x3 one (16, 32), then pooling."""
     channels, height, width = input_shape
     pooled = (height + 1) // 2 // 2 * ((width + 1) // 2 // 2)
     return nn.Sequential(
@@ -31,7 +31,7 @@ def _small_cnn(input_shape: Shape, features: int) -> nn.Module:
 
 
 def _conv(channels_in: int, channels_out: int, stride: int = 1) -> list[nn.Module]:
-    """3x3 convolution, batch norm, ReLU."""
+    """Return a 3x3 convolution, batch norm and ReLU."""
     return [
         nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False),
         BatchNorm(channels_out),
@@ -41,12 +41,12 @@ def _conv(channels_in: int, channels_out: int, stride: int = 1) -> list[nn.Modul
 
 class _GlobalMean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        """[B, C, H, W] -> [B, C]"""
+        """Return the means over positions: [B, C, H, W] -> [B, C]."""
         return x.mean(dim=(2, 3))
 
 
 def _deep_cnn(input_shape: Shape, features: int) -> nn.Module:
-    """Five 3x3 convolutions with batch norm."""
+    """Return five 3x3 convolutions with batch norm."""
     channels = input_shape[0]
     return nn.Sequential(
         *_conv(channels, 16, stride=2),
@@ -60,7 +60,7 @@ def _deep_cnn(input_shape: Shape, features: int) -> nn.Module:
 
 
 class _Residual(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _Residual(nn.Module):
 
 
 def _small_resnet(input_shape: Shape, features: int) -> nn.Module:
-    """A convolution and two residual blocks, all with batch norm."""
+    """Return a convolution and two residual blocks, all with batch norm."""
     channels = input_shape[0]
     return nn.Sequential(
         *_conv(channels, 16, stride=2),
@@ -92,13 +92,13 @@ def _small_resnet(input_shape: Shape, features: int) -> nn.Module:
 
 
 def _lenet(input_shape: Shape, features: int) -> nn.Module:
-    """Two 5x5 convolutions (16, 32), each with pooling, and 120 hidden units.
+    """Return two 5x5 convolutions (16, 32), each with pooling, and 120 hidden units.
 
     The target network of Shamsian et al., "Personalized federated learning using hypernetworks" (2021).
     """
 
     def last(size: int) -> int:
-        """Side of the last feature maps, in pixels, for an image's side."""
+        """Return the side of the last feature maps, in pixels, for an image's side."""
         return ((size - 4) // 2 - 4) // 2
 
     channels, height, width = input_shape
@@ -117,14 +117,14 @@ def _lenet(input_shape: Shape, features: int) -> nn.Module:
 
 
 def _alexnet(input_shape: Shape, features: int) -> nn.Module:
-    """Three convolutions (64, 192, 384), with the overlapping pooling of Krizhevsky et al. (2012) between.
+    """Return three convolutions (64, 192, 384), with the overlapping pooling of Krizhevsky et al. (2012).
 
-    torchvision's AlexNet takes no images of 28x28 or 32x32; MAPL's code has a small one as well.
+    torchvision's AlexNet takes no images of 28x28 or 32x32; MAPL's code also uses a small one.
     """
     channels, height, width = input_shape
 
     def last(size: int) -> int:
-        """Side of the last feature maps, in pixels: behind a stride of 2 and two poolings."""
+        """Return the side of the last feature maps, in pixels: after a stride of 2 and two poolings."""
         return (((size + 1) // 2 - 1) // 2 - 1) // 2
 
     return nn.Sequential(
@@ -155,11 +155,11 @@ MODULES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
     "alexnet": _alexnet,
     **{name: partial(_of_torchvision, name) for name in vision.NETWORKS},
 }
-"""(input shape, d_z) -> module, of each row of `sim.learning.models.backbones.BACKBONES`."""
+"""(input shape, d_z) -> module, for each entry of `sim.learning.models.backbones.BACKBONES`."""
 
 
 def backbone_module(name: str, input_shape: Shape, features: int) -> nn.Module:
-    """A backbone from inputs of this shape to `features` numbers; UserError where it does not take them."""
+    """Return a backbone from inputs of this shape to `features` numbers. UserError for other shapes."""
     smallest_image = BACKBONES[name]
     if smallest_image is not None:
         others = " and ".join(f'"{other}"' for other in ANY_SHAPE)

@@ -1,4 +1,4 @@
-"""Batch normalisation (Ioffe and Szegedy 2015) for models that are pure functions of their parameters."""
+"""Batch normalization (Ioffe and Szegedy 2015) for models that are pure functions of their parameters."""
 
 from collections.abc import Mapping
 
@@ -13,20 +13,21 @@ from sim.errors import UserError
 class BatchNorm(_BatchNorm):
     """torch.nn.BatchNorm1d, 2d and 3d with the running statistics among the parameters.
 
-    So they are sent, mixed and kept with a model, and each client has its own under `vmap`. In training,
-    inputs are normalised by the batch's mean and biased variance, and the running statistics move towards its
-    mean and unbiased variance: they are assigned to the module's attributes, where `TrainingPass` finds them.
-    Linear combinations of models may have a negative running variance; it counts as 0.
+    The statistics are therefore sent, mixed and stored with a model, and each client has separate ones under
+    `vmap`. In training, inputs are normalized by the batch's mean and biased variance, and the running
+    statistics move towards its mean and unbiased variance: they are assigned to the module's attributes, from
+    which `TrainingPass` reads them. Linear combinations of models may have a negative running variance; it
+    counts as 0.
 
-    It derives from torch's class, so that code that asks for norms by `isinstance` finds it.
+    It is a subclass of torch's class, so that code that finds norms by `isinstance` finds it.
     """
 
     untrained = ("running_mean", "running_var")
-    """Parameters that no optimizer touches."""
+    """Parameters that no optimizer changes."""
 
     weight: nn.Parameter | None  # type: ignore[assignment]
     bias: nn.Parameter | None  # type: ignore[assignment]
-    running_mean: Tensor  # for the type checker: of nn.Parameters it would not let us set the new ones
+    running_mean: Tensor  # for the type checker, which rejects tensors in nn.Parameter
     running_var: Tensor
     momentum: float
 
@@ -35,7 +36,7 @@ class BatchNorm(_BatchNorm):
         self.keep_statistics_as_parameters()
 
     def keep_statistics_as_parameters(self) -> None:
-        """Make the statistics parameters; how many batches there were is only needed without a momentum."""
+        """Make the statistics parameters. The number of batches is only needed without a momentum."""
         del self.num_batches_tracked
         for name in self.untrained:
             statistics = self._buffers.pop(name)
@@ -48,18 +49,18 @@ class BatchNorm(_BatchNorm):
             values.fill_(1.0 if name in ("weight", "running_var") else 0.0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, C, ...] -> the same shape. UserError for a training batch of 1 value per channel."""
+        """Normalize [B, C, ...], keeping the shape. UserError for a training batch of 1 value per channel."""
         self._check_input_dim(x)
         if not self.training:
             mean, variance = self.running_mean.detach(), self.running_var.detach().clamp(min=0)
             return functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
         require_several(x.numel() // x.shape[1])
-        if self.track_running_stats:  # a model may switch it off for a while
+        if self.track_running_stats:  # a model may disable it temporarily
             self._move_statistics(x.detach())
         return functional.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Take values of any shape; the classes below take the shapes of torch's."""
+        """Accept values of any shape; the subclasses below accept the shapes of torch's classes."""
 
     @torch.no_grad()
     def _move_statistics(self, x: Tensor) -> None:
@@ -72,19 +73,19 @@ class BatchNorm(_BatchNorm):
 
 
 class BatchNorm1d(BatchNorm, nn.BatchNorm1d):
-    """What torch.nn.BatchNorm1d becomes in a model."""
+    """Replacement of torch.nn.BatchNorm1d in a model."""
 
     _check_input_dim = nn.BatchNorm1d._check_input_dim
 
 
 class BatchNorm2d(BatchNorm, nn.BatchNorm2d):
-    """What torch.nn.BatchNorm2d becomes in a model."""
+    """Replacement of torch.nn.BatchNorm2d in a model."""
 
     _check_input_dim = nn.BatchNorm2d._check_input_dim
 
 
 class BatchNorm3d(BatchNorm, nn.BatchNorm3d):
-    """What torch.nn.BatchNorm3d becomes in a model."""
+    """Replacement of torch.nn.BatchNorm3d in a model."""
 
     _check_input_dim = nn.BatchNorm3d._check_input_dim
 
@@ -97,20 +98,20 @@ _OURS: Mapping[type[nn.Module], type[BatchNorm]] = {
 
 
 def require_several(values: int) -> None:
-    """UserError for a training batch of 1 value per channel."""
+    """Raise UserError for a training batch of 1 value per channel."""
     if values == 1:
         raise UserError(
-            "batch normalisation has nothing to compare a single sample with: training.batch_size, and every "
-            "client's number of training samples, must be 2 or more"
+            "batch normalization needs several samples: training.batch_size, and every client's number of "
+            "training samples, must be 2 or more"
         )
 
 
 def replace_batch_norms(module: nn.Module) -> nn.Module:
-    """Make torch's batch norms inside `module` ours, in place and with the same values; returns the module.
+    """Replace torch's batch norms inside `module` by `BatchNorm`, in place; returns the module.
 
-    A norm stays the object that it was, with its hooks and wherever it is used. Norms without running
-    statistics stay torch's: they have no state. ValueError for norms whose running statistics are computed in
-    another way: averages over all batches (momentum None), and classes derived from torch's.
+    A norm stays the same object, with its values and its hooks. Norms without running statistics stay
+    torch's: they have no state. ValueError for norms that compute running statistics in a different way:
+    averages over all batches (momentum None), and subclasses of torch's classes.
     """
     for path, norm in module.named_modules():
         if not isinstance(norm, _NormBase) or norm.running_mean is None or isinstance(norm, BatchNorm):
@@ -118,14 +119,14 @@ def replace_batch_norms(module: nn.Module) -> nn.Module:
         kind = type(norm).__name__
         if type(norm) not in _OURS:
             raise ValueError(
-                f"{path or 'the model'} is a {kind} with running statistics. Each client has its own of "
-                "torch.nn.BatchNorm1d, 2d and 3d, but not of other norms: use one of these and put what else "
-                "the class does behind it, or set track_running_stats=False"
+                f"{path or 'the model'} is a {kind} with running statistics. Clients have separate ones of "
+                "torch.nn.BatchNorm1d, 2d and 3d only: use one of these and a second module for the rest of "
+                "the class, or set track_running_stats=False"
             )
         if norm.momentum is None:
             raise ValueError(
-                f"{path or 'the model'} is a {kind} with momentum=None, an average over all batches: its "
-                "running statistics need a momentum here, such as momentum=0.1"
+                f"{path or 'the model'} is a {kind} with momentum=None, an average over all batches: set a "
+                "momentum, such as momentum=0.1"
             )
         norm.__class__ = _OURS[type(norm)]
         norm.keep_statistics_as_parameters()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""The module of decoupled models."""
+"""Module of decoupled models."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,10 +13,10 @@ _ORDER = ("backbone", "projection", "head", "head_anchor", "class_means", "proto
 
 
 class DecoupledModule(nn.Module):
-    """Backbone -> z [B, d_z]; scores = head(relu(z)) [B, K]; projection of z -> p [B, d_z], if it has one.
+    """Backbone -> z [B, d_z]; scores = head(relu(z)) [B, K]; optional projection of z -> p [B, d_z].
 
-    Parameters lie in the order backbone, projection, head.weight [K, d_z], head.bias [K], head_anchor
-    [K (d_z + 1)], class_means [K, d_z], prototypes [K, d_z]. Nothing trains the anchor and the means.
+    Parameters are in the order backbone, projection, head.weight [K, d_z], head.bias [K], head_anchor
+    [K (d_z + 1)], class_means [K, d_z], prototypes [K, d_z]. The anchor and the means are not trained.
     """
 
     is_decoupled = True
@@ -42,14 +42,14 @@ class DecoupledModule(nn.Module):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """As of any module, in the order of the parts; a module's own would come first otherwise."""
+        """Yield the parameters in the order of the parts; torch's order has direct parameters first."""
         found = list(super().named_parameters("", recurse, remove_duplicate))
         found.sort(key=lambda pair: _ORDER.index(pair[0].partition(".")[0]))  # stable within a part
         yield from ((f"{prefix}.{name}" if prefix else name, value) for name, value in found)
 
     def reset(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
-        """Prototypes start like a linear layer's weights, uniform in +-1/sqrt(d_p) (MAPL, appendix A.1);
-        all else is 0 until something comes."""
+        """Draw prototypes like a linear layer's weights, uniform in +-1/sqrt(d_p) (MAPL, appendix A.1); set
+        the other parts to 0."""
         for name, values in parameters.items():
             if name == "prototypes":
                 bound = values.shape[1] ** -0.5
@@ -58,7 +58,7 @@ class DecoupledModule(nn.Module):
                 values.zero_()
 
     def forward(self, x: Tensor, embed: bool = False) -> Tensor | Embedding:
-        """[B, ...] -> scores [B, K], or all that there is with `embed`."""
+        """Return scores [B, K] of [B, ...], or all outputs with `embed`."""
         z = self.backbone(x)
         scores = self.head(functional.relu(z))
         if not embed:

@@ -1,4 +1,4 @@
-"""Dropout for models that are pure functions of their parameters: the mask is a function of one parameter."""
+"""Dropout for models that are pure functions of their parameters: one parameter determines the mask."""
 
 import torch
 from torch import Tensor, nn
@@ -10,16 +10,16 @@ class Dropout(nn.Dropout):
     """torch.nn.Dropout with a mask that is a function of the parameter `draw`, a whole number below 2^24.
 
     The engine sets `draw` before each training step, from the client and the step, and to 0 after the last
-    one. Each call within a step uses the next number. So masks differ between clients and are reproducible.
-    In evaluation nothing is dropped. Code that asks for dropouts by `isinstance` finds it.
+    step. Each call within a step uses the next number, so masks differ between clients and are reproducible.
+    In evaluation nothing is dropped. Code that finds dropouts by `isinstance` finds it.
     """
 
     untrained = ("draw",)
-    """Parameters that no optimizer touches."""
+    """Parameters that no optimizer changes."""
     draws = ("draw",)
     """Parameters that the engine sets."""
 
-    draw: Tensor  # for the type checker, as of batch norms
+    draw: Tensor  # for the type checker, as in batch norms
 
     def __init__(self, p: float) -> None:
         super().__init__(p)
@@ -33,16 +33,16 @@ class Dropout(nn.Dropout):
         if not self.training or self.p == 0.0:
             return x
         draw = self.draw.detach()
-        self._parameters["draw"] = draw + 1  # type: ignore[assignment]  # as batch norms set their statistics
-        places = torch.arange(x.numel(), device=x.device)
-        bits = _mixed(places * 0x9E3779B1 + _mixed(draw.long()))
+        self._parameters["draw"] = draw + 1  # type: ignore[assignment]  # as in batch norms
+        positions = torch.arange(x.numel(), device=x.device)
+        bits = _mixed(positions * 0x9E3779B1 + _mixed(draw.long()))
         kept = (bits >= int(self.p * (1 << 32))).view(x.shape)
         scale = 1 - self.p if self.p < 1 else 1.0
         return x.mul_(kept).div_(scale) if self.inplace else x * kept / scale
 
 
 def _mixed(numbers: Tensor) -> Tensor:
-    """32 bits that look random, of int64: the last step of MurmurHash3 (Appleby)."""
+    """Return 32 pseudorandom bits of int64 numbers: the last step of MurmurHash3 (Appleby)."""
     bits = numbers & _MASK
     bits = ((bits ^ (bits >> 16)) * 0x85EBCA6B) & _MASK
     bits = ((bits ^ (bits >> 13)) * 0xC2B2AE35) & _MASK
@@ -50,9 +50,9 @@ def _mixed(numbers: Tensor) -> Tensor:
 
 
 def replace_dropouts(module: nn.Module) -> nn.Module:
-    """Make torch's dropouts inside `module` ours, in place; returns the module.
+    """Replace torch's dropouts inside `module` by `Dropout`, in place; returns the module.
 
-    A class derived from torch's may have a forward pass of its own, and stays what it is.
+    A subclass of torch's class may have a different forward pass, and is not replaced.
     """
     for part in module.modules():
         if type(part) is nn.Dropout:

@@ -1,4 +1,4 @@
-"""The module of the quadratic clients."""
+"""Module of the quadratic clients."""
 
 from collections.abc import Mapping
 
@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 
 class PointModule(nn.Module):
-    """A single vector in R^d, the model of the quadratic clients. It ignores its inputs."""
+    """Single vector in R^d, the model of the quadratic clients. It ignores its inputs."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
         self.position = nn.Parameter(torch.empty(dimension))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, ...] -> [B, d]: the vector for each row."""
+        """Return the vector for each row: [B, ...] -> [B, d]."""
         return self.position.expand(x.shape[0], -1)
 
     def reset(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:

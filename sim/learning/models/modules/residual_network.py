@@ -1,4 +1,4 @@
-"""The module of ResNet9."""
+"""Module of ResNet9."""
 
 from torch import Tensor, nn
 
@@ -7,7 +7,7 @@ class ResidualNetwork(nn.Module):
     """Eight 3x3 convolutions in two residual and four plain blocks, then a linear layer.
 
     Channels are `width` times 1, 2, 4, 8. The last feature maps are reduced by a global maximum, so that
-    28x28 and 32x32 images both fit; on 32x32 that equals the usual 4x4 max pooling.
+    28x28 and 32x32 images both fit; on 32x32 the maximum equals the usual 4x4 max pooling.
     """
 
     def __init__(self, channels: int, classes: int, width: int, groups: int) -> None:
@@ -24,7 +24,7 @@ class ResidualNetwork(nn.Module):
         self.head = nn.Linear(8 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, C, H, W] -> [B, K] logits."""
+        """Return logits: [B, C, H, W] -> [B, K]."""
         x = self.stem(x)
         x = x + self.residual_1(x)
         x = self.middle(x)

@@ -1,6 +1,6 @@
-"""GPT-2's architecture, of any size, with the names that its checkpoints have; and low-rank adapters on it.
+"""GPT-2's architecture, of any size, with the names of its checkpoints; and low-rank adapters.
 
-Attention is written as products: torch's fused one would run for one client after the other under vmap.
+Attention is written as products, since torch's fused one would run for one client after the other under vmap.
 """
 
 import math
@@ -14,7 +14,7 @@ _INITIAL_STD = 0.02  # GPT-2's
 
 
 class Affine(nn.Module):
-    """x W + b, with a weight W [inputs, outputs]: transposed, as GPT-2 keeps it."""
+    """x W + b, with a weight W [inputs, outputs]: transposed, as in GPT-2's checkpoints."""
 
     def __init__(self, inputs: int, outputs: int, std: float = _INITIAL_STD) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Affine(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs))
 
     def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
-        """As GPT-2: a normal weight, no bias."""
+        """Initialize as GPT-2: a normal weight, no bias."""
         parameters["weight"].normal_(0.0, self.std, generator=generator)
         parameters["bias"].zero_()
 
@@ -32,9 +32,9 @@ class Affine(nn.Module):
 
 
 class AdaptedAffine(Affine):
-    """x (W + alpha/rank A B) + b, of which A [inputs, rank] and B [rank, outputs] train (Hu et al. 2022).
+    """x (W + alpha/rank A B) + b, with trained A [inputs, rank] and B [rank, outputs] (Hu et al. 2022).
 
-    A is drawn and B is 0 at the start, so that the model is then the base.
+    A is drawn and B is 0 at the start, so that the model initially equals the base.
     """
 
     def __init__(self, inputs: int, outputs: int, rank: int, alpha: float) -> None:
@@ -44,7 +44,7 @@ class AdaptedAffine(Affine):
         self.lora_b = nn.Parameter(torch.empty(rank, outputs))
 
     def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
-        """A as a linear layer, B as 0."""
+        """Initialize A as a linear layer, B as 0."""
         bound = 1 / math.sqrt(len(parameters["lora_a"]))
         parameters["lora_a"].uniform_(-bound, bound, generator=generator)
         parameters["lora_b"].zero_()
@@ -54,19 +54,19 @@ class AdaptedAffine(Affine):
 
 
 class Embeddings(nn.Module):
-    """A vector for each number, [numbers, width]."""
+    """A vector for each token id, [numbers, width]."""
 
     def __init__(self, numbers: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(numbers, width))
 
     def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
-        """Normal, as GPT-2."""
+        """Initialize with normal values, as GPT-2."""
         parameters["weight"].normal_(0.0, _INITIAL_STD, generator=generator)
 
 
 class Attention(nn.Module):
-    """Causal self-attention of several heads."""
+    """Causal self-attention with several heads."""
 
     def __init__(self, width: int, heads: int, depth: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Attention(nn.Module):
         self.c_proj = Affine(width, width, _INITIAL_STD / math.sqrt(2 * depth))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Vectors [B, T, width] -> [B, T, width]."""
+        """Return attended vectors: [B, T, width] -> [B, T, width]."""
         batch, length, width = x.shape
         parts = self.c_attn(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)  # [B, heads, T, width / heads] each
@@ -86,7 +86,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two layers, the inner one four times as wide."""
+    """Two layers, the inner one by default four times as wide."""
 
     def __init__(self, width: int, inner: int, depth: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention and a feed-forward part, each behind a norm and beside a shortcut."""
+    """Attention and a feed-forward part, each after a norm and with a shortcut."""
 
     def __init__(self, width: int, heads: int, depth: int, inner: int) -> None:
         super().__init__()
@@ -113,9 +113,9 @@ class TransformerBlock(nn.Module):
 
 
 class TransformerModule(nn.Module):
-    """A decoder: numbers of tokens [B, T] -> logits of each next token [B, T, vocabulary].
+    """Decoder: token ids [B, T] -> logits of each next token [B, T, vocabulary].
 
-    The embedding of tokens is tied: it also makes the logits.
+    The embedding of tokens is tied: it also computes the logits.
     """
 
     def __init__(self, vocabulary: int, context: int, width: int, depth: int, heads: int, inner: int) -> None:
@@ -128,7 +128,7 @@ class TransformerModule(nn.Module):
         self.ln_f = nn.LayerNorm(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        tokens = x.long()  # samples that come in a vector are float32
+        tokens = x.long()  # samples in a vector are float32
         hidden = functional.embedding(tokens, self.wte.weight) + self.wpe.weight[: x.shape[-1]]
         for block in self.h:
             hidden = block(hidden)
@@ -136,13 +136,13 @@ class TransformerModule(nn.Module):
 
 
 ADAPTABLE = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
-"""The layers of a block that adapters can be put on."""
+"""Layers of a block that adapters can extend."""
 
 
 def adapt(
     transformer: TransformerModule, targets: Sequence[str], rank: int, alpha: float
 ) -> TransformerModule:
-    """Put adapters on these layers of every block, in place, and freeze all else; returns the transformer."""
+    """Add adapters to these layers of every block, in place, and freeze all other parameters."""
     transformer.requires_grad_(False)
     for block in transformer.h:
         for target in targets:
