@@ -84,9 +84,7 @@ class Training(Settings):
     @model_validator(mode="after")
     def _fits_optimizer(self) -> "Training":
         if self.momentum and self.optimizer != "sgd":
-            raise SettingError(
-                "momentum", self.momentum, f'needs optimizer = "sgd", not "{self.optimizer}"'
-            )
+            raise SettingError("momentum", self.momentum, f'needs optimizer = "sgd", not "{self.optimizer}"')
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", True, "needs momentum > 0")
         if self.dampening and (self.nesterov or not self.momentum):
