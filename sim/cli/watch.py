@@ -27,7 +27,7 @@ from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import HIDDEN, REPORT, is_results, is_under_way
 from sim.results.store.run_directory import RunDirectory
-from sim.run.save.progress_file import Note
+from sim.run.save.progress_file import ProgressRecord
 from sim.studies.index import INDEX, SweepIndex, in_words
 
 ADDRESS = "127.0.0.1"
@@ -142,7 +142,7 @@ def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, An
 
 
 def _running(folder: Path) -> dict[str, Any]:
-    match, note = HIDDEN.fullmatch(folder.name), Note.read(folder)
+    match, record = HIDDEN.fullmatch(folder.name), ProgressRecord.read(folder)
     assert match is not None
     provenance: dict[str, Any] = {}
     with suppress(UserError):
@@ -150,15 +150,17 @@ def _running(folder: Path) -> dict[str, Any]:
     stated = provenance.get("overrides") or ()
     facts = [
         *[each for each in stated if isinstance(each, str) and not each.startswith("run.")],
-        note.phase,
-        f"virtual time {text.duration(note.virtual_s)}",
-        f"{note.clients_up:,} clients up",
-        f"{note.messages:,} messages",
+        record.phase,
+        f"virtual time {text.duration(record.virtual_s)}",
+        f"{record.clients_up:,} clients up",
+        f"{record.messages:,} messages",
     ]
-    if note.reached is not None:
-        facts.append(f"{note.measure} {measure_called(note.measure).text(note.reached)}")
-    facts += [f"about {text.duration(round(note.remaining_s))} left"] if note.remaining_s is not None else []
-    return {"name": match["name"], "facts": facts, "share": note.share, "curve": note.curve}
+    if record.reached is not None:
+        facts.append(f"{record.measure} {measure_called(record.measure).text(record.reached)}")
+    facts += (
+        [f"about {text.duration(round(record.remaining_s))} left"] if record.remaining_s is not None else []
+    )
+    return {"name": match["name"], "facts": facts, "share": record.share, "curve": record.curve}
 
 
 def _sweep(folder: Path) -> dict[str, Any]:
