@@ -213,7 +213,7 @@ def _population_rows(population: Mapping[str, Any] | None, measure: Measure) -> 
     if population["departures"] and (depth := population["deepest_dip"]) > 0:
         times = population["recovery_seconds"]
         took = f", in at most {text.duration(times['max'])}" if times["max"] is not None else ""
-        dip = f"{measure.name} {measure.worsened} by at most {measure.loss(depth)}"
+        dip = f"{measure.name} {measure.worsened} by {measure.loss(depth)} at most"
         recovered = f"recovered after {population['recovered']} of {population['departures']}"
         rows.append(("departures", f"{dip}; {recovered}{took}"))
     return rows

@@ -75,7 +75,7 @@ class ProcessResults:
         return cls(process, facts, lives, lists, metrics, events)
 
     def of_life(self, name: str) -> dict[str, Any] | None:
-        """The facts of a client or a server with its lists; None if it is none of this process's."""
+        """Return the facts of a client or a server with its lists; None if this process has no such actor."""
         facts = self.lives.get(name)
         if facts is None or "work" not in facts:
             return None if facts is None else dict(facts)
@@ -86,11 +86,11 @@ class ProcessResults:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a live run has found, whoever of its processes lived to the end.
+    """Results of a live run, also of processes that ended early.
 
-    parts: one of each life of a process. crashes: when (seconds) who ended with their process. lost: the
-    processes that ended unasked, with the last that they said. processes: the actors of each. interrupted:
-    whether the run was to end early.
+    parts: the records of each process. crashes: times (seconds) and actors of killed processes. lost: lines
+    about processes that exited unexpectedly, with their output. processes: the actors of each process.
+    interrupted: True if the run was ended early.
     """
 
     parts: Sequence[ProcessResults]
@@ -102,7 +102,7 @@ class Outcome:
 
     @classmethod
     def read(cls, folder: Path) -> Outcome:
-        """From the logs in the folder of a run."""
+        """Read the logs in the folder of a run."""
         parts: list[ProcessResults] = []
         crashes, lost = list[tuple[float, str]](), list[str]()
         run: dict[str, Any] = {"processes": {}, "raw": False}

@@ -95,7 +95,7 @@ def test_values_that_no_file_holds(finished: Path) -> None:
     endless: list[Any] = []
     endless.append(endless)
     for key, value, problem in (
-        ("run.seed", 10**5000, "run.seed: a whole number must have 64 bits at most"),
+        ("run.seed", 10**5000, "run.seed: a whole number must have at most 64 bits"),
         ("clients.count", endless, "is nested too deeply"),
         (5, 1, "must have texts as keys"),
         ("run.seed", {1: 2}, "must have texts as keys"),

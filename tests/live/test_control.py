@@ -74,5 +74,5 @@ def test_what_is_not_what_it_says_is_refused(lie: tuple[Any, ...]) -> None:
 
 
 def test_what_is_told_to_actors_is_nothing_of_this() -> None:
-    with pytest.raises(ValueError, match="is nothing that processes tell"):
+    with pytest.raises(ValueError, match="is not a control message"):
         decoded(CONTROL.encode(Envelope("client-0", "client-1", None)))

@@ -164,5 +164,5 @@ def test_what_was_told_outlives_the_coordinator(tmp_path: Path) -> None:
     require_all_told(target, events)
     assert not list(tmp_path.glob(".*"))
     summary = json.loads((target / "summary.json").read_text())
-    assert summary["finished"] is False and "the coordinator was ended" in summary["ended_by"]
+    assert summary["finished"] is False and "the coordinator was killed" in summary["ended_by"]
     assert summary["accuracy"]["clients"] == 6  # measured by the processes that it left

@@ -127,7 +127,7 @@ CRASH_3 = entry(at="2 s", event="crash", clients=[3])
     ("text", "overrides", "problem"),
     [
         (entry(at="2 s", event="crash", cluster=7), (), "churn.0.cluster = 7: must be a number from 0 to 1"),
-        (entry(at="2 s", event="rejoin", share=0.5), (), "nobody can rejoin at 2 s"),
+        (entry(at="2 s", event="rejoin", share=0.5), (), "no client can rejoin at 2 s"),
         (
             entry(at="3 s", event="join", clients=[1]) + entry(at="2 s", event="leave", clients=[1]),
             (),
@@ -136,8 +136,8 @@ CRASH_3 = entry(at="2 s", event="crash", clients=[3])
         (entry(at="2 s", event="join", clients=[*range(10)]), (), "churn: every client comes later"),
         (entry(at="12 s", event="crash", clients=[0]), (), "must be before run.duration"),
         (entry(at="2 s", event="crash", clients=[0], share=0.5), (), "state exactly one of"),
-        (CRASH_3 + process(**POISSON, clients="[2, 3]"), (), "client 3 is also one of churn.0"),
-        (process(**POISSON, clients="[2, 3]") * 2, (), "client 2 is also one of churn_process.0"),
+        (CRASH_3 + process(**POISSON, clients="[2, 3]"), (), "client 3 is also in churn.0"),
+        (process(**POISSON, clients="[2, 3]") * 2, (), "client 2 is also in churn_process.0"),
         (process(**POISSON), (), "at least one must be there from the start"),
         (process(**POISSON, clients="[2, 30]"), (), "there is no client 30"),
         (process(**POISSON | {"session": '{ kind = "gamma" }'}), (), "exponential"),

@@ -172,7 +172,7 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         (
             '\n[[devices.class]]\nname = "a"\nclients = [0, 1]\nslowdown = 2\n'
             '\n[[devices.class]]\nname = "b"\nclients = [1, 2]\nslowdown = 2\n',
-            "class.1.clients = [1, 2]: client 1 is in an earlier class already",
+            "class.1.clients = [1, 2]: client 1 is already in an earlier class",
         ),
         ('\n[devices.periodic]\nperiod = "1 s"\nshare = 0.5\nfactor = 2\nphase = "2 s"\n', "less than"),
         ('\n[devices.measured]\nfile = "nowhere.csv"\n', "nowhere.csv"),

@@ -272,7 +272,7 @@ class Lonely(Listener):
 
 PLANS: Mapping[str, str] = {
     "TwiceNamed": "two actors are called client-1",
-    "OfStrangers": "a serves client-9, which is no client",
+    "OfStrangers": "a serves client-9, which is not a client",
     "Lonely": "a names b, no other server",
 }
 
@@ -350,7 +350,7 @@ def test_what_cannot_be_said_of_servers_is_refused(kind: str) -> None:
 
 def test_without_servers_nothing_is_said_of_them() -> None:
     with pytest.raises(
-        UserError, match=r"server: must be left out, as protocol.name = .gossip. has no servers"
+        UserError, match=r"server: must be removed, as protocol.name = .gossip. has no servers"
     ):
         make(DIGITS.replace('"local"', '"gossip"') + SERVER)
     scenario = loaded(DIGITS.replace('"local"', '"fedavg"') + SERVER, "protocol.name=gossip")

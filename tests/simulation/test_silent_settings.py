@@ -73,7 +73,7 @@ def test_events_of_which_none_comes_in_the_run(verb: str, tmp_path: Path) -> Non
     churn = "churn=[{at='1 s', event='crash', clients=[0, 1], spread='300 h'}]"
     result = answered(verb, tmp_path, QUADRATIC, "run.duration=5 s", churn)
     assert result.exit_code == 2
-    assert 'churn.0.spread = "300 h": 2 of 2 events come after the end of the run (5 s)' in result.output
+    assert 'churn.0.spread = "300 h": 2 of 2 events are after the end of the run (5 s)' in result.output
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
@@ -89,7 +89,7 @@ def test_a_process_that_does_nothing(tmp_path: Path) -> None:
     process = f"churn_process=[{{kind='table', file={str(tmp_path / 'up.csv')!r}, clients=[0, 1]}}]"
     result = answered("check", tmp_path, QUADRATIC, "run.duration=5 s", process)
     assert result.exit_code == 0, result.output
-    assert "churn_process.0: nobody comes or goes by it before the end of the run" in result.stderr
+    assert "churn_process.0: makes no join or departure before the end of the run" in result.stderr
 
 
 # --- lists and numbers that contradict each other -----------------------------------------------------------

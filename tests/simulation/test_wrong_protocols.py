@@ -65,7 +65,7 @@ REFUSED = {
     ),
     "settings of another kind": (
         "    class Settings(BaseModel):  # here\n        x: int = 3\n" + STEP,
-        "Own.Settings must be a class that is written `class Settings(Client.Settings):`, not the class "
+        "Own.Settings must be a class, written `class Settings(Client.Settings):`, not the class "
         "Settings",
     ),
     "a default of another type": (
@@ -83,7 +83,7 @@ REFUSED = {
     ),
     "a name of coterie's": (
         "    def begin(self):\n        self.peers = []  # here\n" + STEP,
-        "Own.begin() assigns self.peers, which is coterie's: choose another name, such as self.own_peers\n",
+        "Own.begin() assigns self.peers, an attribute of coterie: choose another name, such as self.own_peers\n",
     ),
     "an error of its own before it begins": (
         "    def begin(self):\n        self.x = self.y  # here\n" + STEP,
@@ -316,7 +316,7 @@ WEIGHTS = {
     ),
     "nobody": (
         "    def weights(self):  # here\n        return {'me': 1.0}\n",
-        "ValueError: weights() names 'me', which is no client; use names from self.peers",
+        "ValueError: weights() names 'me', which is not a client; use names from self.peers",
     ),
 }
 

@@ -81,7 +81,7 @@ def test_a_client_is_explained(kept: Path) -> None:
 def test_a_fork_is_made_where_other_code_may_make_it(kept: Path) -> None:
     made = coterie("fork", kept, *FORK, "--anyway")
     assert made.exit_code == 0, made.output
-    assert f"{kept} has no checkpoint until then: it is computed from the start" in made.stderr
+    assert f"{kept} has no checkpoint at or before --at: the fork runs from the start" in made.stderr
     [fork] = [each for each in kept.parent.iterdir() if each != kept]
     found = load_checked(fork)
     assert found.summary()["fork"] == {"of": kept.name, "at": 15.0}
@@ -92,13 +92,13 @@ def test_a_fork_is_made_where_other_code_may_make_it(kept: Path) -> None:
 @of(OLDEST)
 def test_that_the_code_is_another_is_said(kept: Path) -> None:
     explained = coterie("explain", kept, *EXPLAIN)
-    assert f"this may not be what {kept} did: " in explained.stderr
+    assert f"this may differ from the run in {kept} did: " in explained.stderr
     assert "the code of coterie was d3bdace7 and is " in explained.stderr
     forked = coterie("fork", kept, *FORK)
     assert forked.exit_code == 2, forked.output
-    assert f"{kept} would not go on as it was: the clients' data was not recorded and is " in forked.stderr
+    assert f"{kept} cannot continue exactly: the clients' data was not recorded and is " in forked.stderr
     assert "the code of coterie was d3bdace7 and is " in forked.stderr
-    assert "; --anyway goes on all the same" in forked.stderr
+    assert "; pass --anyway to continue" in forked.stderr
     assert list(kept.parent.iterdir()) == [kept]
 
 
