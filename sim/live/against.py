@@ -220,9 +220,9 @@ def _ratio_verdict(what: str, found: Mapping[str, Any]) -> tuple[str, str, bool]
 
 
 def ratio(predicted: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, Any] | None:
-    """Return the ratio of measured to predicted values with common names, and the 95 % interval by resampling.
+    """Return the ratio of measured to predicted values with common names, and its 95 % interval.
 
-    None if no measured value has a prediction.
+    The interval comes from resampling. None if no measured value has a prediction.
     """
     both = [name for name in predicted if name in measured]
     one, other = (np.array([each[name] for name in both], float) for each in (predicted, measured))

@@ -523,7 +523,7 @@ def test_a_cluster_that_is_not_used_is_refused_unless_the_environment_names_it(
         return result.exit_code, result.output
 
     code, output = said("--address", "10.0.0.5:6379")
-    assert code == 2 and "--address" in output and "is for --on ray" in output
+    assert code == 2 and "--address" in output and "needs --on ray" in output
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.5:6379")
     assert said("--quiet")[0] == 0

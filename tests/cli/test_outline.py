@@ -39,9 +39,9 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
         "  model     mlp; 610 parameters (2.44 kB)",
         "  time      10 s virtual, evaluated every 3 s (5 times)",
         "  training  at most 400 steps, 100 ms each, if every device trained all the time",
-        "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of results not "
-        "computed yet; torch and each call need additional memory",
-        "  trace     up to about 30 B of events.parquet for each message, so 12 kB if each such step sends "
+        "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of pending "
+        "results; torch and each call need additional memory",
+        "  trace     up to about 30 B of events.parquet for each message, so 12 kB if each step sends "
         "one",
         "  threads   1",
     ]
@@ -148,11 +148,11 @@ def test_step_times_of_mean_zero_are_cut_off_above_it(tmp_path: Path) -> None:
         (["protocol.patience=1 s"], None),
         (
             ["protocol.patience=900 ms"],
-            "too long for 4 of 4 clients: they train for 1 s or more in each, and the server waits for 900",
+            "too short for 4 of 4 clients: they train for 1 s or more per round, but the server waits for 900",
         ),
         (
             ["protocol.patience=3 s", "devices.override=[{clients=[1],slowdown=5}]"],
-            "too long for 1 of 4 clients",
+            "too short for 1 of 4 clients",
         ),
         (["protocol.patience=900 ms", "protocol.alone=true"], None),
         (["protocol.name=local"], None),

@@ -164,7 +164,7 @@ def test_a_disk_that_became_full_meanwhile(tmp_path: Path, monkeypatch: pytest.M
     result = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n', "--quiet")
     [kept] = elsewhere.glob("*/mine.safetensors")
     assert result.exit_code == 1
-    assert f"mine.safetensors could not be written: move {kept} there" in result.output
+    assert f"mine.safetensors: move {kept} there" in result.output
     assert load_base(InputFile("model.base", kept)).shape.width == 8
 
 

@@ -88,7 +88,7 @@ def test_who_trains_is_said_to_and_since_when(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     rows = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
     assert rows["device"] == "busy since 2 s, 0 jobs queued, 2 training steps so far"
-    assert rows["activity"].startswith("trains; iteration 3") and "waits for its own device" in rows["activity"]
+    assert rows["activity"].startswith("trains; iteration 3") and "waits for its device" in rows["activity"]
     assert set(rows) == {"client", "device", "activity", "mailbox", "peers", "finished", "iterations"}
 
 

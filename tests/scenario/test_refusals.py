@@ -39,8 +39,8 @@ BAD = {
     ),
     "augmentation of what is no image": (
         edited("batch_size = 4", "batch_size = 4\n[training.augmentation]"),
-        'training.augmentation: changes images, but samples of data.name = "digits" is none but a row of '
-        'numbers; remove the section, or take another data set, such as "fashion-mnist"',
+        'training.augmentation: changes images, but samples of data.name = "digits" are not images; '
+        'remove the section, or use another data set, such as "fashion-mnist"',
     ),
     "unknown section": (
         SMALL + "\n[netwrok]\nloss = 0.5\n",
@@ -151,8 +151,8 @@ BAD = {
         .replace(GOSSIP, 'name = "dfedavgm"')
         .replace("batch_size", "momentum = 0.9\nbatch_size"),
         'model.initialisation = "independent": protocol.name = "dfedavgm" averages layers of different '
-        'clients, which means little if these start apart; must be "shared" (protocol.unusual = '
-        '["model.initialisation"] takes it all the same)',
+        'clients, which means little if these start apart; must be "shared" (to run it anyway, '
+        'state protocol.unusual = ["model.initialisation"])',
     ),
     "what a protocol needs of other data": (
         edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2')
@@ -175,8 +175,8 @@ BAD = {
     ),
     "budget that nobody may spend": (
         edited('duration = "1 min"', 'budget = { bytes = "1 MB" }'),
-        "run.budget.bytes = \"1 MB\": needs 'duration' or 'iterations' beside it, as who sends nothing never "
-        "spends it",
+        "run.budget.bytes = \"1 MB\": needs 'duration' or 'iterations' also: a client that sends nothing "
+        "never uses it",
     ),
     "no evaluation": (
         edited('evaluate_every = "15 s"\n', ""),
