@@ -41,8 +41,7 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
         "  training  at most 400 steps, 100 ms each, if every device trained all the time",
         "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of pending "
         "results; torch and each call need additional memory",
-        "  trace     up to about 30 B of events.parquet for each message, so 12 kB if each step sends "
-        "one",
+        "  trace     up to about 30 B of events.parquet for each message, so 12 kB if each step sends one",
         "  threads   1",
     ]
 
@@ -170,9 +169,7 @@ def test_what_the_trace_will_weigh(tmp_path: Path) -> None:
     def trace(*overrides: str) -> str:
         return rows(tmp_path, SHORT, *overrides)["trace"]
 
-    assert trace() == (
-        "up to about 30 B of events.parquet for each message, so 12 kB if each step sends one"
-    )
+    assert trace() == ("up to about 30 B of events.parquet for each message, so 12 kB if each step sends one")
     assert trace("run.duration=100 s").endswith("so 120 kB if each step sends one")
     assert trace("run.keep_messages=false") == "without messages (run.keep_messages)"
 

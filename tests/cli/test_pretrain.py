@@ -37,7 +37,9 @@ def test_it_writes_a_base_and_says_where(tmp_path: Path, monkeypatch: pytest.Mon
     before = path.read_bytes()
     again = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n')
     assert again.exit_code == 2
-    assert 'base.toml: out = "mine.safetensors": already exists; pass --overwrite to replace it' in again.output
+    assert (
+        'base.toml: out = "mine.safetensors": already exists; pass --overwrite to replace it' in again.output
+    )
     replaced = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\nseed = 2\n', "--overwrite")
     assert replaced.exit_code == 0 and path.read_bytes() != before
 

@@ -110,7 +110,7 @@ def test_the_current_folder_was_removed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(gone)
     gone.rmdir()
     for use in (lambda: coterie.run("quickstart"), lambda: coterie.load("x"), lambda: coterie.compare("x")):
-        with pytest.raises(UserError, match="the current folder does not exist any more: change to one"):
+        with pytest.raises(UserError, match="the current folder no longer exists: change to"):
             use()
 
 

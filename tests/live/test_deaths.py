@@ -158,7 +158,7 @@ def test_what_was_told_outlives_the_coordinator(tmp_path: Path) -> None:
     from sim.cli.commands import app
 
     found = CliRunner().invoke(app, ["resume", str(target), "--until", "2 min"])
-    assert found.exit_code == 2 and "a live run cannot go on" in found.output
+    assert found.exit_code == 2 and "a live run cannot continue" in found.output
     found = CliRunner().invoke(app, ["resume", str(target)])
     assert found.exit_code == 0, found.output
     require_all_told(target, events)

@@ -274,7 +274,7 @@ def test_a_log_that_makes_no_sense_is_named(tmp_path: Path, record: list[Any]) -
     log = FileLog(log_path(tmp_path, "process-1"), pytest.fail)
     log.write(*record)
     (lost,) = Outcome.read(tmp_path).lost
-    assert lost.startswith("process-1 has told what makes no sense: ")
+    assert lost.startswith("the log of process-1 is invalid: ")
 
 
 def test_bytes_told_grow_with_what_happens_and_not_with_its_square(simulation: Any) -> None:
@@ -323,4 +323,4 @@ def test_a_row_with_other_columns_than_its_table_is_refused(tmp_path: Path, reco
     log.write(*record)
     log.close()
     [found] = Outcome.read(tmp_path).lost
-    assert found.startswith("process-1 has told what makes no sense: ")
+    assert found.startswith("the log of process-1 is invalid: ")

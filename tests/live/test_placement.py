@@ -59,7 +59,7 @@ def test_more_processes_than_clients_are_not_needed() -> None:
         ("gossip", ("run.budget.steps=5",), "run.budget: must be removed"),
         ("gossip", ("run.evaluate_every=2 iterations",), 'run.evaluate_every: must be a time, such as "5 s"'),
         ("gossip", ("run.shuffle_ties=true",), "run.shuffle_ties: must be false"),
-        ("gossip", ("network.membership.kind=all-knowing",), "nobody knows at once who is up"),
+        ("gossip", ("network.membership.kind=all-knowing",), "needs a simulated network"),
         ("gossip", ("run.converged.patience=10 s",), "run.converged: must be removed"),
     ],
 )

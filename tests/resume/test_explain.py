@@ -55,7 +55,9 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
 
     rows = explained(0, "1500 ms")
     assert rows["client"] == "client-0, up at 1.5 s"
-    assert "waits for" in rows["activity"] and "Question" in rows["activity"] and "client-1" in rows["activity"]
+    assert (
+        "waits for" in rows["activity"] and "Question" in rows["activity"] and "client-1" in rows["activity"]
+    )
     assert sorted(rows["mailbox"].split(", ")) == [f"Note from client-{peer}" for peer in range(1, 6)]
     assert rows["peers"].split(", ") == [f"client-{peer}" for peer in range(1, 6)]
     assert rows["told"] == "1.0"

@@ -222,4 +222,4 @@ def test_a_run_that_ended_by_its_iterations_is_not_prolonged(tmp_path: Path) -> 
     for words in (["--until", "8 s"], []):
         result = coterie("resume", path, *words, "--quiet", "--device", "cpu")
         assert result.exit_code == 2
-        assert "by iterations, rounds, budget or run.converged; --until prolongs only" in result.stderr
+        assert "by iterations, rounds, budget or run.converged; --until extends only" in result.stderr

@@ -334,9 +334,9 @@ CRASHES: Mapping[str, tuple[str, str]] = {
     "unknown": (crash("1 s", servers="servers = [1]\n"), "there is no server 1; must be numbers from 0 to 0"),
     "down": (crash("1 s") + crash("2 s"), "server.crash.1.at: server 0 is down at 2 s already"),
     "backwards": (crash("3 s", "2 s"), "must be after the crash"),
-    "late": (crash("9 s"), "comes after the end of the run"),
+    "late": (crash("9 s"), "is after the end of the run"),
     "no time": ("\n[server]\nsamples = 3\n", "training on them takes time"),
-    "no data": ('\n[server]\nspeed = "1 GFLOP/s"\n', "a device is for data of its own"),
+    "no data": ('\n[server]\nspeed = "1 GFLOP/s"\n', "a server's device needs data"),
     "two speeds": (SERVER + 'speed = "1 GFLOP/s"\n', "state either 'step_time' or 'speed', not both"),
 }
 

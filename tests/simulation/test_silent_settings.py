@@ -81,7 +81,7 @@ def test_events_of_which_some_come_in_the_run(verb: str, tmp_path: Path) -> None
     churn = "churn=[{at='1 s', event='crash', share=1.0, spread='8 s'}]"
     result = answered(verb, tmp_path, QUADRATIC, "run.duration=5 s", churn)
     assert result.exit_code == 0, result.output
-    assert 'churn.0.spread = "8 s": ' in result.stderr and "come after the end of the run" in result.stderr
+    assert 'churn.0.spread = "8 s": ' in result.stderr and "are after the end of the run" in result.stderr
 
 
 def test_a_process_that_does_nothing(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_more_samples_at_least_than_each_client_has(tmp_path: Path) -> None:
 def test_the_device_is_an_option_of_commands(key: str, tmp_path: Path) -> None:
     result = answered("check", tmp_path, QUADRATIC, f"{key}=cpu")
     assert result.exit_code == 2
-    assert "the option --device of a command says where it computes" in result.output
+    assert "use the option --device of a command" in result.output
     assert "did you mean" not in result.output
 
 

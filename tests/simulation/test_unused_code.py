@@ -55,7 +55,7 @@ REFUSED = {
     },
     "a server of a plain client": (
         with_client("    server = Coordinator\n").replace("class Own(Client):", "class Own(Client):  # here"),
-        "Own.server is used neither by coterie nor by this code; a RoundClient has a `server`, others name",
+        "Own.server is used neither by coterie nor by this code; a RoundClient states its class of server",
     ),
     "a server of a plain client that talks to it": (
         with_client(
@@ -113,11 +113,11 @@ REFUSED = {
         with_client("").replace(
             "await self.sleep(1)", "self.iterations += 1  # here\n        await self.sleep(1)"
         ),
-        "Own.step() assigns self.iterations, which is coterie's",
+        "Own.step() assigns self.iterations, an attribute of coterie",
     ),
     "a property of coterie, assigned": (
         with_client("    def begin(self):\n        self.peers = []  # here\n"),
-        "Own.begin() assigns self.peers, which is coterie's",
+        "Own.begin() assigns self.peers, an attribute of coterie",
     ),
     "a verb of clients": (
         with_client("    async def sleep(self, seconds):  # here\n        pass\n"),
@@ -272,7 +272,7 @@ FORM = {
     ),
     "no server": (
         f"{BEGIN}\n\nclass Own(AsyncClient):  # here\n    pass\n",
-        "Own names no server: write `server = ...`, the class of its own AsyncServer with arrived()",
+        "Own names no server: write `server = ...`, a subclass of AsyncServer with arrived()",
     ),
     "a server that makes use of nothing": (
         f"{BEGIN}\n\nclass Mine(AsyncServer):  # here\n    pass\n\n\nclass Own(AsyncClient):\n"

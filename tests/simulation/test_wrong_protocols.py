@@ -65,8 +65,7 @@ REFUSED = {
     ),
     "settings of another kind": (
         "    class Settings(BaseModel):  # here\n        x: int = 3\n" + STEP,
-        "Own.Settings must be a class, written `class Settings(Client.Settings):`, not the class "
-        "Settings",
+        "Own.Settings must be a class, written `class Settings(Client.Settings):`, not the class Settings",
     ),
     "a default of another type": (
         "    class Settings(Client.Settings):  # here\n        x: Duration = 3\n" + STEP,

@@ -53,7 +53,7 @@ def first_device(devices: Sequence[str], name: str) -> torch.device:
     for device in devices:
         if device not in available:
             has = ", ".join(available) or "no CUDA device that torch can use"
-            raise UserError(f"{stated}: this machine has no {device}, but {has}")
+            raise UserError(f"{stated}: no {device} on this machine, which has {has}")
     kinds = sorted(set(map(torch.cuda.get_device_name, devices)))
     if len(kinds) > 1:
         raise UserError(

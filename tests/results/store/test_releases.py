@@ -107,7 +107,7 @@ def test_a_checkpoint_of_another_form_stops_who_resumes_and_not_who_forks(kept: 
     file = kept / "checkpoint-15.pt"
     resumed = coterie("resume", kept, "--until", "40 s", "--quiet")
     assert resumed.exit_code == 2
-    assert f"{file} was written by another version of coterie; delete it to go on from" in resumed.stderr
+    assert f"{file} was written by another version of coterie; delete it to continue from" in resumed.stderr
     forked = coterie("fork", kept, *FORK)
     assert f"not used: {file} was written by another version of coterie\n" in forked.stderr
 
@@ -119,7 +119,7 @@ def test_a_scenario_of_keys_that_are_gone_is_refused_with_what_to_do(kept: Path,
     assert result.exit_code == 2, result.output
     assert "protocol.gradients_when_behind = 1.0: unknown key; allowed: " in result.stderr
     assert f"{kept} is a run of coterie 0.2.0, commit 3740cc5f14b9, and this version cannot" in result.stderr
-    assert "install that version to resume, fork or explain it, or `coterie run`" in result.stderr
+    assert "install that version to resume, fork or explain it, or use `coterie run`" in result.stderr
 
 
 def test_all_are_listed_and_watched_as_finished(tmp_path: Path) -> None:
