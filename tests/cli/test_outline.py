@@ -147,7 +147,7 @@ def test_step_times_of_mean_zero_are_cut_off_above_it(tmp_path: Path) -> None:
         (["protocol.patience=1 s"], None),
         (
             ["protocol.patience=900 ms"],
-            "too short for 4 of 4 clients: they train for 1 s or more per round, but the server waits for 900",
+            "too short for 4 of 4 clients: they train for 1 s or more per round, but the server waits",
         ),
         (
             ["protocol.patience=3 s", "devices.override=[{clients=[1],slowdown=5}]"],

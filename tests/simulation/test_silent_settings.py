@@ -149,10 +149,10 @@ def test_a_method_that_waits_for_or_reads_the_machines_clock(
     assert result.exit_code == 0, result.output
     place = f"({tmp_path / 'own.py'}:8)"
     if "sleep" in call:
-        assert f"time.sleep {place} lets no virtual time pass" in result.stderr
+        assert f"time.sleep {place} takes no virtual time" in result.stderr
         assert "`await self.sleep(seconds)`" in result.stderr
     else:
-        assert f"{place} tells the machine's time, which is another one in each run" in result.stderr
+        assert f"{place} reads the machine's clock, which differs in each run" in result.stderr
 
 
 def test_the_clock_outside_of_functions_is_of_no_concern(tmp_path: Path) -> None:

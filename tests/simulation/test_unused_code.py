@@ -107,7 +107,8 @@ REFUSED = {
     ),
     "a field of coterie, assigned": (
         with_client("    def begin(self):\n        self.compute = 0.0  # here\n"),
-        "Own.begin() assigns self.compute, an attribute of coterie: choose another name, such as self.own_compute",
+        "Own.begin() assigns self.compute, an attribute of coterie: choose another "
+        "name, such as self.own_compute",
     ),
     "a field of coterie, counted on": (
         with_client("").replace(

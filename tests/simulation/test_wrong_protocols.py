@@ -82,7 +82,8 @@ REFUSED = {
     ),
     "a name of coterie's": (
         "    def begin(self):\n        self.peers = []  # here\n" + STEP,
-        "Own.begin() assigns self.peers, an attribute of coterie: choose another name, such as self.own_peers\n",
+        "Own.begin() assigns self.peers, an attribute of coterie: choose another "
+        "name, such as self.own_peers\n",
     ),
     "an error of its own before it begins": (
         "    def begin(self):\n        self.x = self.y  # here\n" + STEP,
@@ -394,8 +395,8 @@ async def helper():
     assert result.exit_code == 0
     first = BEGIN.count("\n") + 3
     expected = [
-        f"client-0 called {call}() at {tmp_path / 'own.py'}:{first + line} without awaiting it, which does "
-        f"nothing: write `await {call}(...)`"
+        f"client-0 called {call}() at {tmp_path / 'own.py'}:{first + line} without await, which has no "
+        f"effect: write `await {call}(...)`"
         for line, call in enumerate(["self.sleep", "self.train", "self.ask"], 1)
     ]
     expected.append(expected[0].replace(f":{first + 1} ", f":{first + 5} ").replace("self.sleep", "helper"))

@@ -154,7 +154,7 @@ def test_a_file_may_hold_a_sweep_of_another_files_scenario(tmp_path: Path) -> No
     [
         (
             f"{ALONE}[run]\nseed = 2\n",
-            'but this file has "run" ; state changes of the scenario in sweep.set',
+            'but this file also has "run"; state changes of the scenario in sweep.set',
         ),
         (ALONE.replace("study.toml", "stud.toml"), "stud.toml: no such scenario file; did you mean"),
         (ALONE.replace('"study.toml"', "3"), "sweep.scenario = 3: must be text"),
