@@ -102,7 +102,7 @@ def plain(value: Any, key: str, depth: int = 0) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if type(value) is int and not -(2**63) <= value < 2**63:
-        raise UserError(one_line(f"{key}: a whole number must fit into 64 bits"))
+        raise UserError(one_line(f"{key}: a whole number must have at most 64 bits"))
     if isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, Path):

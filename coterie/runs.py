@@ -217,11 +217,11 @@ def resume(
     changes = []
     if until is not None:
         end_s = seconds(until, "until")
-        earlier.require_prolongable()
+        earlier.require_extensible()
         earlier.require_later(end_s)
         changes = [f"run.duration={end_s!r} s"]
     scenario = earlier.scenario(changes, method=method_of(protocol))
-    earlier.require_some_left(scenario)
+    earlier.require_unfinished(scenario)
     data = _optional(data_dir, "data_dir")
     return _ran(
         scenario, quiet, on_evaluation, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data

@@ -1,4 +1,4 @@
-"""The command `coterie`, also as `python -m sim`. Ctrl-C is handled even before torch is imported."""
+"""The command `coterie`, also `python -m sim`. It handles Ctrl-C even before torch is imported."""
 
 import codecs
 import errno
@@ -10,26 +10,26 @@ from io import TextIOWrapper
 
 from sim.run.interrupts import own_process
 
-_OF_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF)  # where what is printed finds no place
+_OF_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF)  # errors of writing the output
 
 
 def main() -> None:
-    """Entry point of the installed command."""
+    """Run the installed command."""
     own_process()
-    # Most of what a command makes are modules, which last: to look through them again and again for garbage
-    # would take a tenth of a short run's time. A run has its garbage collected as it says itself.
+    # Most objects of a command are modules, which stay alive: scanning them repeatedly for garbage would take
+    # a tenth of a short run's time. A run configures garbage collection itself.
     gc.set_threshold(1_000_000, 10, 20)
     _require_locks()
-    _write_what_can_be_written()
+    _escape_unprintable()
     from sim.cli.live import app
 
     try:
         try:
             app()
         finally:
-            if sys.stdout is not None:  # as where it is closed
+            if sys.stdout is not None:  # None if it is closed
                 sys.stdout.flush()
-            gc.freeze()  # Python would collect all modules, one by one, before the process ends anyway
+            gc.freeze()  # otherwise Python collects all modules one by one at exit
     except OSError as error:
         if error.filename is not None or error.errno not in _OF_OUTPUT:
             raise
@@ -39,17 +39,17 @@ def main() -> None:
 
 
 def _require_locks() -> None:
-    """Results are locked while they are written, with what Windows has not."""
+    """Exit on systems without fcntl, such as Windows: it locks results during writing."""
     try:
         import fcntl  # noqa: F401
     except ModuleNotFoundError:
-        why = "Python's fcntl, which locks folders, is missing, as on Windows; use Linux, WSL or macOS"
-        print(f"coterie does not run on this system: {why}", file=sys.stderr)
+        reason = "Python's fcntl, which locks folders, is missing, as on Windows; use Linux, WSL or macOS"
+        print(f"coterie does not run on this system: {reason}", file=sys.stderr)
         sys.exit(2)
 
 
-def _write_what_can_be_written() -> None:
-    """Have an ASCII terminal get an escape for what it has no character for, and spaces as such."""
+def _escape_unprintable() -> None:
+    """Print characters that the terminal's encoding lacks as escapes, and special spaces as spaces."""
 
     def escaped(error: UnicodeError) -> tuple[str | bytes, int]:
         assert isinstance(error, UnicodeEncodeError)
@@ -60,7 +60,7 @@ def _write_what_can_be_written() -> None:
 
     codecs.register_error("coterie", escaped)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # None where it is closed
+        if isinstance(stream, TextIOWrapper):  # None if it is closed
             stream.reconfigure(errors="coterie")
 
 

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from actors.settings.base import SettingError
 
 Member = int | Literal["servers"]
-"""A client's number, or all servers."""
+"""Number of a client, or all servers."""
 
 _MEMBERS = 'a list of client numbers, in which "servers" stands for all servers, if any'
 _GROUPS = f'a list of groups without a common member, each {_MEMBERS}; or "clusters"'
@@ -48,7 +48,7 @@ _MEMBERS_SCHEMA = {
 Members = Annotated[
     tuple[Member, ...], BeforeValidator(_members), WithJsonSchema({"x-allowed": _MEMBERS} | _MEMBERS_SCHEMA)
 ]
-"""Clients by number, and perhaps "servers"."""
+"""Numbers of clients, and perhaps "servers"."""
 
 Groups = Annotated[
     tuple[tuple[Member, ...], ...] | Literal["clusters"],
@@ -64,19 +64,19 @@ Groups = Annotated[
 
 
 def is_one_client(members: Members) -> bool:
-    """Whether these are one and the same client; of servers there may be several."""
+    """Return True if all members are the same client; "servers" may be several."""
     return len(set(members)) == 1 and members[0] != "servers"
 
 
 def client_numbers(members: Members) -> tuple[int, ...]:
-    """The numbers of the clients in such a list."""
+    """Return the numbers of the clients among members."""
     return tuple([member for member in members if member != "servers"])
 
 
 def cluster_misfits(
     key: str, count: int | None, sizes: Sequence[int] | None, clients: int
 ) -> Iterator[SettingError]:
-    """The error in a number of clusters (at `key`), or in their sizes, for so many clients."""
+    """Return the error in a number of clusters (at `key`), or in their sizes, for `clients` clients."""
     if count is not None and count > clients:
         problem = f"more clusters than clients; must be at most clients.count = {clients}"
         yield SettingError(key, count, problem)

@@ -48,9 +48,8 @@ _ABOUT = {
 }
 """Descriptions of sections whose class has none."""
 _TABLE_BELOW = re.compile(
-    r'a table (whose \w+ is one of ("[\w-]+"(, )?)+'
-    r'(or names code of your own, "my_file.py:name")?'  # prose: allow
-    r'|whose kind names code of your own, "my_file.py:name"|with the keys \w+(, \w+)*)'
+    r'a table (whose \w+ is one of ("[\w-]+"(, )?)+(or names your code, "my_file.py:name")?'
+    r'|whose kind names your code, "my_file.py:name"|with the keys \w+(, \w+)*)'
 )
 """Values that another part of the page describes."""
 _Row = tuple[str, str, str, str]

@@ -1,1 +1,1 @@
-"""The command line: `commands` are those of `coterie`, `console` and `outline` say what is shown."""
+"""Command line: `commands` defines those of `coterie`, `console` and `outline` format the output."""

@@ -1,8 +1,8 @@
-"""The command `coterie`. Exit codes: 0 done, 1 failed run, 2 refused input, 128 + n ended by signal n.
+"""The command `coterie`. Exit codes: 0 success, 1 failed run, 2 invalid input, 128 + n ended by signal n.
 
-A run with results has failed where clients failed for good, or no model at its end is finite.
+A run with results counts as failed if clients failed permanently, or if no final model is finite.
 
-Modules that import torch are imported inside the commands that need them, so that the others start at once.
+Modules that import torch are imported inside the commands that need them; the other commands start faster.
 """
 
 import json
@@ -20,10 +20,10 @@ from sim.cli import options
 from sim.cli.exit_codes import (
     FAILED,
     code_of,
+    echo,
     exit_on_errors,
     list_pairs,
     run_shown,
-    say,
     show,
     stop,
     stop_if_cut_short,
@@ -83,18 +83,20 @@ def run(
     unset: options.Unset = None,
     seed: options.Seed = None,
     out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
-    overwrite: Annotated[bool, Option("--overwrite", help="Replace earlier results at the end.")] = False,
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="Replace earlier results when the run ends.")
+    ] = False,
     data_dir: options.DataDir = None,
     device: options.Device = options.DeviceChoice.auto,
     on: Annotated[
-        WorkersOn, Option(help="Where parts of batches are computed: by threads here, or on Ray.")
+        WorkersOn, Option(help="Workers that compute parts of batches: local threads, or Ray.")
     ] = WorkersOn.threads,
     address: options.Address = None,
     verify: Annotated[bool, Option("--verify", help="Run twice and compare the traces.")] = False,
     checkpoint_every: options.CheckpointEvery = None,
     checkpoint_at: Annotated[
         list[float] | None,
-        Option(help="Virtual time of a checkpoint to fork from; may be repeated.", **options.TIME),
+        Option(help="Virtual time of a checkpoint for later forks; repeatable.", **options.TIME),
     ] = None,
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
@@ -102,14 +104,14 @@ def run(
     track: options.Track = None,
     tensorboard: options.TensorBoard = False,
 ) -> None:
-    """Run a scenario: results, tables and a report go to a directory of its own.
+    """Run a scenario, and write results, tables and a report to a new directory.
 
-    What it names of yours, such as protocol.name or model.name = "my_file.py:Class", is executed, unless
-    --no-code refuses it.
+    Your code that the scenario names, such as protocol.name or model.name = "my_file.py:Class", is executed,
+    unless you pass --no-code, which rejects it.
     """
     scenario = _load(file, overrides, seed, unset, no_code)
     if scenario.sweep is not None:
-        say(f"{file}: this is one run, without its [sweep]; coterie sweep runs that", err=True)
+        echo(f"{file}: the [sweep] is ignored, and one run starts; coterie sweep runs the sweep", err=True)
     with exit_on_errors(file):
         tracked = options.trackers(track, tensorboard)
         _require_before_end(scenario, checkpoint_at or ())
@@ -138,10 +140,10 @@ def check(
     data_dir: options.DataDir = None,
     no_code: options.NoCode = False,
 ) -> None:
-    """Check a scenario, its protocol and its data without running it, and say what it comes to.
+    """Check a scenario, its protocol and its data without running it, and print its size.
 
-    What it names of yours, such as protocol.name or model.name = "my_file.py:Class", is executed, unless
-    --no-code refuses it.
+    Your code that the scenario names, such as protocol.name or model.name = "my_file.py:Class", is executed,
+    unless you pass --no-code, which rejects it.
     """
     with exit_on_errors(file):
         from sim.studies.cells import Stated
@@ -163,8 +165,8 @@ def check(
                 len(plan(file, overrides or (), full=full, **given).cells) for full in (False, True)
             ]
             rows.append(("sweep", f"{short:,} runs" + (f", {whole:,} with --full" if whole != short else "")))
-    for said in notices:
-        say(f"{file}: {said}", err=True)
+    for notice in notices:
+        echo(f"{file}: {notice}", err=True)
     typer.echo(f"{file}: ok")
     for name, what in rows:
         typer.echo(f"  {name:<10}{what}")
@@ -177,7 +179,7 @@ def report(
     track: options.Track = None,
     tensorboard: options.TensorBoard = False,
 ) -> None:
-    """Write report.html of a result directory anew."""
+    """Write report.html of a result directory again."""
     with exit_on_errors():
         tracked = options.trackers(track, tensorboard)
         from sim.results.report.page import write_report
@@ -196,24 +198,24 @@ def report(
 @app.command()
 def watch(
     directory: Annotated[Path, Argument(help="Folder with results.")] = Path("runs"),
-    port: Annotated[int, Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8642,
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 for any free port.")] = 8642,
 ) -> None:
-    """Show runs and sweeps while they run, on a page for this machine alone; Ctrl-C ends it."""
+    """Show runs and sweeps in progress on a page that only this machine can open; Ctrl-C ends it."""
     with exit_on_errors():
         require_packages("watch", "watch", "starlette", "uvicorn")
         from sim.cli.watch import bound, server_of
 
-        with bound(directory, port) as place, answering(raise_interrupted), suppress(KeyboardInterrupt):
-            host, number = place.getsockname()
+        with bound(directory, port) as listening, answering(raise_interrupted), suppress(KeyboardInterrupt):
+            host, number = listening.getsockname()
             typer.echo(f"http://{host}:{number}/")
-            # Ctrl-C may come before it is.
+            # Ctrl-C may come before the server awaits this coroutine.
             warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")
-            server_of(directory).run(sockets=[place])
+            server_of(directory).run(sockets=[listening])
 
 
 @app.command("list")
-def list_(what: Annotated[Listing, Argument(help="What to list.")]) -> None:
-    """List what scenarios can name."""
+def list_(what: Annotated[Listing, Argument(help="The kind of names to list.")]) -> None:
+    """List the names that scenarios can use."""
     with exit_on_errors():
         listing = _listing(what)
     list_pairs(listing.items())
@@ -222,7 +224,7 @@ def list_(what: Annotated[Listing, Argument(help="What to list.")]) -> None:
 @app.command()
 def schema(
     scenario: Annotated[
-        Path | None, Argument(help="With the keys of your own code that this scenario names.")
+        Path | None, Argument(help="Scenario; adds the keys of your code that it names.")
     ] = None,
     no_code: options.NoCode = False,
 ) -> None:
@@ -245,7 +247,7 @@ for _command in (resume, fork, explain, pretrain):
 
 @contextmanager
 def _workers(on: WorkersOn, address: str | None) -> Iterator[dict[str, Any]]:
-    """The setting of `run_scenario` that says who computes; none of it for those that it takes anyway."""
+    """Return the setting of `run_scenario` for the workers; empty for the default."""
     if on is WorkersOn.threads:
         options.refuse_address(address)
         yield {}
@@ -258,7 +260,7 @@ def _workers(on: WorkersOn, address: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _write_exports(path: Path, trace: bool, trackers: Sequence[str]) -> None:
-    """Write what was asked for of the results of a run, and say where. Raises UserError."""
+    """Write exports of a run's results, and print their paths. Raises UserError."""
     if not (trace or trackers):
         return
     from sim.results.store.run_directory import RunDirectory
@@ -268,12 +270,12 @@ def _write_exports(path: Path, trace: bool, trackers: Sequence[str]) -> None:
         if trace:
             from sim.results.perfetto import write_perfetto
 
-            say(f"trace: {write_perfetto(directory)}")
+            echo(f"trace: {write_perfetto(directory)}")
         for tracker in trackers:
             from sim.results.trackers import TrackerFailed, write_for
 
             try:
-                say(f"{tracker}: {write_for(tracker, directory)}")
+                echo(f"{tracker}: {write_for(tracker, directory)}")
             except TrackerFailed as error:
                 stop(str(error), FAILED)
     except OSError as error:
@@ -287,20 +289,20 @@ def _load(
         from sim.scenario.scenario import load_scenario
 
         scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)
-    for said in scenario.notices:
-        say(f"{file}: {said}", err=True)
+    for notice in scenario.notices:
+        echo(f"{file}: {notice}", err=True)
     return scenario
 
 
 def _require_before_end(scenario: "Scenario", checkpoints_s: Sequence[float]) -> None:
-    """UserError for a checkpoint that would never be written, as the run is over by then."""
+    """Raise UserError for a checkpoint after the end of the run, which is never written."""
     from actors.settings.units import DURATION
 
     end_s = scenario.run.duration
     if end_s is not None and max(checkpoints_s, default=0.0) > end_s:
         late, end = DURATION.format(max(checkpoints_s)), DURATION.format(end_s)
         raise UserError(
-            f"--checkpoint-at {late}: comes after the end of the run; must be at most run.duration ({end})"
+            f"--checkpoint-at {late}: is after the end of the run; must be at most run.duration ({end})"
         )
 
 
@@ -314,9 +316,7 @@ def _listing(what: Listing) -> dict[str, str]:
 
         found = {str(path): question_of(path) for path in scenario_files()}
         if not found:
-            raise UserError(
-                f"there is no scenario in {Path('scenarios').absolute()}, nor beside coterie's source"
-            )
+            raise UserError(f"found no scenario in {Path('scenarios').absolute()} or in coterie's source")
         return found
     from sim.learning.data.kinds import Data
     from sim.learning.models.kinds import Model
@@ -330,13 +330,13 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
     from sim.run.verifying import verify
 
     if not quiet:
-        say("verifying: running it once more, in a process of its own", err=True)
+        echo("verifying: running the scenario again, in a separate process", err=True)
     try:
         difference = verify(scenario, result, **settings)
     except KeyboardInterrupt as error:
-        stop("interrupted before the second run had ended; nothing is verified", code_of(error))
+        stop("interrupted before the end of the second run; the run is not verified", code_of(error))
     except NotVerified as error:
         stop(f"not verified: the second run could not be compared: {error}", FAILED)
     if difference is not None:
         stop(f"the second run differs: {difference}", FAILED)
-    say("verified: the second run has the same trace")
+    echo("verified: the second run has the same trace")

@@ -1,4 +1,4 @@
-"""What the command line shows of a run: a line of progress meanwhile, and a table of results at the end."""
+"""Output of the command line for a run: a progress line during the run, and a table of results at the end."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,32 +15,33 @@ from sim.results.measures import MEASURES, Measure, measure_called
 from sim.run.save.progress import RUNNING, Progress
 
 _PLAIN_EVERY_S = 60.0
-_NARROWEST = 20  # characters; rich can draw no table in one
+_WIDTH_MIN = 20  # characters; rich cannot draw a table in one
 
 
 class Terminal(Console):
-    """Where the command line speaks, however narrow it is, and whether or not anybody listens."""
+    """Console of the command line, for terminals of any width and for closed pipes."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        if self.width < _NARROWEST:
-            self.width = _NARROWEST
+        if self.width < _WIDTH_MIN:
+            self.width = _WIDTH_MIN
 
     def on_broken_pipe(self) -> None:
-        """Say so to whoever prints. rich would end the process."""
+        """Raise the error for the caller. rich would end the process."""
         raise BrokenPipeError
 
 
 class StatusLine:
-    """How far something is: a bar on a terminal, elsewhere a line a minute; with `quiet` nothing."""
+    """Progress display: a bar on a terminal, otherwise a line per minute; empty with `quiet`."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console, self._quiet = console, quiet
         self._bar: Bar | None = None
         self._printed_s = 0.0
         if console.is_terminal and not quiet:
-            rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # one line, however narrow the terminal
-            columns = BarColumn(16), TimeElapsedColumn(), TextColumn("{task.description}", table_column=rest)
+            column = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # one line on a narrow terminal
+            description = TextColumn("{task.description}", table_column=column)
+            columns = BarColumn(16), TimeElapsedColumn(), description
             self._bar = Bar(*columns, console=console, transient=True, expand=True)
             self._task = self._bar.add_task("starting", total=None)
 
@@ -51,17 +52,19 @@ class StatusLine:
 
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
-            with suppress(OSError):  # nobody listens any more
+            with suppress(OSError):  # the pipe is closed
                 self._bar.stop()
 
-    def say(self, line: str) -> None:
-        """Show a line that stays."""
+    def print(self, line: str) -> None:
+        """Print a permanent line."""
         with suppress(OSError):
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def update(self, line: str, share: float | None, elapsed_s: float, *, now: bool = False) -> bool:
-        """Show a line, and the share that is done if it is known; whether it was printed, for which a
-        minute must be over, unless it is to be `now`."""
+        """Show a line, and the finished share if it is known.
+
+        Returns True if it was printed: once per minute, or always with `now`.
+        """
         if self._bar is not None:
             self._bar.update(
                 self._task, description=line, completed=share or 0, total=None if share is None else 1
@@ -75,22 +78,22 @@ class StatusLine:
 
 
 class ProgressLine(StatusLine):
-    """A callable that shows how far a run is."""
+    """A callable that shows the progress of a run."""
 
     _phase = RUNNING
 
     def __call__(self, progress: Progress) -> None:
         share: float | None = max([share for share in progress.shares if share is not None], default=0.0)
-        if progress.phase != RUNNING:  # how far that is nobody knows
+        if progress.phase != RUNNING:  # its progress is unknown
             share = None
-        # What takes long is said when it begins, but not in a run that is over before the first line is due.
+        # Print a new phase immediately, but not in a run that ends before its first line is due.
         is_new_phase = progress.phase != self._phase and self._printed_s > 0
         if self.update(", ".join(_parts(progress)), share, progress.elapsed_s, now=is_new_phase):
             self._phase = progress.phase
 
 
 def _parts(progress: Progress) -> list[str]:
-    """The parts of the line of progress, the most important first."""
+    """Return the parts of the progress line, the most important first."""
     if progress.phase != RUNNING:
         return [progress.phase]
     parts = []
@@ -101,7 +104,7 @@ def _parts(progress: Progress) -> list[str]:
     if progress.iterations is not None:
         parts.append(f"{progress.iterations:,} of {progress.last_iteration:,} iterations")
     if progress.budget_spent is not None:
-        parts.append(f"{text.share(progress.budget_spent)} of the budget spent")
+        parts.append(f"{text.share(progress.budget_spent)} of the budget used")
     if progress.reached is not None:
         parts.append(f"{progress.measure.name} {progress.measure.text(progress.reached)}")
     if progress.diverged:
@@ -113,7 +116,7 @@ def _parts(progress: Progress) -> list[str]:
 
 
 def results_table(summary: Mapping[str, Any]) -> Table:
-    """The table of a run's summary.json. Rows without a value in this run are left out."""
+    """Return the table of a run's summary.json, without rows that have no value in this run."""
     table = Table(
         title=escape(f"{summary['scenario']}, seed {summary['seed']}"), show_header=False, min_width=60
     )
@@ -122,7 +125,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     if (after := outcome.interrupted(summary)) is not None:
         table.add_row("interrupted", after, style="red")
     for line in outcome.headlines(summary):
-        table.add_row("went wrong", escape(line), style="red")
+        table.add_row("problem", escape(line), style="red")
     for name, value in _rows(summary):
         table.add_row(name, escape(value))
     return table
@@ -140,16 +143,16 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         if mean is not None and measure.name != "accuracy":
             rows.append((measure.label, measure.text(mean)))
     if (settled := summary["settled"]) is not None:
-        since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since they came"
-        rows.append(("of those settled", f"{_spread(settled, judged_by)} ({since})"))
+        since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since their join"
+        rows.append(("settled clients", f"{_spread(settled, judged_by)} ({since})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
     if summary.get("help") is not None:
-        rows.append(("gained by help", _gained(summary["help"], is_share=judged_by.is_share)))
+        rows.append(("gain over alone", _gained(summary["help"], is_share=judged_by.is_share)))
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
-    first, last = f"{clients['initial']:,} at first", f"{clients['alive']:,} at the end"
+    first, last = f"{clients['initial']:,} at the start", f"{clients['alive']:,} at the end"
     rows.append(("clients", ", ".join([first, *outcome.moves(summary), last])))
     rows += _population_rows(summary["population"], judged_by)
     fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped", "duplicated") if messages[fate]]
@@ -158,13 +161,13 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if membership["sent"]:
         share = text.share(membership["bytes"] / messages["bytes"])
         counted = f"{membership['sent']:,} ({text.size(membership['bytes'])}, {share} of all bytes)"
-        rows.append(("of them membership", counted))
+        rows.append(("membership messages", counted))
     lasted, took = text.duration(summary["virtual_seconds"]), text.duration(wall_s)
-    on_the_clock = f"{lasted} on the wall clock, {took} with its beginning and end"
-    rows.append(("time", on_the_clock if "live" in summary else f"{lasted} virtual, simulated in {took}"))
+    wall_clock = f"{lasted} on the wall clock, {took} with setup and results"
+    rows.append(("time", wall_clock if "live" in summary else f"{lasted} virtual, simulated in {took}"))
     if (work := summary.get("work")) is not None:
-        did = [(name, work[name]) for name in ("steps", "gradients", "samples") if work[name]["max"]]
-        parts = [f"{between(*(f'{of[end]:,}' for end in ('min', 'max')))} {name}" for name, of in did]
+        spans = [(name, work[name]) for name in ("steps", "gradients", "samples") if work[name]["max"]]
+        parts = [f"{between(*(f'{of[end]:,}' for end in ('min', 'max')))} {name}" for name, of in spans]
         rows.append(("training per client", ", ".join(parts) or "none"))
     engine = summary["engine"]
     if wall_s > 0:
@@ -176,7 +179,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def between(least: str, most: str) -> str:
-    """Two ends in words, or one where they are the same."""
+    """Return the two ends of a range in words, or one if they are the same."""
     return least if least == most else f"{least} to {most}"
 
 
@@ -186,22 +189,22 @@ def _spread(values: Mapping[str, Any], measure: Measure) -> str:
 
 
 def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
-    """How much better clients are with their peers than alone: on average, and the least and the most."""
+    """Return the clients' gain over training alone: on average, the least and the most."""
 
-    def shown(value: float) -> str:
+    def formatted(value: float) -> str:
         return text.points(value) if is_share else f"{value:+,.4g}"
 
     unit = " points" if is_share else ""
-    mean = f"{shown(gained['mean_gain'])}{unit} on average"
+    mean = f"{formatted(gained['mean_gain'])}{unit} on average"
     least, most = gained["least"], gained["most"]
     if least["gain"] == most["gain"]:
         return f"{mean}, the same for all"
-    ends = [f"{shown(end['gain'])} ({end['client']})" for end in (least, most)]
+    ends = [f"{formatted(end['gain'])} ({end['client']})" for end in (least, most)]
     return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']:,} worse off"
 
 
 def _population_rows(population: Mapping[str, Any] | None, measure: Measure) -> list[tuple[str, str]]:
-    """Rows about newcomers and departures; none if nobody came, and no departure cost anything."""
+    """Return rows about newcomers and departures, if there were newcomers or losses after a departure."""
     rows: list[tuple[str, str]] = []
     if population is None:
         return rows
@@ -209,8 +212,8 @@ def _population_rows(population: Mapping[str, Any] | None, measure: Measure) -> 
         rows.append(("newcomers", outcome.catching_up(population, measure)))
     if population["departures"] and (depth := population["deepest_dip"]) > 0:
         times = population["recovery_seconds"]
-        took = f", at most {text.duration(times['max'])} after it" if times["max"] is not None else ""
+        took = f", in at most {text.duration(times['max'])}" if times["max"] is not None else ""
         dip = f"{measure.name} {measure.worsened} by {measure.loss(depth)} at most"
-        back = f"back after {population['recovered']} of {population['departures']}"
-        rows.append(("departures", f"{dip}; {back}{took}"))
+        recovered = f"recovered after {population['recovered']} of {population['departures']}"
+        rows.append(("departures", f"{dip}; {recovered}{took}"))
     return rows

@@ -1,4 +1,4 @@
-"""How commands end: their messages and exit codes, and what they show meanwhile."""
+"""Ends of commands: messages and exit codes, and the output during a run."""
 
 import errno
 import gc
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 FAILED, REFUSED = 1, 2
 _FAILURES_SHOWN = 10
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of which Python does not say what file it is
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors for which Python does not name the file
 _LINE_MAX = 2_000  # characters
 
 
 @contextmanager
 def exit_on_errors(file: Path | None = None) -> Iterator[None]:
-    """Turn errors that the user can mend into a message without a traceback, and an exit code."""
+    """Turn errors that the user can correct into a message without a traceback, and an exit code."""
     from sim.kernel.clock import Deadlock
 
     try:
@@ -48,32 +48,32 @@ def exit_on_errors(file: Path | None = None) -> Iterator[None]:
             if error.errno not in _FULL:
                 raise
             stop(f"cannot write: {error.strerror}", FAILED)
-        is_no_name = error.errno == errno.ENAMETOOLONG  # which each place that takes a path would have to ask
-        stop(f"{error.filename}: {error.strerror}", REFUSED if is_no_name else FAILED)
+        is_invalid_name = error.errno == errno.ENAMETOOLONG  # checked here for all options with a path
+        stop(f"{error.filename}: {error.strerror}", REFUSED if is_invalid_name else FAILED)
     except MemoryError:
-        stop("there is not enough memory: use fewer clients, smaller data or a smaller model", FAILED)
+        stop("not enough memory: use fewer clients, smaller data or a smaller model", FAILED)
     except KeyboardInterrupt as error:
         stop(BEFORE_RESULTS, code_of(error))
 
 
 @contextmanager
-def heard_or_not() -> Iterator[None]:
-    """Output may meet a full disk or a closed pipe, which is ignored: the run is worth more."""
+def ignoring_output_errors() -> Iterator[None]:
+    """Ignore errors of output, such as a full disk or a closed pipe, so that the run continues."""
     with suppress(OSError):
         yield
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:  # as where it is closed
+            if stream is not None:  # None if it is closed
                 stream.flush()
-        except OSError:  # what is left in its buffer must go somewhere, too
+        except OSError:  # discard the contents of its buffer
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
 
 
-def say(line: object, err: bool = False) -> None:
-    """A line about a run, for whoever listens."""
-    with heard_or_not():
+def echo(line: object, err: bool = False) -> None:
+    """Print a line about a run; ignore output errors."""
+    with ignoring_output_errors():
         typer.echo(line, err=err)
 
 
@@ -85,47 +85,45 @@ def run_shown(
     earlier: "ResumableRun | None" = None,
     **options: Any,
 ) -> "RunResult":
-    """Run a scenario with these `RunOptions`, and show how far it is."""
+    """Run a scenario with these `RunOptions`, and show its progress."""
     with exit_on_errors(file):
         from sim.run import running
         from sim.run.options import RunOptions
 
-        gc.freeze()  # what was imported lasts: the run's collections need not look at it
+        gc.freeze()  # imported objects stay alive: the run's collections skip them
         if quiet:
-            chosen = RunOptions(notice=partial(say, err=True), **options)
+            chosen = RunOptions(notice=partial(echo, err=True), **options)
             return running.run_scenario(scenario, chosen, earlier=earlier)
         with ProgressLine(Terminal(stderr=True)) as progress:
-            chosen = RunOptions(progress=progress, notice=progress.say, **options)
+            chosen = RunOptions(progress=progress, notice=progress.print, **options)
             return running.run_scenario(scenario, chosen, earlier=earlier)
 
 
 def show(result: "RunResult") -> None:
     failures = result.summary.get("failures") or []
-    with heard_or_not():
+    with ignoring_output_errors():
         Terminal().print(results_table(result.summary))
     for failure in failures[:_FAILURES_SHOWN]:
-        say(f"failed: {failure}")
+        echo(f"failed: {failure}")
     if len(failures) > _FAILURES_SHOWN:
-        say(f"and {len(failures) - _FAILURES_SHOWN} more failures, in summary.json")
+        echo(f"and {len(failures) - _FAILURES_SHOWN} more failures, see summary.json")
     for warning in result.summary.get("warnings", ()):
-        say(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     if traceback := result.summary.get("failure_traceback"):
-        say(where_from(traceback), err=True)
-    # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.
+        echo(where_from(traceback), err=True)
+    # A plain line: a table would wrap the path, and terminals could not open it.
     if result.directory is not None and not result.unwritten:
-        say(f"report: {result.directory / 'report.html'}")
+        echo(f"report: {result.directory / 'report.html'}")
 
 
 def stop_if_cut_short(result: "RunResult") -> None:
     """End with a message and an exit code if a signal or a full disk cut the run or its results short."""
     if result.unwritten:
-        kept = f"the others are in {result.directory}" if result.directory else "nothing could be kept"
+        kept = f"the others are in {result.directory}" if result.directory else "no result could be saved"
         stop("\n".join(["not all results could be written:", *result.unwritten, kept]), FAILED)
     if result.signal is not None:
-        there = (
-            "the results up to then are" if result.interrupted else "the run had ended, and its results are"
-        )
-        stop(f"interrupted; {there} in that directory", exit_code(result.signal))
+        which = "the results so far" if result.interrupted else "the run had ended, and its results"
+        stop(f"interrupted; {which} are in that directory", exit_code(result.signal))
 
 
 def stop_if_failed(result: "RunResult") -> None:
@@ -134,7 +132,7 @@ def stop_if_failed(result: "RunResult") -> None:
 
 
 def list_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Names and what they mean, below each other."""
+    """Print names and descriptions in two columns."""
     rows = list(pairs)
     width = max([len(name) for name, _ in rows], default=0)
     for name, what in rows:
@@ -146,7 +144,9 @@ def code_of(error: KeyboardInterrupt) -> int:
 
 
 def stop(message: str, code: int) -> NoReturn:
-    """End with a message. A line of it may quote what somebody wrote, of any length."""
+    """Exit with a message, and shorten its lines, which may quote user input of any length."""
     lines = message.split("\n")
-    say("\n".join([line if len(line) <= _LINE_MAX else f"{line[:_LINE_MAX]}..." for line in lines]), err=True)
+    echo(
+        "\n".join([line if len(line) <= _LINE_MAX else f"{line[:_LINE_MAX]}..." for line in lines]), err=True
+    )
     raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""The command about runs on the wall clock: `coterie live`."""
+"""Commands for runs on the wall clock: `coterie live` and `coterie calibrate`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ from typer import Option
 
 from sim.cli import options
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import FAILED, exit_on_errors, say, show, stop, stop_if_cut_short
+from sim.cli.exit_codes import FAILED, echo, exit_on_errors, show, stop, stop_if_cut_short
 from sim.cli.studies import app
 from sim.errors import UserError
 from sim.run.interrupts import answering, raise_interrupted
@@ -27,32 +27,34 @@ def live(
     unset: options.Unset = None,
     seed: options.Seed = None,
     out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
-    overwrite: Annotated[bool, Option("--overwrite", help="Replace earlier results at the end.")] = False,
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="Replace earlier results when the run ends.")
+    ] = False,
     data_dir: options.DataDir = None,
     processes: Annotated[
-        int | None, Option(min=1, max=256, help="Processes that clients share; else one for each core.")
+        int | None, Option(min=1, max=256, help="Processes that clients share; by default one per core.")
     ] = None,
     raw: Annotated[
-        bool, Option("--raw", help="Add no latency, no loss and no limits; jobs take the time they take.")
+        bool, Option("--raw", help="Add no latency, loss or limits; jobs take their real time.")
     ] = False,
     against: Annotated[
-        bool, Option("--against", help="Simulate the same, and say how far that is from this.")
+        bool, Option("--against", help="Also simulate the scenario, and report the differences.")
     ] = False,
     hosts: Annotated[
-        Path | None, Option(help="File of machines that take part; each runs the same command.")
+        Path | None, Option(help="File with the machines of the run; each runs the same command.")
     ] = None,
-    host: Annotated[str | None, Option(help="Which of the --hosts this machine is.")] = None,
+    host: Annotated[str | None, Option(help="Name of this machine in --hosts.")] = None,
     certificates: Annotated[Path | None, Option(help="Folder of certificates for several machines.")] = None,
     make_certificates: Annotated[
-        Path | None, Option(help="Write certificates for all --hosts into a new folder, and end.")
+        Path | None, Option(help="Write certificates for all --hosts to a new folder, and exit.")
     ] = None,
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Run a scenario on the wall clock: the same clients, in processes that talk over TCP.
+    """Run a scenario on the wall clock: the same clients, in processes that communicate over TCP.
 
-    Results go to a directory as those of `coterie run` do. A scenario with a sweep runs once for each of
-    its cells; with --against and three or more, the ranking of methods is compared, too.
+    Results go to a directory, as with `coterie run`. A scenario with a sweep runs once for each cell; with
+    --against and three or more cells, the ranking of methods is also compared.
     """
     with exit_on_errors(file):
         from sim.live.coordinator import ProcessFailed
@@ -61,7 +63,7 @@ def live(
 
         scenarios = _scenarios(file, overrides, unset, seed, not no_code)
         if make_certificates is not None:
-            say(_make_certificates(make_certificates, hosts))
+            echo(_make_certificates(make_certificates, hosts))
             return
         machines = _machines(hosts, host, certificates)
         try:
@@ -88,11 +90,11 @@ def calibrate(
     seed: options.Seed = None,
     data_dir: options.DataDir = None,
     processes: Annotated[
-        int | None, Option(min=1, max=256, help="How many compute at once; else one for each core.")
+        int | None, Option(min=1, max=256, help="Processes that compute at once; by default one per core.")
     ] = None,
     no_code: options.NoCode = False,
 ) -> None:
-    """Measure this machine, and write the scenario with devices and a network that are like it."""
+    """Measure this machine, and write the scenario with matching devices and network."""
     with exit_on_errors(file):
         import tomli_w
 
@@ -101,9 +103,9 @@ def calibrate(
 
         scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)
         if out.exists():
-            raise UserError(f"--out {out}: is there already; move it away, or name another file")
+            raise UserError(f"--out {out}: already exists; move it, or name another file")
         if not out.parent.is_dir():
-            raise UserError(f"--out {out}: there is no folder {out.parent}")
+            raise UserError(f"--out {out}: the folder {out.parent} does not exist")
         found = measuring.calibrate(scenario, data_dir, processes)
         contents = measuring.calibrated(scenario, found)
         try:
@@ -111,10 +113,10 @@ def calibrate(
         except OSError as error:
             raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
         for section, keys in found.sections().items():
-            say(f"[{section}]")
+            echo(f"[{section}]")
             for key, value in keys.items():
-                say(f'{key} = "{value}"')
-        say(f"scenario: {out}")
+                echo(f'{key} = "{value}"')
+        echo(f"scenario: {out}")
 
 
 def _run_all(scenarios: list["Scenario"], quiet: bool, options: "RunOptions", live: "LiveOptions") -> None:
@@ -124,7 +126,7 @@ def _run_all(scenarios: list["Scenario"], quiet: bool, options: "RunOptions", li
     for scenario in scenarios:
         result = _shown(scenario, quiet, options, live)
         show(result)
-        _say_verdicts(result.summary)
+        _print_verdicts(result.summary)
         stop_if_cut_short(result)
         if (lost := result.summary.get("ended_by")) is not None:
             stop(f"the run failed: {lost}", FAILED)
@@ -132,23 +134,23 @@ def _run_all(scenarios: list["Scenario"], quiet: bool, options: "RunOptions", li
     if live.held_against and (ranked := ranking(summaries)) is not None:
         low, high = ranked["interval"] or (float("nan"), float("nan"))
         found = f"rank correlation {ranked['rank_correlation']:.2f}, 95 % interval {low:.2f} to {high:.2f}"
-        say(f"ranking of {len(summaries)} runs: {found}")
+        echo(f"ranking of {len(summaries)} runs: {found}")
 
 
-def _say_verdicts(summary: dict[str, Any]) -> None:
+def _print_verdicts(summary: dict[str, Any]) -> None:
     for what, found, holds in summary.get("verdicts", ()):
-        say(f"{'holds' if holds else 'FAILS':5}  {what}: {found}")
+        echo(f"{'holds' if holds else 'FAILS':5}  {what}: {found}")
     if caveat := summary.get("caveat"):
-        say(caveat)
+        echo(caveat)
     if summary["live"]["too_busy"]:
-        say("this machine was too busy for a verdict: over 5 % of jobs or messages were late", err=True)
+        echo("no verdict: this machine was too busy, over 5 % of jobs or messages were late", err=True)
 
 
 def _machines(hosts: Path | None, host: str | None, certificates: Path | None) -> "Machines | None":
-    """The machines that take part; None for this one alone. UserError."""
+    """Return the machines of the run, or None for this machine alone. Raises UserError."""
     if hosts is None:
         if host is not None or certificates is not None:
-            raise UserError("--host and --certificates are for several machines: state their file by --hosts")
+            raise UserError("--host and --certificates need several machines: state their file by --hosts")
         return None
     from sim.live.hosts import read_hosts
     from sim.live.running import Machines
@@ -158,7 +160,7 @@ def _machines(hosts: Path | None, host: str | None, certificates: Path | None) -
     if host not in names:
         raise UserError(f"--host {host}: must be one of {', '.join(names)}")
     if certificates is None:
-        raise UserError("--certificates: must be stated for several machines; --make-certificates makes them")
+        raise UserError("--certificates: is required for several machines; --make-certificates writes them")
     return Machines(found, host, certificates)
 
 
@@ -171,12 +173,10 @@ def _make_certificates(folder: Path, hosts: Path | None) -> str:
     from sim.live.placement import COORDINATOR, OWN_PROCESSES_MAX
 
     if hosts is None:
-        raise UserError("--make-certificates: state by --hosts for which machines")
+        raise UserError("--make-certificates: state the machines by --hosts")
     count = sum(host.processes for host in read_hosts(hosts)) + OWN_PROCESSES_MAX
     make_certificates(folder, [COORDINATOR, *[f"process-{number}" for number in range(count)]])
-    return (
-        f"certificates are in {folder}: copy the folder to each machine, by a way that nobody else can read"
-    )
+    return f"certificates are in {folder}: copy the folder to each machine over a private connection"
 
 
 def _scenarios(
@@ -188,7 +188,7 @@ def _scenarios(
     if scenario.sweep is None:
         return [scenario]
     if seed is not None:
-        raise UserError("--seed: the scenario has a [sweep], which states its seeds; --set sweep.seeds=[1]")
+        raise UserError("--seed: the [sweep] of the scenario states the seeds; use --set sweep.seeds=[1]")
     from sim.studies.cells import plan
 
     planned = plan(file, overrides or (), unset=unset or (), code=code)
@@ -208,4 +208,4 @@ def _shown(scenario: "Scenario", quiet: bool, options: "RunOptions", live: "Live
         def progress(time_s: float) -> None:
             status.update(f"{time_s:.0f} of {duration_s:g} s", time_s / (duration_s or 1.0), time_s)
 
-        return run_live(scenario, replace(options, notice=status.say), replace(live, on_progress=progress))
+        return run_live(scenario, replace(options, notice=status.print), replace(live, on_progress=progress))

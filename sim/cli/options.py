@@ -1,4 +1,4 @@
-"""The options that several commands of `coterie` have."""
+"""Options that several commands of `coterie` share."""
 
 import os
 from enum import StrEnum
@@ -29,51 +29,55 @@ def duration(text: str) -> float:
 
 
 def refuse_address(address: str | None) -> None:
-    """Refuse the address of a cluster where none is used, but for one that the environment has."""
+    """Reject the address of an unused cluster, unless it comes from the environment."""
     if address is not None and address != os.environ.get("RAY_ADDRESS"):
-        raise typer.BadParameter("is for --on ray; add that, or leave it out", param_hint="--address")
+        raise typer.BadParameter("needs --on ray; add that, or remove --address", param_hint="--address")
 
 
 TIME: Any = {"parser": duration, "metavar": "TIME"}
-"""How an option reads a stretch of time."""
-Device = Annotated[DeviceChoice, Option(help="Where to compute.")]
+"""Settings of an option with a duration."""
+Device = Annotated[DeviceChoice, Option(help="Device that computes.")]
 Run = Annotated[Path, Argument(metavar="RUN", help="Result directory of a run.")]
 ScenarioFile = Annotated[
-    Path, Argument(metavar="SCENARIO", help="Scenario file (TOML), or the name of one, such as quickstart.")
+    Path, Argument(metavar="SCENARIO", help="Scenario file (TOML), or a scenario's name, such as quickstart.")
 ]
 Overrides = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override a key: --set network.loss=0.1")
 ]
 Unset = Annotated[
     list[str] | None,
-    Option("--unset", metavar="KEY", help="Take a key out, before any --set: --unset network.server"),
+    Option("--unset", metavar="KEY", help="Remove a key, before any --set: --unset network.server"),
 ]
-NoCode = Annotated[bool, Option("--no-code", help="Execute no Python that does not come with coterie.")]
+NoCode = Annotated[bool, Option("--no-code", help="Reject Python code that is not part of coterie.")]
 Address = Annotated[
     str | None,
-    Option(help="Ray cluster; without, --on ray begins one here.", metavar="ADDRESS", envvar="RAY_ADDRESS"),
+    Option(
+        help="Ray cluster; by default, --on ray starts a local one.", metavar="ADDRESS", envvar="RAY_ADDRESS"
+    ),
 ]
 Seed = Annotated[int | None, Option(help="Override run.seed.")]
 
 
 def folder(text: str) -> Path:
-    if not text:  # which a Path would take for the current folder: what "$UNSET" gives
-        raise typer.BadParameter("must name a folder, and is empty; . is the current one")
+    if not text:  # Path("") is the current folder, but an unset shell variable is probably an error
+        raise typer.BadParameter("must name a folder, but is empty; . is the current folder")
     return Path(text)
 
 
 DataDir = Annotated[
     Path | None,
-    Option(help="Folder with data sets; else COTERIE_DATA, else ./data.", parser=folder, metavar="DIRECTORY"),
+    Option(
+        help="Folder with data sets; by default COTERIE_DATA or ./data.", parser=folder, metavar="DIRECTORY"
+    ),
 ]
 
 
 CheckpointEvery = Annotated[
     float | None,
-    Option(help="Real time between checkpoints, from which `coterie resume` goes on.", **TIME),
+    Option(help="Wall-clock time between checkpoints for `coterie resume`.", **TIME),
 ]
 Anyway = Annotated[
-    bool, Option("--anyway", help="Go on with other code or libraries, and no longer exactly.")
+    bool, Option("--anyway", help="Continue with other code or libraries; the trace may then differ.")
 ]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 Trace = Annotated[bool, Option("--trace", help="Also write trace.json for ui.perfetto.dev.")]
@@ -87,14 +91,14 @@ class Tracker(StrEnum):
 
 Track = Annotated[
     list[Tracker] | None,
-    Option("--track", help="Also write what was measured for a tracker; may be repeated."),
+    Option("--track", help="Also write the metrics for a tracker; repeatable."),
 ]
 TensorBoard = Annotated[bool, Option("--tensorboard", help="The same as --track tensorboard.")]
 
 
 def trackers(track: list[Tracker] | None, tensorboard: bool) -> list[Tracker]:
-    """The trackers that are asked for, each once. UserError where the package of one is missing."""
-    asked = list(dict.fromkeys([*[Tracker.tensorboard] * tensorboard, *(track or ())]))
-    for each in asked:
+    """Return the chosen trackers, without duplicates. Raises UserError if the package of one is missing."""
+    chosen = list(dict.fromkeys([*[Tracker.tensorboard] * tensorboard, *(track or ())]))
+    for each in chosen:
         require_packages(each, f"--track {each}", each)
-    return asked
+    return chosen

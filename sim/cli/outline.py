@@ -1,4 +1,4 @@
-"""What `coterie check` says of a scenario: how many clients, how much data, which models, how long."""
+"""Output of `coterie check`: clients, data, models, duration and memory of a scenario."""
 
 import math
 import operator
@@ -15,11 +15,11 @@ from sim.run.setup.memory import NUMBER_BYTES, models_bytes, own_bytes
 from sim.run.setup.plan import RunPlan
 from sim.scenario.scenario import Scenario
 
-_MESSAGE_BYTES = 30  # of the trace: of times that are all different; others take fewer
+_MESSAGE_BYTES = 30  # per message in the trace, if all times differ; otherwise fewer
 
 
 def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
-    """Rows of a name and a text; the scenario has this plan."""
+    """Return rows of a name and a text for a scenario with this plan."""
     rounds, features = _rounds(scenario, plan), plan.learning.dataset.features
     return [
         ("protocol", scenario.protocol.label + (", alone" if scenario.protocol.alone else "")),
@@ -37,7 +37,7 @@ def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
 
 
 def notices_of(scenario: Scenario, plan: RunPlan) -> list[str]:
-    """What does less than the scenario says, or is surely not meant so, a line for each thing."""
+    """Return a line for each setting with less effect than stated, or with a surely unintended one."""
     if not scenario.plugins:
         return list(plan.notices)
     from sim.run.mistakes import users_files
@@ -49,7 +49,7 @@ def notices_of(scenario: Scenario, plan: RunPlan) -> list[str]:
 def _clients(plan: RunPlan) -> str:
     total, at_first = len(plan.clients), sum(client.up_at_start for client in plan.clients)
     moves = Counter(event.kind for event in plan.churn.events for _ in event.clients)
-    parts = [f"{total:,}" if at_first == total else f"{total:,}, {at_first:,} of them from the start"]
+    parts = [f"{total:,}" if at_first == total else f"{total:,}, {at_first:,} of them up at the start"]
     names = {"join": "joins", "leave": "leaves", "crash": "crashes", "rejoin": "rejoins"}
     parts += [f"{count:,} {names[kind] if count > 1 else kind}" for kind, count in moves.items()]
     if servers := len(plan.learning.servers):
@@ -81,7 +81,7 @@ def _models(scenario: Scenario, plan: RunPlan) -> str:
     ]
     kinds = plan.learning.models
     constants = sum(kind.constant_bytes for kind in kinds)
-    sizes += [f"{text.size(constants)} that nothing trains, once for all clients"] if constants else []
+    sizes += [f"{text.size(constants)} of constants, shared by all clients"] if constants else []
     uncounted = sorted({name for kind in kinds for name in kind.uncounted})
     sizes += [f"operations without a formula are estimated: {', '.join(uncounted)}"] if uncounted else []
     return f"{scenario.model.name}; {', '.join(sizes)}"
@@ -98,13 +98,13 @@ def _time(scenario: Scenario) -> str:
 
 
 def _last_round(scenario: Scenario) -> int | None:
-    """After how many rounds of the server it ends; None if by no number of them."""
+    """Return the rounds of the server after which the run ends, or None."""
     method = scenario.protocol.settings
     return None if scenario.protocol.alone or not isinstance(method, RoundSettings) else method.rounds
 
 
 def _evaluated(scenario: Scenario) -> str:
-    """How often: at time 0, then regularly, and at the end."""
+    """Describe the number of evaluations: at time 0, then regularly, and at the end."""
     run, every = scenario.run, scenario.run.evaluate_every
     if run.duration is not None and every.seconds is not None:
         ends_sooner = (run.iterations, run.budget, _last_round(scenario)) != (None, None, None)
@@ -113,7 +113,7 @@ def _evaluated(scenario: Scenario) -> str:
         return f"{at_most}{2 + before_the_end:,} times"
     if run.iterations is not None and every.count is not None:
         return f"at most {1 + -(-run.iterations // every.count):,} times"
-    return "unknown how often"
+    return "an unknown number of times"
 
 
 def _budget(budget: ClientBudget) -> str:
@@ -127,13 +127,13 @@ def _training(scenario: Scenario, plan: RunPlan) -> str:
     step = f"{between(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
     most, by_time = _steps_most(scenario, plan)
     if most == math.inf:
-        return f"unknown how many steps, {step}: what an iteration does is up to the protocol"
+        return f"an unknown number of steps, {step}: the protocol decides the steps of an iteration"
     trained = ", if every device trained all the time" if by_time else ""
     return f"at most {most:,} steps, {step}{trained}"
 
 
 def _steps_most(scenario: Scenario, plan: RunPlan) -> tuple[float, bool]:
-    """How many training steps all clients can do, and whether it is the duration that ends them."""
+    """Return the maximum training steps of all clients, and True if the duration limits them."""
     duration_s, by_time = scenario.run.duration, False
     most = [client.steps for client in plan.clients]
     if duration_s is not None:
@@ -145,7 +145,7 @@ def _steps_most(scenario: Scenario, plan: RunPlan) -> tuple[float, bool]:
 
 
 def _rounds(scenario: Scenario, plan: RunPlan) -> str:
-    """Who cannot answer a server within its patience, however fast the network is; "" if everybody can."""
+    """Describe the clients that train longer than the server's patience; "" if there are none."""
     settings = scenario.protocol.settings
     if not isinstance(settings, RoundSettings) or scenario.protocol.alone:
         return ""
@@ -157,21 +157,21 @@ def _rounds(scenario: Scenario, plan: RunPlan) -> str:
     if not late:
         return ""
     return (
-        f"too long for {len(late):,} of {len(train_s):,} clients: they train for {text.duration(min(late))} "
-        f"or more in each, and the server waits for {text.duration(settings.patience)} (protocol.patience)"
+        f"too short for {len(late):,} of {len(train_s):,} clients: they train for {text.duration(min(late))} "
+        f"or more per round, but the server waits for {text.duration(settings.patience)} (protocol.patience)"
     )
 
 
 def _up_s(plan: RunPlan, duration_s: float) -> list[float]:
-    """Seconds for which each client is to be up, failures apart."""
+    """Return the seconds for which each client is planned to be up, without failures."""
     is_up = [client.up_at_start for client in plan.clients]
     total = [0.0] * len(is_up)
     for event in sorted(plan.churn.events, key=lambda event: event.time_s):
-        comes = event.kind in ("join", "rejoin")
+        starts = event.kind in ("join", "rejoin")
         for index in event.clients:
-            if comes != is_up[index]:
-                is_up[index] = comes
-                total[index] += -event.time_s if comes else event.time_s
+            if starts != is_up[index]:
+                is_up[index] = starts
+                total[index] += -event.time_s if starts else event.time_s
     return [up_s + duration_s * still for up_s, still in zip(total, is_up, strict=True)]
 
 
@@ -180,18 +180,18 @@ def _memory(scenario: Scenario, plan: RunPlan) -> str:
     samples = sum(part.nbytes for part in (data.train_x, data.train_y, data.test_x, data.test_y))
     models = models_bytes(work) + own_bytes(scenario, work)
     models += sum(model.constant_bytes for model in plan.learning.models)
-    pending = f"up to {text.size(scenario.engine.pending_limit)} of results not computed yet"
+    pending = f"up to {text.size(scenario.engine.pending_limit)} of pending results"
     parts = [f"{text.size(models)} of models and optimizers", f"{text.size(samples)} of samples"]
     return (
         ", ".join([*parts, *([pending] if scenario.engine.deferred else [])])
-        + "; torch and each call come on top"
+        + "; torch and each call need additional memory"
     )
 
 
 def _trace(scenario: Scenario, plan: RunPlan) -> str:
-    """How many messages there will be nobody knows before: that is up to the protocol."""
+    """Describe the size of the trace per message. The number of messages depends on the protocol."""
     if not scenario.run.keep_messages:
         return "without messages (run.keep_messages)"
     most, _ = _steps_most(scenario, plan)
-    told = f", so {text.size(_MESSAGE_BYTES * most)} if each such step sends one" if most < math.inf else ""
-    return f"up to about {text.size(_MESSAGE_BYTES)} of events.parquet for each message{told}"
+    total = f", so {text.size(_MESSAGE_BYTES * most)} if each step sends one" if most < math.inf else ""
+    return f"up to about {text.size(_MESSAGE_BYTES)} of events.parquet for each message{total}"

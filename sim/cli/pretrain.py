@@ -1,4 +1,4 @@
-"""The command `coterie pretrain`, which makes the bases that adapters are put on."""
+"""Command `coterie pretrain`, which trains base models for adapters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sim.results import text
 def pretrain(
     file: Annotated[
         Path | None,
-        Argument(metavar="SETTINGS", help="Settings of the base (TOML); without, one in English."),
+        Argument(metavar="SETTINGS", help="Settings of the base (TOML); by default a base in English."),
     ] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Replace an earlier base.")] = False,
     data_dir: options.DataDir = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train a small language model, in minutes, that scenarios with model.name = "lora" put adapters on."""
+    """Train a small language model, in minutes, as the base of scenarios with model.name = "lora"."""
     with exit_on_errors(file):
         from pydantic import ValidationError
 
@@ -45,19 +45,19 @@ def pretrain(
             raise UserError("\n".join(map(line_of, found))) from None
         out = Path(settings.out)
         if os.path.exists(out) and not overwrite:
-            raise UserError(f'out = "{settings.out}": is there already; --overwrite replaces it')
-        began = time.perf_counter()
+            raise UserError(f'out = "{settings.out}": already exists; pass --overwrite to replace it')
+        start_s = time.perf_counter()
         with answering(raise_interrupted), StatusLine(Terminal(stderr=True), quiet) as line:
 
             def progress(step: int, loss: float) -> None:
-                said = f"{step:,} of {settings.steps:,} steps, loss {loss:.3f}"
-                line.update(said, step / settings.steps, time.perf_counter() - began)
+                status = f"{step:,} of {settings.steps:,} steps, loss {loss:.3f}"
+                line.update(status, step / settings.steps, time.perf_counter() - start_s)
 
             try:
-                with torch_threads(1):  # with another number the last bits of sums are others
+                with torch_threads(1):  # another number changes the last bits of sums
                     path, loss = pretraining.pretrain(settings, DataFolder(data_dir), progress)
             except KeyboardInterrupt as error:
-                stop("interrupted; nothing was written", code_of(error))
-    typer.echo(f"{path}: loss {loss:.3f}, after {text.duration(round(time.perf_counter() - began))}")
+                stop("interrupted; no file was written", code_of(error))
+    typer.echo(f"{path}: loss {loss:.3f}, after {text.duration(round(time.perf_counter() - start_s))}")
     if path != out:
-        stop(f"{out} could not be written: move {path} there", FAILED)
+        stop(f"cannot write {out}: move {path} there", FAILED)

@@ -1,4 +1,4 @@
-"""The commands about an earlier run: `resume`, `fork` and `explain`."""
+"""Commands for an earlier run: `resume`, `fork` and `explain`."""
 
 from contextlib import suppress
 from functools import partial
@@ -9,10 +9,10 @@ from typer import Argument, Option
 
 from sim.cli import options
 from sim.cli.exit_codes import (
+    echo,
     exit_on_errors,
     list_pairs,
     run_shown,
-    say,
     show,
     stop_if_cut_short,
     stop_if_failed,
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 def resume(
     directory: Annotated[
-        Path, Argument(metavar="RUN", help="Result directory of a run, or what it would be called.")
+        Path, Argument(metavar="RUN", help="Result directory of a run, even if it does not exist yet.")
     ],
     until: Annotated[
-        str | None, Option(help='Virtual time at which it ends instead: --until "20 min".', metavar="TIME")
+        str | None, Option(help='New virtual end time of the run: --until "20 min".', metavar="TIME")
     ] = None,
     anyway: options.Anyway = False,
     data_dir: options.DataDir = None,
@@ -40,45 +40,43 @@ def resume(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Go on with a run that was interrupted or killed, from its last checkpoint, as if it had not been.
+    """Resume an interrupted or killed run from its last checkpoint, as if it had not stopped.
 
-    A run that has ended is prolonged by --until, and stays. Results of a run that was cut short are replaced.
+    --until extends a finished run, and keeps its results. Results of an interrupted run are replaced.
 
-    Of a killed live run, which cannot go on, the results are what its processes told until then.
+    A killed live run cannot continue: its results are written from the events that its processes reported.
 
-    The copy of your code that its results have is executed, unless --no-code refuses it.
+    The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
     end_s = None if until is None else options.duration(until)
     with exit_on_errors(), answering(raise_interrupted):
-        from sim.live.logs import left_of_live
+        from sim.live.logs import logs_of_killed_runs
         from sim.run.resume.resuming import ResumableRun
 
-        if told := left_of_live(directory):
+        if folders := logs_of_killed_runs(directory):
             if end_s is not None:
-                raise UserError("--until: a live run cannot go on; leave it out to keep what was told")
-            _put_together(told, data_dir, not no_code)
+                raise UserError("--until: a live run cannot continue; remove --until to write its results")
+            _write_results(folders, data_dir, not no_code)
             return
         earlier = ResumableRun.find(directory)
         if end_s is not None:
-            earlier.require_prolongable()
-            earlier.require_later(end_s)  # else a churn behind it is what would be complained about
+            earlier.require_extensible()
+            earlier.require_later(end_s)  # first, as a churn event after it would be reported otherwise
         changes = [] if until is None else [f"run.duration={until}"]
         scenario = earlier.scenario(changes, code=not no_code)
-        earlier.require_some_left(scenario)
+        earlier.require_unfinished(scenario)
     settings = {"device": device.value, "data_dir": data_dir, "checkpoint_every_s": checkpoint_every}
-    _go_on(earlier, scenario, quiet, anyway=anyway, **settings)
+    _continue(earlier, scenario, quiet, anyway=anyway, **settings)
 
 
 def fork(
     directory: options.Run,
-    at: Annotated[float, Option(help="Virtual time after which it differs.", **options.TIME)],
+    at: Annotated[float, Option(help="Virtual time after which the fork differs.", **options.TIME)],
     overrides: options.Overrides = None,
     unset: options.Unset = None,
     from_toml: Annotated[
         Path | None,
-        Option(
-            help="TOML file with entries that are added, of churn and the like; all begin later than TIME."
-        ),
+        Option(help="TOML file with additional entries, such as churn; all must start after TIME."),
     ] = None,
     anyway: options.Anyway = False,
     data_dir: options.DataDir = None,
@@ -86,12 +84,12 @@ def fork(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Give a run another future: the same until TIME, and then with what is changed.
+    """Fork a run: repeat it until TIME, and continue with changed settings.
 
-    What is changed must begin after TIME. It goes on from the last checkpoint that is not after TIME, see
-    `coterie run --checkpoint-at`, or is computed from the start.
+    Changes must start after TIME. The fork continues from the last checkpoint at or before TIME (see
+    `coterie run --checkpoint-at`), or is computed from the start.
 
-    The copy of your code that its results have is executed, unless --no-code refuses it.
+    The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
     with exit_on_errors(), answering(raise_interrupted):
         from sim.run.resume.resuming import ResumableRun
@@ -99,51 +97,51 @@ def fork(
         earlier = ResumableRun.find(directory, at)
         scenario = earlier.scenario(overrides or (), unset or (), from_toml, code=not no_code)
     if earlier.checkpoint is None:
-        say(f"{directory} has no checkpoint until then: it is computed from the start", err=True)
+        echo(f"{directory} has no checkpoint at or before --at: the fork runs from the start", err=True)
     settings = {"device": device.value, "data_dir": data_dir}
-    _go_on(earlier, scenario, quiet, anyway=anyway, **settings)
+    _continue(earlier, scenario, quiet, anyway=anyway, **settings)
 
 
 def explain(
     directory: options.Run,
-    at: Annotated[float, Option(help="Virtual time, after all that happens then.", **options.TIME)],
+    at: Annotated[float, Option(help="Virtual time; all events of that time are included.", **options.TIME)],
     client: Annotated[int, Option(min=0, help="Number of the client.")],
     data_dir: options.DataDir = None,
     no_code: options.NoCode = False,
 ) -> None:
-    """Say what a client holds, waits for and has in its mailbox at a moment of a run.
+    """Print a client's state, the event that it waits for, and its mailbox at a virtual time of a run.
 
-    The run is replayed to that moment from its log, without tensor work.
+    The run is replayed to that time from its log, without tensor work.
 
-    The copy of your code that its results have is executed, unless --no-code refuses it.
+    The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
     with exit_on_errors(), answering(raise_interrupted):
         from sim.run.resume.explain import explained_client
 
         rows = explained_client(
-            directory, at, client, data_dir=data_dir, code=not no_code, notice=partial(say, err=True)
+            directory, at, client, data_dir=data_dir, code=not no_code, notice=partial(echo, err=True)
         )
     list_pairs(rows)
 
 
-def _put_together(folders: list[Path], data_dir: Path | None, code: bool) -> None:
+def _write_results(folders: list[Path], data_dir: Path | None, code: bool) -> None:
     """Write the results of killed live runs, and show them."""
-    from sim.live.running import put_together
+    from sim.live.running import results_of_killed
 
     for folder in folders:
-        result = put_together(folder, data_dir=data_dir, code=code)
+        result = results_of_killed(folder, data_dir=data_dir, code=code)
         show(result)
         stop_if_cut_short(result)
 
 
-def _go_on(earlier: "ResumableRun", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
-    """Run the rest of a run, and show its results."""
+def _continue(earlier: "ResumableRun", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
+    """Continue a run to its end, and show its results."""
     for line in earlier.unusable:
-        say(f"not used: {line}", err=True)
-    beside = earlier.path.parent  # what it was, hidden or not
+        echo(f"not used: {line}", err=True)
+    beside = earlier.path.parent  # the folder of the earlier run, also if that is hidden
     result = run_shown(scenario, quiet=quiet, out=beside, earlier=earlier, **settings)
     if earlier.fork_s is None and result.directory is not None and not result.unwritten:
-        with suppress(OSError):  # what killed processes left goes once a power cut can take no results
+        with suppress(OSError):  # remove files of killed processes once the new results are on disk
             sync(result.directory)
             for folder in earlier.attempts:
                 forget(folder)

@@ -1,4 +1,4 @@
-"""The commands about many runs: `coterie sweep`, `compare` and `runs`."""
+"""Commands for many runs: `coterie sweep`, `compare` and `runs`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer import Argument, Option
 from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import FAILED, code_of, exit_on_errors, say, stop
+from sim.cli.exit_codes import FAILED, code_of, echo, exit_on_errors, stop
 from sim.errors import require_packages
 from sim.results import text
 from sim.results.measures import measure_called
@@ -42,13 +42,13 @@ def _seeds(value: str) -> Any:
         reason = (
             str(error)
             if str(error).startswith("must")
-            else "must be a number of seeds, or seeds: 11,12,13 or 11,"
+            else "must be a number of seeds, or a list of seeds: 11,12,13 or 11,"
         )
         raise typer.BadParameter(reason) from None
 
 
 def _clients(value: str) -> tuple[int, ...]:
-    """``0-3,7``."""
+    """Parse numbers of clients, such as ``0-3,7``."""
     found: dict[int, None] = {}
     for part in value.split(","):
         first, dash, last = part.strip().partition("-")
@@ -68,35 +68,37 @@ def sweep(
     ] = None,
     unset: options.Unset = None,
     seeds: Annotated[
-        Any, Option(help="How many seeds, or a list: 11,12,13, or 11, for one.", parser=_seeds, metavar="N")
+        Any, Option(help="Number of seeds, or a list: 11,12,13, or 11, for one.", parser=_seeds, metavar="N")
     ] = None,
     only: Annotated[
-        list[str] | None, Option(metavar="AXIS=VALUE", help="Only this value of an axis; may be repeated.")
+        list[str] | None, Option(metavar="AXIS=VALUE", help="Run only this value of an axis; repeatable.")
     ] = None,
-    full: Annotated[bool, Option("--full", help="The full form of a study, not the short one.")] = False,
+    full: Annotated[bool, Option("--full", help="Run the full form of a study, not the short one.")] = False,
     jobs: Annotated[
         int | None,
-        Option("--jobs", "-j", min=1, help="Runs at a time; by default one a core, or one on a GPU."),
+        Option("--jobs", "-j", min=1, help="Concurrent runs; by default one per core, or one on a GPU."),
     ] = None,
-    on: Annotated[Executor, Option(help="Where runs go: processes here, or Ray.")] = Executor.processes,
+    on: Annotated[
+        Executor, Option(help="Executor of the runs: local processes, or Ray.")
+    ] = Executor.processes,
     address: options.Address = None,
     gpus: Annotated[
-        float | None, Option(min=0.0, help="GPUs of a run on Ray; by default 1 with --device cuda.")
+        float | None, Option(min=0.0, help="GPUs per run on Ray; by default 1 with --device cuda.")
     ] = None,
     out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
     data_dir: options.DataDir = None,
     device: options.Device = options.DeviceChoice.auto,
     reports: Annotated[bool, Option("--reports", help="Keep report.html of each run.")] = False,
     checkpoints: Annotated[
-        bool, Option("--checkpoints", help="Keep a checkpoint of each run's end.")
+        bool, Option("--checkpoints", help="Keep a checkpoint of the end of each run.")
     ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Check all runs and list them; run none.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only check and list all runs.")] = False,
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Run the table `sweep` of a scenario, or combinations of --set KEY=A,B and seeds. Done runs are kept.
+    """Run the table `sweep` of a scenario, or combinations of --set KEY=A,B and seeds.
 
-    The same command goes on with one that was interrupted.
+    To resume an interrupted sweep, repeat the command: it keeps finished runs.
     """
     with exit_on_errors(file):
         from sim.studies import sweep as sweeps
@@ -106,12 +108,12 @@ def sweep(
         chosen: dict[str, Any] = {"unset": unset or (), "seeds": seeds, "only": only or (), "full": full}
         planned = plan(file, overrides or (), **chosen, code=not no_code)
         for notice in planned.notices:
-            say(f"{file}: {notice}", err=True)
+            echo(f"{file}: {notice}", err=True)
         if dry_run:
             for cell in planned.cells:
                 typer.echo(cell)
             return
-        if on is Executor.ray:  # whose machines have the devices, not this one
+        if on is Executor.ray:  # the devices are those of the cluster
             from sim.studies.on_ray import on_ray
 
             share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
@@ -125,21 +127,22 @@ def sweep(
             with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
                 result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
         except KeyboardInterrupt as error:
-            stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", code_of(error))
-    again = f", {result.there:,} of them before" if result.there else ""
-    done = result.cells - len(result.errors)
-    say(f"{done:,} of {result.cells:,} runs done{again}: {result.directory}")
+            finished = line.last or "no runs"
+            stop(f"interrupted; {finished} finished; repeat the command to resume", code_of(error))
+    earlier = f", {result.there:,} of them earlier" if result.there else ""
+    finished_runs = result.cells - len(result.errors)
+    echo(f"{finished_runs:,} of {result.cells:,} runs finished{earlier}: {result.directory}")
     for same in result.without_effect:
-        say(f"made no difference: {same}", err=True)
+        echo(f"no effect: {same}", err=True)
     for name, reason in result.errors.items():
-        say(f"failed: {name}: {reason}", err=True)
+        echo(f"failed: {name}: {reason}", err=True)
     if result.errors:
         stop(
-            f"{len(result.errors):,} of {result.cells:,} runs failed; the same command tries them again",
+            f"{len(result.errors):,} of {result.cells:,} runs failed; repeat the command to run them again",
             FAILED,
         )
     if result.cells > 1:
-        say(f"compare them: coterie compare {result.directory}")
+        echo(f"compare them: coterie compare {result.directory}")
 
 
 class SweepLine(StatusLine):
@@ -157,21 +160,25 @@ class SweepLine(StatusLine):
 @app.command()
 def compare(
     paths: Annotated[
-        list[Path], Argument(metavar="SWEEP|RUN...", help="A sweep's directory, or those of single runs.")
+        list[Path], Argument(metavar="SWEEP|RUN...", help="Directory of a sweep, or directories of runs.")
     ],
-    by: Annotated[str | None, Option(help="The axis to draw along.")] = None,
+    by: Annotated[str | None, Option(help="Horizontal axis of figures.")] = None,
     baseline: Annotated[
-        str | None, Option(metavar="AXIS=VALUE", help="What the others are held against.")
+        str | None, Option(metavar="AXIS=VALUE", help="Value that the others are compared with.")
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        Option("--metric", help="A metric, or a path in the summary: graph.l1; may be repeated."),
+        Option("--metric", help="A metric, or a path in the summary: graph.l1; repeatable."),
     ] = None,
-    target: Annotated[float | None, Option(help="Tell what it takes to reach it: 0.8.")] = None,
+    target: Annotated[
+        float | None, Option(help="Target quality; adds the time, bytes and steps to reach it: 0.8.")
+    ] = None,
     clients: Annotated[
-        Any, Option(help="Only these clients count: 0-3,7.", parser=_clients, metavar="NUMBERS")
+        Any, Option(help="Compare only these clients: 0-3,7.", parser=_clients, metavar="NUMBERS")
     ] = None,
-    out: Annotated[Path | None, Option(help="Folder to write to; by default within the sweep.")] = None,
+    out: Annotated[
+        Path | None, Option(help="Output folder; by default a folder in the sweep's directory.")
+    ] = None,
 ) -> None:
     """Compare runs: tables and curves with 95 % intervals over seeds, as HTML, CSV, LaTeX, PNG and SVG."""
     with exit_on_errors():
@@ -201,7 +208,7 @@ def _print(comparison: Comparison) -> None:
 
 
 def _table(heads: list[str], rows: list[list[str]], words: int) -> None:
-    """Columns as wide as they need to be, the first `words` of them of words, all others of numbers."""
+    """Print aligned columns: the first `words` of them contain words, the others numbers."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows):
         cells = [
@@ -217,10 +224,10 @@ def runs(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="Folder of result directories.")] = Path("runs"),
     where: Annotated[
         list[str] | None,
-        Option(metavar="COLUMN=VALUE", help="Only these: protocol=cobo, overrides~network.loss."),
+        Option(metavar="COLUMN=VALUE", help="Filter of the runs: protocol=cobo, overrides~network.loss."),
     ] = None,
     sort: Annotated[
-        str | None, Option(metavar="COLUMN", help="Order by it; -result: the best first.")
+        str | None, Option(metavar="COLUMN", help="Column to sort by; -result: the best first.")
     ] = None,
     as_csv: Annotated[bool, Option("--csv", help="Print CSV.")] = False,
 ) -> None:
@@ -234,11 +241,11 @@ def runs(
         writer.writeheader()
         writer.writerows({name: text.inert(value) for name, value in row.items()} for row in rows)
         return
-    shown = [[_shown(row, column) for column in COLUMNS] for row in rows]
-    _table(list(COLUMNS), shown, len(COLUMNS))
+    cells = [[_cell(row, column) for column in COLUMNS] for row in rows]
+    _table(list(COLUMNS), cells, len(COLUMNS))
 
 
-def _shown(row: dict[str, Any], column: str) -> str:
+def _cell(row: dict[str, Any], column: str) -> str:
     if column != "result":
         return str(row[column])
     if row["result"] is None:

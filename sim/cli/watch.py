@@ -1,4 +1,4 @@
-"""`coterie watch`: a page about the runs and sweeps below a folder, for this machine alone."""
+"""Server of `coterie watch`: a page about the runs and sweeps in a folder, for this machine only."""
 
 import os
 import socket
@@ -27,16 +27,16 @@ from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import HIDDEN, REPORT, is_results, is_under_way
 from sim.results.store.run_directory import RunDirectory
-from sim.run.save.progress_file import Note
+from sim.run.save.progress_file import ProgressRecord
 from sim.studies.index import INDEX, SweepIndex, in_words
 
 ADDRESS = "127.0.0.1"
 _SHOWN = {".html", ".png", ".svg", ".csv"}
-_DEEPEST = 3  # folders below the one that is watched
-_MOST_ENDED = 200  # the newest
-# Whatever a page here may hold, it loads nothing from elsewhere.
+_DEPTH_MAX = 3  # levels of folders below the watched one
+_ENDED_MAX = 200  # the newest ended runs
+# Pages load no content from other servers.
 _POLICY = "default-src 'self' 'unsafe-inline' data: blob:; base-uri 'none'; form-action 'none'"
-# The pages of results, which may be a stranger's, have an origin of their own: they cannot ask for the state.
+# Pages of results may be untrusted; they have a separate origin and cannot request the state.
 _OF_FILES = "sandbox allow-scripts allow-downloads allow-popups"
 _HEADERS = [
     ("Content-Security-Policy", _POLICY),
@@ -46,9 +46,9 @@ _HEADERS = [
 
 
 def bound(folder: Path, port: int) -> socket.socket:
-    """Where the page about a folder is to be asked for; port 0 takes any. Raises UserError."""
-    if not os.path.isdir(folder):  # unlike Path.is_dir, no error for names that cannot be
-        raise UserError(f"{folder}: must be a folder with results; there is none")
+    """Return the listening socket of the page; port 0 is any free port. Raises UserError."""
+    if not os.path.isdir(folder):  # unlike Path.is_dir, without an error for impossible names
+        raise UserError(f"{folder}: must be a folder with results; it does not exist")
     try:
         return socket.create_server((ADDRESS, port))
     except OSError as error:
@@ -56,7 +56,7 @@ def bound(folder: Path, port: int) -> socket.socket:
 
 
 def server_of(folder: Path) -> uvicorn.Server:
-    """The web server of the page, its state, and reports below the folder."""
+    """Return the web server of the page, its state, and the reports in the folder."""
 
     def page(request: Request) -> Response:
         return HTMLResponse(rendered_page("watch.html"))
@@ -64,16 +64,16 @@ def server_of(folder: Path) -> uvicorn.Server:
     def now(request: Request) -> Response:
         return JSONResponse(state(folder))
 
-    def script(request: Request) -> Response:  # of the reports of sweeps, whichever folder is watched
+    def script(request: Request) -> Response:  # for the reports of sweeps in any folder
         return Response(get_plotlyjs(), media_type="text/javascript")
 
     routes = [
         Route("/", page),
         Route("/state", now),
-        Route(f"/{{place:path}}{SCRIPT}", script),
+        Route(f"/{{folder:path}}{SCRIPT}", script),
         Mount("/", _Files(directory=folder)),
     ]
-    # A page elsewhere whose name was made to lead here has another host, and is told nothing.
+    # Reject requests for another host name, against DNS rebinding.
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=[ADDRESS, "localhost"], www_redirect=False)
     app = Starlette(routes=routes, middleware=[hosts])
     app.router.redirect_slashes = False
@@ -82,7 +82,7 @@ def server_of(folder: Path) -> uvicorn.Server:
 
 
 class _Files(StaticFiles):
-    """Pictures, tables and pages; no lists of files, nothing hidden, and nothing that a link leads to."""
+    """Figures, tables and pages, without file lists, hidden files and links."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -99,9 +99,9 @@ class _Files(StaticFiles):
 
 
 def state(base: Path) -> dict[str, list[dict[str, Any]]]:
-    """All that is below `base`: runs that go on, sweeps, and runs that have ended, the newest first."""
+    """Return the runs in progress, the sweeps, and the ended runs below `base`, the newest first."""
     running, sweeps, ended = [], [], []
-    for folder in _folders(base, _DEEPEST):
+    for folder in _folders(base, _DEPTH_MAX):
         if HIDDEN.fullmatch(folder.name):
             running += _described(base, folder, _running) if is_under_way(folder, unknown=True) else []
         else:
@@ -114,12 +114,12 @@ def state(base: Path) -> dict[str, list[dict[str, Any]]]:
     for each in ended:
         each["facts"][:0] = filter(None, [cases.get(each["folder"])])
     ended.sort(key=lambda each: -each["changed"])
-    return {"running": running, "sweeps": sweeps, "ended": ended[:_MOST_ENDED]}
+    return {"running": running, "sweeps": sweeps, "ended": ended[:_ENDED_MAX]}
 
 
 def _folders(base: Path, depth: int) -> list[Path]:
     found = [base]
-    with suppress(OSError):  # one that goes away meanwhile
+    with suppress(OSError):  # a folder may be removed meanwhile
         for folder in sorted(base.iterdir()) if depth else ():
             if folder.is_dir() and not folder.is_symlink():
                 found += _folders(folder, 0 if HIDDEN.fullmatch(folder.name) else depth - 1)
@@ -127,22 +127,22 @@ def _folders(base: Path, depth: int) -> list[Path]:
 
 
 def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entry of a folder on the page, in a list that is empty where the folder is gone meanwhile."""
+    """Return the entry of a folder on the page, in a list that is empty if the folder was removed."""
     try:
         where = {"folder": str(folder.relative_to(base)), "changed": folder.stat().st_mtime}
         return [describe(folder) | where]
     except UserError as error:
-        if HIDDEN.fullmatch(folder.name):  # it has only just begun
+        if HIDDEN.fullmatch(folder.name):  # the run has only just started
             return []
-        shown: dict[str, Any] = {"name": folder.name, "facts": [], "share": None, "pages": [], "cases": {}}
-        why = str(error) if isinstance(error, LaterFormat) else f"damaged: {error}"
-        return [shown | where | {"bad": [why]}]
+        entry: dict[str, Any] = {"name": folder.name, "facts": [], "share": None, "pages": [], "cases": {}}
+        problem = str(error) if isinstance(error, LaterFormat) else f"damaged: {error}"
+        return [entry | where | {"bad": [problem]}]
     except OSError:
         return []
 
 
 def _running(folder: Path) -> dict[str, Any]:
-    match, note = HIDDEN.fullmatch(folder.name), Note.read(folder)
+    match, record = HIDDEN.fullmatch(folder.name), ProgressRecord.read(folder)
     assert match is not None
     provenance: dict[str, Any] = {}
     with suppress(UserError):
@@ -150,15 +150,17 @@ def _running(folder: Path) -> dict[str, Any]:
     stated = provenance.get("overrides") or ()
     facts = [
         *[each for each in stated if isinstance(each, str) and not each.startswith("run.")],
-        note.phase,
-        f"virtual time {text.duration(note.virtual_s)}",
-        f"{note.clients_up:,} clients up",
-        f"{note.messages:,} messages",
+        record.phase,
+        f"virtual time {text.duration(record.virtual_s)}",
+        f"{record.clients_up:,} clients up",
+        f"{record.messages:,} messages",
     ]
-    if note.reached is not None:
-        facts.append(f"{note.measure} {measure_called(note.measure).text(note.reached)}")
-    facts += [f"about {text.duration(round(note.remaining_s))} left"] if note.remaining_s is not None else []
-    return {"name": match["name"], "facts": facts, "share": note.share, "curve": note.curve}
+    if record.reached is not None:
+        facts.append(f"{record.measure} {measure_called(record.measure).text(record.reached)}")
+    facts += (
+        [f"about {text.duration(round(record.remaining_s))} left"] if record.remaining_s is not None else []
+    )
+    return {"name": match["name"], "facts": facts, "share": record.share, "curve": record.curve}
 
 
 def _sweep(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A live run held against the simulation of the same scenario."""
+"""Comparison of a live run with the simulation of the same scenario."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DeviceOverride, Devices
 
 OTHER_SPEEDS = (0.99, 0.995, 1.005, 1.01)
-"""How slow all devices are in the simulations that show what is chance."""
+"""Slowdowns of all devices in the simulations that estimate chance differences."""
 ITERATIONS_MOST, CLIENT_MOST = 0.01, 0.02
-"""How far the iterations of all, and of one client, may be from the simulator's."""
+"""Maximum relative difference of the iterations of all clients, and of one client, from the simulation."""
 RAW_MOST = 0.3
-"""How far step times and iterations may be from what was predicted for a machine that was measured."""
+"""Maximum relative difference of step times and iterations from the prediction for a measured machine."""
 CURVE_LEAST = 0.002
-"""How far apart curves may be for last bits of sums, where devices that are slower take as many steps."""
+"""Distance of curves that is always accepted: equal steps may differ in the last bits of sums."""
 MEDIAN_LATE_S, P95_LATE_S = 0.001, 0.015
 _PERCENTILES = (5, 25, 50, 75, 95, 99)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is compared of a run. iterations: of clients that are up at the end. events: as in its table."""
+    """Compared data of a run. iterations: of clients that are up at the end. events: rows of its table."""
 
     metrics: Metrics
     iterations: Mapping[str, int]
@@ -43,7 +43,7 @@ class Found:
 
     @classmethod
     def of(cls, simulation: Simulation, events: pl.DataFrame) -> Found:
-        """Of a simulation that is over, or was filled with what a live run found."""
+        """Return the data of an ended simulation, or of one that was filled with a live run's results."""
         clients = simulation.clients
         return cls(
             simulation.observer.metrics,
@@ -63,8 +63,7 @@ class Found:
         return (both["end"] - both["start"]).to_numpy()
 
     def message_s(self, process_of: Mapping[str, str]) -> dict[str, float]:
-        """Mean seconds of the messages of each pair of actors from sending to delivery, where they are of
-        different processes."""
+        """Return the mean seconds from sending to delivery, by pair of actors of different processes."""
         sent = self.events.filter(pl.col("event") == "sent").select("message", "actor", "peer", start="time")
         ended = self.events.filter(pl.col("event") == "delivered").select("message", end="time")
         took = (
@@ -86,25 +85,25 @@ class Found:
 
     @property
     def by_type(self) -> dict[str, tuple[int, int]]:
-        """Messages sent of each class, and their bytes."""
+        """Sent messages of each class, and their bytes."""
         sent = self.events.filter(pl.col("event") == "sent")
         rows = sent.group_by("type").agg(pl.len(), pl.col("bytes").sum()).sort("type").rows()
         return {kind: (count, length) for kind, count, length in rows}
 
     @property
     def wrong_sizes(self) -> int:
-        """Messages that had other bytes on the wire than the simulator counts for them."""
+        """Number of messages with a size on the wire that differs from the simulator's."""
         sent = self.events.filter(pl.col("event") == "sent").select("message", "bytes")
         ended = self.events.filter(pl.col("event") == "delivered").select("message", read="bytes")
         return sent.join(ended, on="message").filter(pl.col("bytes") != pl.col("read")).height
 
 
 def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) -> Found:
-    """What the simulator finds, perhaps with all devices so much slower."""
+    """Return the data of a simulation, with an optional slowdown of all devices."""
     if slowdown != 1.0:
-        everybody = tuple(range(scenario.clients.count))
-        other = DeviceOverride(clients=everybody, slowdown=slowdown)
-        # Not model_copy, which keeps what was worked out of the overrides before.
+        all_clients = tuple(range(scenario.clients.count))
+        other = DeviceOverride(clients=all_clients, slowdown=slowdown)
+        # Not model_copy, which keeps the cached property of the earlier overrides.
         settings = dict(scenario.devices) | {"override": (*scenario.devices.override, other)}
         devices = Devices.model_construct(**settings)
         scenario = replace(scenario, devices=devices)
@@ -119,10 +118,10 @@ def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) 
 def against(
     live: Found, scenario: Scenario, data_dir: Path | None, process_of: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """How far a live run is from the simulator's, and how far the simulator is from itself.
+    """Compare a live run with its simulation, and the simulation with simulations of slightly other devices.
 
-    The latter with devices that are 1 % slower or faster, which no one can tell from others. docs/live.md has
-    the meaning of each key. process_of: of each actor; message times are compared between processes.
+    The latter have devices that are up to 1 % slower or faster, an indistinguishable difference. docs/live.md
+    explains each key. process_of: the process of each actor; message times are compared between processes.
     """
     predicted = simulated(scenario, data_dir)
     others = [simulated(scenario, data_dir, slowdown) for slowdown in OTHER_SPEEDS]
@@ -153,25 +152,25 @@ def against(
 
 
 def caveat(live: Mapping[str, Any]) -> str:
-    """What the verdicts on a live run with an emulated network do not say; empty for a raw one.
+    """Return the limits of the verdicts on a live run with an emulated network; empty for a raw run.
 
-    live: of the summary.
+    live: the entry of the summary.
     """
     if live["raw"]:
         return ""
     messages, jobs = live["forgiven"]["messages"], live["forgiven"]["jobs"]
     return (
-        f"Planned times are taken for whatever is late by less than {CAP_S:g} s: equal iterations say that "
-        "the code does the same on sockets, not that the model's times are right; --raw tests those. "
-        f"Forgiven: {messages['count']:,} messages ({messages['seconds']:.3g} s in all) and "
+        f"Events that are late by less than {CAP_S:g} s count at their planned times: equal iterations show "
+        "that the code does the same on sockets, not that the model's times are right; --raw tests those. "
+        f"Forgiven: {messages['count']:,} messages ({messages['seconds']:.3g} s in total) and "
         f"{jobs['count']:,} jobs ({jobs['seconds']:.3g} s) that were over 1 ms late."
     )
 
 
 def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """What was promised, what was found, and whether that is so, of the summary of a run held against one.
+    """Return claim, finding, and True if the claim holds, for the summary of a compared run.
 
-    None where the machine was too busy to tell.
+    Empty if the machine was too busy.
     """
     found, live = summary["against"], summary["live"]
     if live["too_busy"]:
@@ -194,9 +193,9 @@ def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
             f"{1e3 * late['p95']:.2f} ms",
             late["p95"] <= P95_LATE_S,
         ),
-        ("messages of other sizes than counted: none", f"{found['wrong_sizes']}", not found["wrong_sizes"]),
+        ("no message with a wrong size", f"{found['wrong_sizes']}", not found["wrong_sizes"]),
         (
-            f"{found['measure']} as near as with devices 1 % slower",
+            f"{found['measure']} as close as with devices 1 % slower",
             f"{furthest:.4f} (chance {chance:.4f})",
             furthest <= max(chance, CURVE_LEAST),
         ),
@@ -204,26 +203,26 @@ def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
 
 
 def _raw_verdicts(found: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Of a run to which nothing was added: how well it was predicted."""
+    """Return the verdicts on a raw run: the quality of its prediction."""
     predicted, measured = (float(np.mean(list(each.values()))) for each in found["step_time_s"])
     step = measured / predicted - 1
     return [
         ("step times within 30 %", f"{step:+.1%}", abs(step) <= RAW_MOST),
         *[_ratio_verdict(what, each) for what, each in found["ratios"].items() if each is not None],
-        ("messages of other sizes than counted: none", f"{found['wrong_sizes']}", not found["wrong_sizes"]),
+        ("no message with a wrong size", f"{found['wrong_sizes']}", not found["wrong_sizes"]),
     ]
 
 
 def _ratio_verdict(what: str, found: Mapping[str, Any]) -> tuple[str, str, bool]:
     low, high = (share - 1 for share in found["interval"])
-    said = f"{found['ratio'] - 1:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}"
-    return f"{what} within 30 %", said, abs(found["ratio"] - 1) <= RAW_MOST
+    finding = f"{found['ratio'] - 1:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}"
+    return f"{what} within 30 %", finding, abs(found["ratio"] - 1) <= RAW_MOST
 
 
 def ratio(predicted: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, Any] | None:
-    """What was measured by what was predicted, of all that both have, and its 95 % interval by resampling.
+    """Return the ratio of measured to predicted values with common names, and its 95 % interval.
 
-    None where nothing was predicted of what was measured.
+    The interval comes from resampling. None if no measured value has a prediction.
     """
     both = [name for name in predicted if name in measured]
     one, other = (np.array([each[name] for name in both], float) for each in (predicted, measured))
@@ -237,9 +236,10 @@ def ratio(predicted: Mapping[str, float], measured: Mapping[str, float]) -> dict
 
 
 def ranking(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """How alike several methods are ranked, by the last values of what clients are judged by.
+    """Compare the rankings of several methods by their final quality.
 
-    Spearman's rank correlation, and its 95 % interval over resampled methods; None for fewer than three.
+    Returns Spearman's rank correlation, and its 95 % interval over resampled methods; None for fewer than
+    three methods.
     """
     if len(summaries) < 3:
         return None
@@ -247,7 +247,7 @@ def ranking(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         (each["protocol"], *[each["against"]["curves"][key][1][-1] for key in ("predicted", "measured")])
         for each in summaries
     ]
-    predicted, measured = (np.array([end[place] for end in ends]) for place in (1, 2))
+    predicted, measured = (np.array([end[column] for end in ends]) for column in (1, 2))
     draws = np.random.Generator(np.random.Philox(1)).integers(len(ends), size=(2_000, len(ends)))
     found = [
         float(spearmanr(predicted[draw], measured[draw]).statistic)
@@ -262,9 +262,9 @@ def ranking(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _iterations(predicted: Found, live: Found) -> dict[str, Any]:
-    """The relative differences of iterations, of all together and of the client that differs most.
+    """Return the relative differences of iterations: in total, and for the client with the largest one.
 
-    A client that did few may differ by one: where an iteration ends just before or after the run does.
+    A client with few iterations may differ by one, which may end just before or after the run.
     """
     first, second = predicted.iterations, live.iterations
     both = [name for name in first if name in second]
@@ -280,7 +280,7 @@ def _iterations(predicted: Found, live: Found) -> dict[str, Any]:
 
 
 def _step_time_s(found: Found) -> dict[str, float]:
-    """Device time of each client by training step or gradient."""
+    """Return each client's device time per training step or gradient."""
     return {name: found.busy_s[name] / steps for name, steps in found.steps.items() if steps}
 
 
@@ -294,13 +294,13 @@ def _beside(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, li
 
 
 def _curve(found: Found) -> list[list[float]]:
-    """Times, and the mean of what clients are judged by."""
+    """Return times, and the mean quality."""
     series = found.metrics.mean(found.measure)
     return [series.times.tolist(), series.values.tolist()]
 
 
 def _furthest(first: list[list[float]], second: list[list[float]]) -> float:
-    """The largest distance of two curves, at the times that both have."""
+    """Return the largest distance of two curves, at common times."""
     values = dict(zip(*second, strict=True))
     shared = [abs(value - values[at]) for at, value in zip(*first, strict=True) if at in values]
     return max(shared, default=0.0)

@@ -1,4 +1,4 @@
-"""What this machine's devices and network are like, as sections of a scenario that `run` can use."""
+"""Calibration: measurements of this machine as the sections `devices` and `network` of a scenario."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _LARGE_BYTES = 2_000_000
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured. step_time_s: of a training step or a gradient, while all clients run.
+    """Measurements. step_time_s: of a training step or a gradient, while all clients run.
 
-    latency_s: seconds that a small message takes one way, each. bandwidth_bps: of a large one. codec_s:
-    seconds to encode and decode a model.
+    latency_s: one-way seconds of each small message. bandwidth_bps: of a large message. codec_s: seconds to
+    encode and decode a model.
     """
 
     step_time_s: float
@@ -51,7 +51,7 @@ class Calibration:
     codec_s: float
 
     def sections(self) -> dict[str, Any]:
-        """`[devices]` and `[network]` that say the same."""
+        """Return `[devices]` and `[network]` with these values."""
         step_s, latency_s = self.step_time_s, float(np.median(self.latency_s))
         link = f"{self.bandwidth_bps / 1e6:.3g} Mbit/s"
         return {
@@ -65,42 +65,42 @@ class Calibration:
 
 
 def calibrate(scenario: Scenario, data_dir: Path | None, processes: int | None = None) -> Calibration:
-    """Measure this machine for a scenario: its own training, in as many processes as a live run has, and TCP.
+    """Measure this machine for a scenario: its training, in the processes of a live run, and TCP.
 
-    processes: None for one for each core. Raises UserError, and ProcessFailed.
+    processes: None for one per core. Raises UserError, and ProcessFailed.
     """
     with TemporaryDirectory() as folder:
         short = _shortened(scenario, Path(folder))
         options = RunOptions(out=Path(folder), data_dir=data_dir)
         summary = run_live(short, options, LiveOptions(processes=processes, raw=True)).summary
     works = [summary["work"][kind]["clients"] for kind in ("steps", "gradients")]
-    done = sum(map(sum, works))
-    if not done:
-        raise UserError(f"nobody trains within {_MEASURED_S:g} s here: nothing can be measured")
+    steps = sum(map(sum, works))
+    if not steps:
+        raise UserError(f"no client trains within {_MEASURED_S:g} s on this machine: cannot measure it")
     with built(scenario, data_dir, "cpu") as prepared:
         simulation = prepared.simulation
         codec_s = _codec_s(simulation)
     latencies_s, bandwidth_bps = _wire()
-    return Calibration(summary["device_time"]["busy"] / done, latencies_s, bandwidth_bps, codec_s)
+    return Calibration(summary["device_time"]["busy"] / steps, latencies_s, bandwidth_bps, codec_s)
 
 
 def _shortened(scenario: Scenario, folder: Path) -> Scenario:
-    """The same clients for some seconds, to whom nothing happens."""
-    place = create_directory(scenario, folder, "cpu").path / "scenario.toml"
-    contents = contents_of(place)
+    """Return a scenario with the same clients for some seconds, without churn and changes."""
+    file = create_directory(scenario, folder, "cpu").path / "scenario.toml"
+    contents = contents_of(file)
     contents["run"] |= {"duration": f"{_MEASURED_S:g} s", "evaluate_every": f"{_MEASURED_S:g} s"}
     for key in ("churn", "churn_process", "change", "sweep"):
         contents.pop(key, None)
     for key in ("iterations", "budget", "converged", "compare_alone"):
         contents["run"].pop(key, None)
-    place.write_text(tomli_w.dumps(contents), encoding="utf-8")
-    return load_scenario(place)
+    file.write_text(tomli_w.dumps(contents), encoding="utf-8")
+    return load_scenario(file)
 
 
 def calibrated(scenario: Scenario, found: Calibration) -> dict[str, Any]:
-    """The contents of the scenario with what was measured instead of its devices and its network.
+    """Return the contents of the scenario with the measurements instead of its devices and network.
 
-    Loss, partitions and slow times go with them; how clients learn of each other stays.
+    Loss, partitions and slow times are removed with them; membership is kept.
     """
     contents = resolved(scenario)
     kept = {key: contents["network"][key] for key in ("membership",) if key in contents["network"]}
@@ -109,7 +109,7 @@ def calibrated(scenario: Scenario, found: Calibration) -> dict[str, Any]:
 
 
 def _codec_s(simulation: Simulation) -> float:
-    """Seconds to encode a model as a message and to decode it."""
+    """Return the seconds to encode a model as a message and to decode it."""
     model = simulation.clients[0].compute.initial().numpy()
     codec, took = Codec(), []
     envelope = Envelope("client-0", "client-1", model)
@@ -121,7 +121,7 @@ def _codec_s(simulation: Simulation) -> float:
 
 
 class _Echo(Events):
-    """Sends everything back to the other end."""
+    """End that returns all messages."""
 
     wire: Wire
 
@@ -130,31 +130,31 @@ class _Echo(Events):
 
 
 class _Waits(Events):
-    """Notes when something has come."""
+    """End that waits for messages."""
 
     def __init__(self) -> None:
-        self.came = threading.Event()
+        self.arrived = threading.Event()
 
     def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
-        self.came.set()
+        self.arrived.set()
 
 
 def _wire() -> tuple[list[float], float]:
-    """Seconds one way of small messages between two ends here, and bits per second of large ones."""
+    """Return one-way seconds of small messages between two local ends, and bits per second of large ones."""
     listeners = {name: socket.create_server(("127.0.0.1", 0)) for name in ("there", "here")}
-    places = {name: Address(*listener.getsockname()) for name, listener in listeners.items()}
+    addresses = {name: Address(*listener.getsockname()) for name, listener in listeners.items()}
     echo, waits, secret = _Echo(), _Waits(), os.urandom(32)
-    there = echo.wire = Wire("there", places, secret, echo, listener=listeners["there"])
-    here = Wire("here", places, secret, waits, listener=listeners["here"])
+    there = echo.wire = Wire("there", addresses, secret, echo, listener=listeners["there"])
+    here = Wire("here", addresses, secret, waits, listener=listeners["here"])
     try:
         here.connected(["there"], 10.0)
         there.connected(["here"], 10.0)
 
         def half_s(content: bytes) -> float:
-            waits.came.clear()
+            waits.arrived.clear()
             began_s = time.perf_counter()
             here.message("there", Stamp(1, 0.0, 0.0), [content])
-            waits.came.wait(10.0)
+            waits.arrived.wait(10.0)
             return (time.perf_counter() - began_s) / 2
 
         small_s = [half_s(bytes(100)) for _ in range(_PINGS)]

@@ -1,4 +1,4 @@
-"""What the processes of a live run prove to each other who they are by: an authority of the run's own."""
+"""Certificate authority of one live run, for mutual authentication of its processes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _VALID = timedelta(days=30)
 
 
 def make_certificates(folder: Path, processes: list[str]) -> None:
-    """Write an authority, a certificate and a key for each process, and a secret. UserError.
+    """Write an authority, a certificate and a key for each process, and a secret. Raises UserError.
 
-    The authority's key is not kept: nobody can add a process later.
+    The authority's key is not kept, so no process can be added later.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def _signed(
     issuer_key: ec.EllipticCurvePrivateKey,
     process: str | None,
 ) -> bytes:
-    """A certificate as PEM, of a process or, with None, of the authority."""
+    """Return a certificate as PEM, of a process or, with None, of the authority."""
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()

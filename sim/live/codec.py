@@ -1,4 +1,4 @@
-"""What the messages of a run are made of, where they leave a process, and what may come in."""
+"""Codec of the messages between processes, with checks of incoming ones."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _NEW_WIDTHS_MAX = 64  # of vectors from other processes: rows of a width stay al
 
 
 def codec_of(kinds: Iterable[type], engine: Engine) -> Codec:
-    """The codec of messages of actors of these classes: vectors come in as handles of the engine.
+    """Return the codec of messages of actors of these classes; it decodes vectors as handles of the engine.
 
-    Vectors that are not finite are refused, and those of more widths than any method uses.
+    It rejects vectors that are not finite, and vectors of more widths than any method uses.
     """
     new_widths: set[int] = set()
 
     def handle(values: np.ndarray) -> Vector:
         if values.dtype != np.float32 or values.ndim > 1:
-            raise DecodeError("a vector is made of float32 numbers in one dimension")
+            raise DecodeError("a vector must be a one-dimensional array of float32")
         if values.ndim and values.size not in engine.pools:
             if len(new_widths) >= _NEW_WIDTHS_MAX or values.size > max(engine.pools):
-                raise DecodeError("a vector is as wide as a model, or a part of one")
+                raise DecodeError("a vector must be as wide as a model or a part of one")
             new_widths.add(values.size)
         if not np.isfinite(values).all():
-            raise DecodeError("a vector is made of finite numbers")
+            raise DecodeError("a vector must be finite")
         return known(engine, np.array(values))
 
     return Codec(*message_types(kinds), handle=handle)
 
 
 def message_types(kinds: Iterable[type]) -> list[type]:
-    """The classes of messages that actors of these classes may use: those that their modules name.
+    """Return the classes of messages that actors of these classes may use: those in their modules.
 
-    Where two have one name, the one that is nearer to the given classes.
+    If two classes have the same name, the one nearer to the given classes is used.
     """
     found: dict[str, type] = {}
     pending = [base.__module__ for kind in kinds for base in kind.__mro__ if base is not object]

@@ -1,4 +1,4 @@
-"""What the processes of a live run tell each other beside the actors' messages."""
+"""Control messages between the processes of a live run."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pydantic.dataclasses import dataclass
 
 from actors.codec import Codec
 
-_STRICT = ConfigDict(strict=True, allow_inf_nan=False)  # what comes in is made of checked fields, or refused
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)  # reject messages with invalid fields
 
 
 @dataclass(frozen=True, config=_STRICT)
-class AskTime:
-    """A process asks what time it is at the coordinator. sent_s: by its own clock."""
+class TimeRequest:
+    """Request for the coordinator's time. sent_s: the time of the sender's clock."""
 
     sent_s: float
 
 
 @dataclass(frozen=True, config=_STRICT)
-class TellTime:
-    """The coordinator's time, for an `AskTime` of that `sent_s`."""
+class TimeReply:
+    """Coordinator's time, in reply to the `TimeRequest` with this `sent_s`."""
 
     sent_s: float
     now_s: float
@@ -27,34 +27,34 @@ class TellTime:
 
 @dataclass(frozen=True, config=_STRICT)
 class ProcessReady:
-    """A process has built its part, and is connected to all others. scenario: its digest there."""
+    """Notice that a process is built and connected to all others. scenario: the digest in that process."""
 
     scenario: str
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Begin:
-    """The run begins at this time of the coordinator's clock."""
+class StartRun:
+    """Start of the run, by the coordinator's clock."""
 
     at_s: float
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Presence:
-    """Actors of the process that tells this have come, or are gone."""
+    """Notice that actors of the sending process are up, or down."""
 
     names: tuple[str, ...]
     up: bool
 
 
 @dataclass(frozen=True, config=_STRICT)
-class AskPresence:
-    """Who of the other process is there? It answers by `Presence`."""
+class PresenceRequest:
+    """Request for the actors of the other process that are up; the reply is `Presence`."""
 
 
 @dataclass(frozen=True, config=_STRICT)
-class TransferBegun:
-    """A transfer has begun at this time of the run. number: of the process that tells this."""
+class TransferStarted:
+    """Start of a transfer, in seconds of the run. number: its number in the sending process."""
 
     number: int
     at_s: float
@@ -65,13 +65,13 @@ class TransferBegun:
 
 @dataclass(frozen=True, config=_STRICT)
 class TransferCut:
-    """A transfer has ended before its time."""
+    """Early end of a transfer."""
 
     number: int
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Told:
+class LogRecords:
     """Records of a process on another machine (`sim.live.logs`), for the coordinator to write."""
 
     records: bytes
@@ -79,29 +79,29 @@ class Told:
 
 @dataclass(frozen=True, config=_STRICT)
 class Stop:
-    """The run ends now, and not at its end: tell what there is."""
+    """Order to end the run early, and to send all records."""
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Ended:
-    """A process has told all that it found."""
+    """Notice that a process has sent all its records."""
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Leave:
-    """The coordinator has the results: the process may end."""
+    """Permission for a process to exit: the coordinator has the results."""
 
 
 CONTROL = Codec(
-    AskTime,
-    TellTime,
+    TimeRequest,
+    TimeReply,
     ProcessReady,
-    Begin,
+    StartRun,
     Presence,
-    AskPresence,
-    TransferBegun,
+    PresenceRequest,
+    TransferStarted,
     TransferCut,
-    Told,
+    LogRecords,
     Stop,
     Ended,
     Leave,
@@ -109,8 +109,8 @@ CONTROL = Codec(
 
 
 def decoded(data: bytes) -> object:
-    """What a process tells. ValueError for anything else: who has proved who it is may lie all the same."""
+    """Decode a control message. Raises ValueError for other content, even from an authenticated process."""
     content = CONTROL.decode(data)
     if type(content).__module__ != __name__:
-        raise ValueError(f"{type(content).__name__} is nothing that processes tell")
+        raise ValueError(f"{type(content).__name__} is not a control message")
     return content

@@ -1,4 +1,4 @@
-"""Starts the processes of a live run, ends those whose clients crash, and gathers what they found."""
+"""Coordinator of a live run: starts processes, kills those of crashing clients, and collects records."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from typing import Any
 from actors.scan import Buffer
 from actors.tcp.outgoing import Address
 from sim.errors import UserError
-from sim.live.control import AskTime, Begin, Ended, Leave, ProcessReady, Stop, TellTime, Told
+from sim.live.control import Ended, Leave, LogRecords, ProcessReady, StartRun, Stop, TimeReply, TimeRequest
 from sim.live.logs import FileLog, log_path
 from sim.live.placement import COORDINATOR
 from sim.live.processes import Process, end, start
-from sim.live.telling import read_state
+from sim.live.reporting import read_state
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
 from sim.live.worker import CONNECT_S, LIMITS, STOP_S, ProcessOrder
 
-_HEAD_START_S = 0.3  # from when all are ready to the beginning
-_BOOT_S = 12.0  # how long before it is needed a process that comes later is started
-_END_S = 120.0  # how long a process may take to measure after the end
+_HEAD_START_S = 0.3  # from the readiness of all processes to the start of the run
+_BOOT_S = 12.0  # lead time for starting a process that joins later
+_END_S = 120.0  # maximum time for measurements after the end
 _LOOK_S = 0.2
 
 
 class ProcessFailed(RuntimeError):
-    """A process of a live run has ended by an error, or has not done in time what it should."""
+    """Failure of a process of a live run: an error, or a timeout."""
 
 
 @dataclass
 class _Seat:
-    """A process's place in the run. process: None on another machine, for which `log` is written here.
+    """State of a named process. process: None on another machine; the coordinator then writes its `log`.
 
-    lives: how many processes had this place. gone: killed, or ended by itself.
+    lives: the number of processes that had this name so far. gone: killed, or exited.
     """
 
     process: Process | None = None
@@ -49,11 +49,11 @@ class _Seat:
 
 
 class LiveRun(Events):
-    """One live run. assignment: what all processes are told, but for what is each one's own.
+    """One live run. assignment: the order for all processes, without the fields of a single process.
 
-    here: the processes that are to be started on this machine. on_ready: called when all are connected,
-    before the run begins. on_progress: told the seconds of the run that have passed. signal: the one that has
-    ended it early, if one did.
+    here: the processes to start on this machine. on_ready: callback when all are connected, before the start
+    of the run. on_progress: callback with the elapsed seconds of the run. signal: the signal that ended the
+    run early, if any.
     """
 
     signal: int | None = None
@@ -83,8 +83,8 @@ class LiveRun(Events):
     # --- in the wire's thread -------------------------------------------------------------------------------
 
     def control(self, process: str, content: object) -> None:
-        if isinstance(content, AskTime) and self._wire is not None:
-            self._wire.tell(process, TellTime(content.sent_s, time.monotonic()))
+        if isinstance(content, TimeRequest) and self._wire is not None:
+            self._wire.tell(process, TimeReply(content.sent_s, time.monotonic()))
         else:
             self._inbox.put((process, content))
 
@@ -94,10 +94,10 @@ class LiveRun(Events):
     # --- in the main thread ---------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run from the start of all processes to the end of the last; what they find is in their logs.
+        """Run from the start of all processes to the end of the last one; their logs hold the results.
 
-        Raises ProcessFailed, UserError and KeyboardInterrupt before the run begins, and later only a second
-        KeyboardInterrupt: the first ends the run early, and `signal` says so.
+        Raises ProcessFailed, UserError and KeyboardInterrupt before the start of the run. Later, the first
+        KeyboardInterrupt ends the run early and sets `signal`, and a second one is raised.
         """
         with ExitStack() as stack:
             if not self._assignment.addresses:
@@ -110,7 +110,7 @@ class LiveRun(Events):
                     COORDINATOR, order.addresses, order.secret, self, tls=tls, listener=own, limits=LIMITS
                 )
             except OSError as error:
-                problem = f"cannot listen there: {error.strerror}"
+                problem = f"cannot listen at this address: {error.strerror}"
                 raise UserError(f"{where.host}:{where.port}: {problem}") from error
             stack.callback(self._wire.close)
             patience_s = 0.0
@@ -124,7 +124,7 @@ class LiveRun(Events):
                         log.close()
 
     def _listen(self, stack: ExitStack) -> None:
-        """Take free ports of this machine for all processes."""
+        """Reserve free ports of this machine for all processes."""
         for name in (COORDINATOR, *self._seats):
             listener = socket.create_server(("127.0.0.1", 0), backlog=128)
             self._listeners[name] = stack.enter_context(listener)
@@ -139,9 +139,9 @@ class LiveRun(Events):
         while late := [name for name in first if not self._seats[name].is_ready]:
             self._look(_LOOK_S)
             if time.monotonic() > until_s:
-                problem = f"{', '.join(late)} did not begin within {CONNECT_S:g} s"
+                problem = f"{', '.join(late)} did not start within {CONNECT_S:g} s"
                 if self._assignment.certificates is not None:
-                    problem += "; do all machines run it, with the same certificates, hosts and scenario?"
+                    problem += "; run it on all machines, with the same certificates, hosts and scenario"
                 raise ProcessFailed(problem)
         self._log = FileLog(log_path(self._folder, COORDINATOR), self._fail)
         processes = {name: list(actors) for name, actors in self._plan.actors.items()}
@@ -149,7 +149,7 @@ class LiveRun(Events):
         self._on_ready()
         self._began_s = time.monotonic() + _HEAD_START_S
         assert self._wire is not None
-        self._wire.tell_all(Begin(self._began_s))
+        self._wire.tell_all(StartRun(self._began_s))
 
     def _start(self, name: str) -> None:
         seat = self._seats[name]
@@ -173,7 +173,7 @@ class LiveRun(Events):
         seat.lives += 1
 
     def _follow_to_end(self) -> bool:
-        """`_follow`, whatever goes wrong: what was told is kept. Whether all has ended by itself."""
+        """Call `_follow`, and keep all records after an error. Returns True if all ended normally."""
         try:
             try:
                 self._follow()
@@ -186,7 +186,7 @@ class LiveRun(Events):
         return True
 
     def _stop(self) -> None:
-        """Have all processes end the run now, and tell what there is."""
+        """Order all processes to end the run and send their records."""
         self._note("interrupted")
         assert self._wire is not None
         self._wire.tell_all(Stop())
@@ -202,11 +202,11 @@ class LiveRun(Events):
         raise ProcessFailed(problem)
 
     def _left(self) -> list[str]:
-        """The processes that have not told all."""
+        """Return the processes that have not sent all records."""
         return [name for name, seat in self._seats.items() if not (seat.gone or seat.has_ended)]
 
     def _follow(self) -> None:
-        """End and start processes when it is time, until all have told what they found."""
+        """Kill and start processes at their times, until all have sent their records."""
         due = self._due()
         while left := self._left():
             elapsed_s = self._elapsed_s()
@@ -219,7 +219,7 @@ class LiveRun(Events):
             self._on_progress(min(self._duration_s, max(0.0, elapsed_s)))
 
     def _due(self) -> list[tuple[float, Callable[[str], None], str]]:
-        """Whom to end and whom to start when. Who comes back is started early, once its crash is over."""
+        """Return the times of kills and starts. A process that rejoins is started early, after its crash."""
         due: list[tuple[float, Callable[[str], None], str]] = []
         for at_s, name in self._plan.kills:
             due.append((at_s, self._kill, name))
@@ -237,7 +237,7 @@ class LiveRun(Events):
         return time.monotonic() - self._began_s
 
     def _kill(self, name: str) -> None:
-        """A crash is the end of a process: nothing that it still had to do is done."""
+        """Kill a process, as the crash of its clients: its pending work is lost."""
         seat = self._seats[name]
         if seat.process is not None and not seat.gone:
             seat.process.kill()
@@ -249,18 +249,18 @@ class LiveRun(Events):
             self._note("crash", self._elapsed_s(), actor)
 
     def _look(self, seconds: float) -> None:
-        """Take in what has been told, for so long at most; notice who has ended unasked."""
+        """Handle one incoming message, with a timeout, and record processes that have exited unexpectedly."""
         with suppress(Empty):
             self._told(*self._inbox.get(timeout=seconds))
         for name, seat in self._seats.items():
             if seat.process is None or seat.gone or seat.has_ended or (code := seat.process.code) is None:
                 continue
-            said = seat.process.last_words
+            output = seat.process.last_words
             if code == 2 and self._began_s is None:
-                raise UserError(said)
+                raise UserError(output)
             if self._began_s is None:
-                raise ProcessFailed(f"{name} ended before the beginning: {said}")
-            self._note("lost", f"{name} ended with code {code}: {said}")
+                raise ProcessFailed(f"{name} ended before the start of the run: {output}")
+            self._note("lost", f"{name} ended with code {code}: {output}")
             self._note_end(name)
 
     def _told(self, name: str, content: object) -> None:
@@ -270,9 +270,9 @@ class LiveRun(Events):
         match content:
             case ProcessReady(scenario=digest):
                 if digest != self._assignment.digest:
-                    raise UserError(f"{name} has another scenario, or another version of coterie")
+                    raise UserError(f"{name} has a different scenario or version of coterie")
                 seat.is_ready = True
-            case Told(records=records) if seat.log is not None:
+            case LogRecords(records=records) if seat.log is not None:
                 seat.log.append(records)
             case Ended():
                 seat.has_ended = True
@@ -281,7 +281,7 @@ class LiveRun(Events):
 
 
 def take_part(assignment: ProcessOrder, here: Sequence[str]) -> None:
-    """Run the processes of one machine for a coordinator on another. ProcessFailed."""
+    """Run the processes of one machine for a coordinator on another machine. Raises ProcessFailed."""
     order = replace(assignment, tells_by_wire=True)
     processes = {name: start(replace(order, process=name)) for name in here}
     try:

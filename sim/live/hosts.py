@@ -20,7 +20,7 @@ _NAME = re.compile(r"(?=.{1,253}$)[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?
 
 
 def _reachable(address: str) -> str:
-    """Refuse what is no address of one machine: a process would listen everywhere, or nobody could ask."""
+    """Reject text that is not the address of one machine."""
     try:
         is_everywhere = ip_address(address.partition("%")[0]).is_unspecified
     except ValueError:
@@ -30,21 +30,21 @@ def _reachable(address: str) -> str:
             ) from None
     else:
         if is_everywhere:
-            raise ValueError("stands for all addresses of a machine; state the one that the others reach")
+            raise ValueError("means all addresses of a machine; state the one that other machines can reach")
     return address
 
 
 class Host(Settings):
-    """One machine. Its processes listen at ports one behind the other, from `port` on."""
+    """One machine. Its processes listen at consecutive ports, starting with `port`."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]{1,60}$")]
-    """What `--host` calls it."""
+    """Name of the machine for `--host`."""
     address: Annotated[str, AfterValidator(_reachable)]
-    """Its address or name, by which the others reach it."""
+    """Address or network name at which other machines can reach it."""
     port: Annotated[int, Field(ge=1, le=65_000)] = 7600
-    """The first of its ports."""
+    """First port of the machine."""
     processes: Annotated[int, Field(ge=1, le=256)] = 1
-    """Processes that clients share there."""
+    """Number of processes that clients share on the machine."""
 
 
 class _Hosts(Settings):
@@ -52,7 +52,7 @@ class _Hosts(Settings):
 
 
 def read_hosts(path: Path) -> tuple[Host, ...]:
-    """The machines that a file lists in `[[host]]` tables; the first one has the coordinator. UserError."""
+    """Read the `[[host]]` tables of a file; the first machine runs the coordinator. Raises UserError."""
     try:
         hosts = _Hosts.model_validate(contents_of(path)).host
     except ValidationError as error:
@@ -62,16 +62,16 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
         raise UserError(f"{where}: {first['msg']}; a [[host]] has {keys}", path) from None
     names = [host.name for host in hosts]
     if len(set(names)) < len(names):
-        raise UserError(f"host: two are called {max(names, key=names.count)}", path)
+        raise UserError(f"host: two hosts have the name {max(names, key=names.count)}", path)
     return hosts
 
 
 def host_of(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
-    """The machine of each process, and of the coordinator; those for crashing clients are on the first."""
-    places = [host for host in hosts for _ in range(host.processes)]
+    """Return the machine of each process and the coordinator; crashing clients are on the first."""
+    slots = [host for host in hosts for _ in range(host.processes)]
     found = {COORDINATOR: hosts[0]}
     for number, process in enumerate(plan.actors):
-        found[process] = places[number] if number < len(places) else hosts[0]
+        found[process] = slots[number] if number < len(slots) else hosts[0]
     return found
 
 

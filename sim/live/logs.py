@@ -1,4 +1,4 @@
-"""The logs of a live run: what each process finds, appended as it goes, so that it outlives the process."""
+"""Logs of a live run: each process appends its records during the run, so that they outlive the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME = re.compile(rf"told-({COORDINATOR}|process-\d+)-(\d+)\.log")
 
 
 class Sink(Protocol):
-    """Where a process's records go."""
+    """Destination of a process's records."""
 
     def write(self, *record: Any) -> None: ...
 
@@ -34,41 +34,41 @@ def log_path(folder: Path, process: str, life: int = 0) -> Path:
 
 
 def state_path(folder: Path, process: str) -> Path:
-    """The file of what the next life of a process goes on from, where it may be killed."""
+    """Return the file with the state from which the successor of a killed process continues."""
     return folder / f"told-{process}.state"
 
 
 def logs_in(folder: Path) -> list[tuple[str, Path]]:
-    """The logs in a folder with their processes: the coordinator's first, then by process and life."""
+    """Return the logs in a folder with their processes: the coordinator's first, then by process and life."""
     found = [(match, path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
     found.sort(key=lambda each: (each[0][1] != COORDINATOR, len(each[0][1]), each[0][1], int(each[0][2])))
     return [(match[1], path) for match, path in found]
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether a live run has begun to tell what it finds in this folder."""
+    """Return True if a live run has started to write records in this folder."""
     return log_path(folder, COORDINATOR).is_file()
 
 
 def remove_logs(folder: Path) -> None:
-    """Remove what the processes of a run told, once its results are whole."""
+    """Remove the records of a run's processes, once its results are complete."""
     for path in folder.glob("told-*"):
         path.unlink(missing_ok=True)
 
 
-def left_of_live(path: Path) -> list[Path]:
-    """The folders of killed live runs that a path means, as `coterie resume` takes it. UserError."""
+def logs_of_killed_runs(path: Path) -> list[Path]:
+    """Return the folders of killed live runs for a path of `coterie resume`. Raises UserError."""
     folders = [path] if path.is_dir() else left_hidden(path)
     left = [folder for folder in folders if not is_results(folder) and has_begun(folder)]
     for folder in filter(is_under_way, left):
-        raise UserError(f"{folder}: its run is still under way")
+        raise UserError(f"{folder}: its run is still in progress")
     return left
 
 
 class FileLog:
-    """A log in a file. A record outlives this process as soon as it is written.
+    """A log in a file. A written record outlives this process.
 
-    The file is locked until this process ends. on_error: called with what is wrong where the file cannot be
+    The file is locked until this process ends. on_error: callback with the reason if the file cannot be
     written.
     """
 
@@ -77,7 +77,7 @@ class FileLog:
         self._pack = msgpack.Packer().pack
         self._journal = Journal(path)
         self._lock = os.open(path, os.O_RDONLY)
-        with suppress(OSError):  # where there are no locks
+        with suppress(OSError):  # the file system may not support locks
             fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def write(self, *record: Any) -> None:
@@ -91,7 +91,7 @@ class FileLog:
             self._on_error(f"cannot write {self._path.name}: {error.strerror}")
 
     def flush(self) -> None:
-        """Nothing: no record waits."""
+        """Do nothing: no record is buffered."""
 
     def close(self) -> None:
         self._journal.close()
@@ -99,7 +99,7 @@ class FileLog:
 
 
 class SentLog:
-    """A log that goes to another process, which writes it; what is not flushed yet waits."""
+    """A log that another process writes; records are buffered until a flush."""
 
     def __init__(self, send: Callable[[bytes], object]) -> None:
         self._send = send
@@ -116,24 +116,24 @@ class SentLog:
 
 
 def records(path: Path) -> Iterator[list[Any]]:
-    """The records of a log, up to the last whole one. OSError; ValueError for what is no log."""
+    """Read the records of a log, up to the last whole one. Raises OSError, and ValueError for other files."""
     for frame in frames(path):
         unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=len(frame))
         unpacker.feed(frame)
         for record in unpacker:
             if not (isinstance(record, list) and record and isinstance(record[0], str)):
-                raise ValueError(f"{path.name}: a record is a list that begins with its kind")
+                raise ValueError(f"{path.name}: a record must be a list that starts with its kind")
             yield record
 
 
 def wait_for_writers(folder: Path) -> None:
-    """Wait until no process writes any log of a folder."""
+    """Wait until no process writes a log of a folder."""
     for _, path in logs_in(folder):
         with path.open("rb") as file, suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def end_process(problem: str) -> None:
-    """End this process at once, and say why."""
+    """Print the problem, and end this process immediately."""
     print(problem, file=sys.stderr, flush=True)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""A virtual loop that waits for the wall clock, and for what other processes send."""
+"""Virtual loop that waits for the wall clock, and for messages of other processes."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from sim.world.connection import Message
 from sim.world.devices.device import Job
 
 CAP_S = 0.5
-"""How late an event may be and still count from when it should have happened."""
+"""Maximum delay of an event that still counts at its planned time."""
 BLOCKED_S = 0.1
-"""An event that takes longer is noted: nothing else of its process happens meanwhile."""
+"""Duration from which an event is recorded, as it blocks its process."""
 _BLOCKED_MOST = 100
-_ITERATIONS_MAX = 10_000  # in one instant, before time passes all the same
+_ITERATIONS_MAX = 10_000  # at one time, after which the time is advanced
 
 
 class LiveLoop(VirtualLoop):
-    """Fires each event when the wall clock has come to its time, as soon as the process can.
+    """Loop that fires each event when the wall clock reaches its time, as soon as the process can.
 
-    What is a little late still happens at the time that was meant, so that a host's lag is not the world's.
-    Where the whole process stood still for more than `CAP_S`, it has lost that time: whatever its actors wait
-    for is put off, and so nobody else is blamed for it. elapsed: seconds since the run began, the same in all
-    processes. raw: events happen when they do happen, and not when they should have.
+    Slightly late events still count at their planned times, so that lag of the machine does not change the
+    simulated world. After a pause of the process of more than `CAP_S`, all events that its actors wait for
+    are postponed, so that no other actor is blamed for the pause. elapsed: returns the seconds since the
+    start of the run, equal in all processes. raw: events count at their actual times.
     """
 
     def __init__(self, elapsed: Callable[[], float], *, raw: bool = False) -> None:
         super().__init__()
         self.inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        """What other threads have called in the loop; all else of it is for its own thread only."""
+        """Calls from other threads; the other attributes are only for the loop's thread."""
         self.ends_by_clock = False
-        """Whether `stop` does nothing: clients of other processes still need those of this one."""
+        """True if `stop` has no effect, as clients of other processes still need those of this one."""
         self.late_jobs_s, self.job_lengths_s = array("d"), array("d")
-        """Of each job that was done: how long after its end this was noticed, and how long it had taken."""
+        """Delay of the end of each finished job, and its duration, in seconds."""
         self.late_messages_s = array("d")
-        """Of each message that came from another process: how long after its time it was delivered."""
+        """Delay of the delivery of each message from another process, in seconds."""
         self.stalls: list[tuple[float, float]] = []
-        """When this process stood still, and for how long, in seconds."""
+        """Times and lengths of pauses of this process, in seconds."""
         self.blocked: list[tuple[float, float, str]] = []
-        """When one event took long, for how many seconds, and whose it was."""
-        self._forgiven_s = 0.0  # what was due before may come as late as it will
+        """Times, durations (seconds) and owners of long events."""
+        self._forgiven_s = 0.0  # events that were due before may have any delay
         self._elapsed = elapsed
         self._raw = raw
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of the wall clock since the run began."""
+        """Wall-clock seconds since the start of the run."""
         return self._elapsed()
 
     @override
@@ -65,11 +65,11 @@ class LiveLoop(VirtualLoop):
     def wake(self, signal: Signal) -> None:
         task, signal._task = signal._task, None
         assert task is not None
-        self._ready.append(task)  # so that it is known whose event takes long
+        self._ready.append(task)  # to know the owner of a long event
 
     @override
     def _run_events(self, end_s: float) -> None:
-        iterations = 0  # in this instant
+        iterations = 0  # at the current time
         while not self._stopping and self._failure is None:
             try:
                 self._take_in()
@@ -103,7 +103,7 @@ class LiveLoop(VirtualLoop):
             self.blocked.append((self.now_s, took_s, what))
 
     def _take_in(self) -> None:
-        """Do what other threads have asked for."""
+        """Execute the calls of other threads."""
         while True:
             try:
                 action = self.inbox.get_nowait()
@@ -112,7 +112,7 @@ class LiveLoop(VirtualLoop):
             action()
 
     def _wait(self, seconds: float) -> None:
-        """Let time pass, until another thread has something to do here."""
+        """Wait for a time, or until another thread adds a call, and execute it."""
         try:
             action = self.inbox.get(timeout=min(seconds, 3600.0))
         except Empty:
@@ -120,7 +120,7 @@ class LiveLoop(VirtualLoop):
         action()
 
     def _next_due_s(self) -> float:
-        """When the next event is due; infinite if there is none."""
+        """Return the time of the next event; infinite if there is none."""
         timers = self._timers
         while timers and timers[0][2].due != timers[0][1]:
             heappop(timers)
@@ -129,7 +129,7 @@ class LiveLoop(VirtualLoop):
         return min(first_s, self._observers[0][0]) if self._observers else first_s
 
     def _fire_next(self, end_s: float) -> bool:
-        """Fire the next event, which is due; False if none is until `end_s`."""
+        """Fire the next event, which is due. Returns False if there is none until `end_s`."""
         timers, observers = self._timers, self._observers
         if timers and timers[0][0] <= end_s and not (observers and observers[0][0] < timers[0][0]):
             when_s, _, timer = heappop(timers)
@@ -157,8 +157,8 @@ class LiveLoop(VirtualLoop):
             self.late_messages_s.append(late_s)
 
     def _lose(self, due_s: float) -> None:
-        """This process stood still: put off all that its actors wait for, but not what comes from others."""
-        self._wait(0.02)  # what has come meanwhile is first
+        """Postpone all events after a pause of this process, except messages."""
+        self._wait(0.02)  # first handle calls that arrived meanwhile
         self._forgiven_s = self._elapsed()
         lost_s = self._forgiven_s - due_s
         self.stalls.append((due_s, lost_s))

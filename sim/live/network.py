@@ -1,4 +1,4 @@
-"""The simulated network of one process, whose other actors are elsewhere."""
+"""Simulated network of one process, with other actors in other processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from actors.message import Envelope
 from actors.scan import Buffer, DecodeError
 from actors.tcp.limits import MAILBOX_BYTES
 from actors.tcp.meaning import Meaningless, require_meaning
-from sim.live.control import Presence, TransferBegun, TransferCut
+from sim.live.control import Presence, TransferCut, TransferStarted
 from sim.live.wire import Stamp, Wire
 from sim.world.connection import Connection, Message, kind_of
 from sim.world.fair_sharing import Transfer
@@ -30,17 +30,17 @@ NUMBERS_OF_A_LIFE = 2**40
 
 
 def _elsewhere(envelope: Envelope) -> None:
-    raise AssertionError(f"{envelope.receiver} is of another process")
+    raise AssertionError(f"{envelope.receiver} belongs to another process")
 
 
 class LiveNetwork(SimulatedNetwork):
-    """Carries messages to the actors of other processes over a wire, to arrive when the network says.
+    """Network that sends messages to actors of other processes over a wire, to arrive at simulated times.
 
-    A message passes the first three steps at its sender's process, and arrives at its receiver's. Every
-    process knows the transfers of all, so that all share links fairly; each is told of the others' beginnings
-    and works out their ends itself.
+    A message passes the first three steps in its sender's process, and arrives in its receiver's. Every
+    process tracks the transfers of all processes, so that all share links fairly: it receives their starts,
+    and computes their ends.
 
-    process_of: of every actor of the run. codec: of the actors' messages.
+    process_of: the process of every actor of the run. codec: that of the actors' messages.
     """
 
     mailbox_bytes = MAILBOX_BYTES
@@ -56,21 +56,21 @@ class LiveNetwork(SimulatedNetwork):
         self._incoming: dict[tuple[str, str], Connection] = {}
         self._others_transfers: dict[tuple[str, int], Transfer] = {}
         self.taken_bytes: Counter[str] = Counter()
-        """Of each other process's messages, those that have arrived or were refused."""
+        """Bytes of arrived or rejected messages, by process."""
         self.refused: dict[str, int] = {}
-        """Frames of other processes that were no messages, by why."""
+        """Numbers of rejected frames of other processes, by reason."""
 
     def join(
         self, wire: Wire, process: str, process_of: Mapping[str, str], codec: Codec, lives: int = 0
     ) -> None:
-        """Have the actors of other processes reachable by a wire, once it is known who is there.
+        """Connect the network to the actors of other processes by a wire.
 
-        lives: how many processes had this one's place before it, whose messages have other numbers.
+        lives: the number of earlier processes with this name, whose messages have other numbers.
         """
         self._wire, self._process, self._process_of, self._codec = wire, process, process_of, codec
         self.numbers = itertools.count(lives * NUMBERS_OF_A_LIFE + 1)
 
-    # -- Who is there
+    # -- Presence of actors
 
     @override
     def attach(self, name: str, deliver: Callable[[Envelope], None]) -> None:
@@ -83,7 +83,7 @@ class LiveNetwork(SimulatedNetwork):
         self._tell_all(Presence((name,), False))
 
     def noticed(self, process: str, presence: Presence) -> None:
-        """Actors of another process have come, or are gone."""
+        """Record that actors of another process are up, or down."""
         names = [name for name in presence.names if self._process_of.get(name) == process]
         for name in names:
             if presence.up:
@@ -93,13 +93,13 @@ class LiveNetwork(SimulatedNetwork):
                 super().detach(name)
 
     def expect_up(self, names: Iterable[str]) -> None:
-        """These actors are there from the beginning, before their processes have said so."""
+        """Record that these actors are up at the start, before their processes report it."""
         for name in names:
             if self._process_of[name] != self._process:
                 self.noticed(self._process_of[name], Presence((name,), True))
 
     def present(self) -> tuple[str, ...]:
-        """The actors of this process that are there."""
+        """Return the actors of this process that are up."""
         return tuple([name for name in self._deliver if self._process_of.get(name) == self._process])
 
     def _tell_all(self, content: object) -> None:
@@ -114,7 +114,7 @@ class LiveNetwork(SimulatedNetwork):
             self._loop.schedule(arrival_s, message)
         elif receiver in self._deliver:
             self._ship(arrival_s, message)
-        else:  # it is down, but may be up by then
+        else:  # it is down, but may be up at the arrival
             self._loop.call_at(arrival_s, self._ship_or_drop, arrival_s, message)
 
     def _ship_or_drop(self, arrival_s: float, message: Message) -> None:
@@ -127,7 +127,7 @@ class LiveNetwork(SimulatedNetwork):
         assert self._wire is not None
         try:
             content = self._codec.pieces(message.envelope)
-        except TypeError as error:  # its class is not known, although its size is
+        except TypeError as error:  # the codec does not know its class
             self._loop.call_exception_handler({"message": "a message cannot be sent", "exception": error})
             return
         self._under_way[message.number] = message
@@ -135,12 +135,12 @@ class LiveNetwork(SimulatedNetwork):
         self._wire.message(self._process_of[message.envelope.receiver], stamp, content)
 
     def read(self, numbers: Iterable[int]) -> None:
-        """These messages of this process are with the other one, which says what becomes of them."""
+        """Record that these messages of this process are at the other one, which reports their ends."""
         for number in numbers:
             self._under_way.pop(number, None)
 
     def lost(self, number: int, dropped: bool, why: str) -> None:
-        """A message of this process did not get to the other one."""
+        """Record that a message of this process did not reach the other one."""
         message = self._under_way.pop(number, None)
         if message is None:
             return
@@ -151,15 +151,15 @@ class LiveNetwork(SimulatedNetwork):
     # -- Messages from other processes
 
     def received(self, process: str, stamp: Stamp, content: Buffer) -> None:
-        """A message from another process, which may be none. It arrives when it is due, or now."""
+        """Check a message from another process, and schedule its arrival at its time, or now."""
         try:
             envelope = require_meaning(self._codec.decode(content))
             if self._process_of.get(envelope.sender) != process:
-                raise Meaningless("the sender is of another process")
+                raise Meaningless("the sender belongs to another process")
             if self._process_of.get(envelope.receiver) != self._process:
-                raise Meaningless("the receiver is of another process")
+                raise Meaningless("the receiver belongs to another process")
             if not (math.isfinite(stamp.due_s) and stamp.due_s >= stamp.sent_s):
-                raise Meaningless("the time of arrival must be a time after that of sending")
+                raise Meaningless("the time of arrival must be finite, and not before that of sending")
         except (DecodeError, Meaningless) as error:
             self.refused[str(error)] = self.refused.get(str(error), 0) + 1
             self.taken_bytes[process] += len(content)
@@ -179,47 +179,47 @@ class LiveNetwork(SimulatedNetwork):
             self.taken_bytes[self._process_of[message.envelope.sender]] += message.size_bytes
         super()._arrive(message)
 
-    # -- Transfers, of which every process knows all
+    # -- Transfers, which every process tracks
 
     @override
     def _start_transfer(self, connection: Connection, message: Message) -> None:
         super()._start_transfer(connection, message)
         transfer = connection.transfer
         assert transfer is not None
-        begun = TransferBegun(transfer.number, self._loop.now_s, *connection.pair, transfer.bits_left)
-        self._tell_all(begun)
+        started = TransferStarted(transfer.number, self._loop.now_s, *connection.pair, transfer.bits_left)
+        self._tell_all(started)
 
     @override
     def _break_off(self, transfer: Transfer, reason: str) -> None:
-        if transfer not in self._connection_of:  # another process's, which is told by its own
+        if transfer not in self._connection_of:  # a transfer of another process, which reports its end
             self._shared.cancel(transfer)
             return
         self._tell_all(TransferCut(transfer.number))
         super()._break_off(transfer, reason)
 
-    def begun(self, process: str, told: TransferBegun) -> None:
-        """Another process has begun a transfer."""
-        if self._process_of.get(told.sender) == process and told.receiver in self._process_of:
-            self._loop.call_at(told.at_s, self._begin, process, told)
+    def transfer_started(self, process: str, started: TransferStarted) -> None:
+        """Track a transfer that another process has started."""
+        if self._process_of.get(started.sender) == process and started.receiver in self._process_of:
+            self._loop.call_at(started.at_s, self._track, process, started)
 
-    def _begin(self, process: str, told: TransferBegun) -> None:
-        pair = (told.sender, told.receiver)
+    def _track(self, process: str, started: TransferStarted) -> None:
+        pair = (started.sender, started.receiver)
         path = self._path(Connection(pair, self._model.model_of(pair), self._seed, self._arrive))
-        key = (process, told.number)
+        key = (process, started.number)
 
-        def done(transfer: Transfer) -> None:
+        def ended(transfer: Transfer) -> None:
             self._others_transfers.pop(key, None)
 
-        self._others_transfers[key] = self._shared.start(max(1.0, told.bits), path, done)
+        self._others_transfers[key] = self._shared.start(max(1.0, started.bits), path, ended)
 
-    def cut(self, process: str, told: TransferCut) -> None:
-        """Another process has broken off a transfer."""
-        transfer = self._others_transfers.pop((process, told.number), None)
+    def cut(self, process: str, cut: TransferCut) -> None:
+        """End a transfer that another process has canceled."""
+        transfer = self._others_transfers.pop((process, cut.number), None)
         if transfer is not None and all(transfer in link.transfers for link in transfer.links):
             self._shared.cancel(transfer)
 
     def gone(self, process: str) -> None:
-        """A process is gone with all its actors."""
+        """Record that a process is gone with all its actors."""
         self.noticed(process, Presence(tuple(self._process_of), False))
         for key in [key for key in self._others_transfers if key[0] == process]:
             self.cut(process, TransferCut(key[1]))

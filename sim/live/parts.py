@@ -1,4 +1,4 @@
-"""The results of a live run's processes, read from what they told, and put together."""
+"""Results of a live run's processes, read from their records and merged."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _UNTOLD: dict[str, Any] = {
     "engine": {},
     "live": {},
 }
-"""What is known of a process that ended before it told any facts."""
+"""Default facts, for a process that ended before it recorded any."""
 
 
 @dataclass(frozen=True)
 class ProcessResults:
-    """What one life of a process told. metrics, events: with the columns of a run's tables.
+    """Records of one process. metrics, events: with the columns of a run's tables.
 
-    facts: see `facts_of`. lives: of each client and server. lists: by name.
+    facts: see `facts_of`. lives: facts of each client and server. lists: by name.
     """
 
     process: str
@@ -53,7 +53,7 @@ class ProcessResults:
 
     @classmethod
     def read(cls, process: str, log: Path) -> ProcessResults:
-        """From its log, up to the last whole record. ValueError for a log that makes no sense."""
+        """Read the log of a process, up to the last whole record. Raises ValueError for an invalid log."""
         trace = Trace()
         facts, lives, lists = dict(_UNTOLD), dict[str, Any](), dict[str, list[Any]]()
         try:
@@ -71,11 +71,11 @@ class ProcessResults:
             metrics = pl.DataFrame(measured, _METRICS, orient="row")
             events = pl.DataFrame(pl.from_arrow(trace.to_table()))
         except _NO_SENSE as error:
-            raise ValueError(f"{process} has told what makes no sense: {error}") from error
+            raise ValueError(f"the log of {process} is invalid: {error}") from error
         return cls(process, facts, lives, lists, metrics, events)
 
     def of_life(self, name: str) -> dict[str, Any] | None:
-        """The facts of a client or a server with its lists; None if it is none of this process's."""
+        """Return the facts of a client or a server with its lists; None if this process has no such actor."""
         facts = self.lives.get(name)
         if facts is None or "work" not in facts:
             return None if facts is None else dict(facts)
@@ -86,11 +86,11 @@ class ProcessResults:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a live run has found, whoever of its processes lived to the end.
+    """Results of a live run, also of processes that ended early.
 
-    parts: one of each life of a process. crashes: when (seconds) who ended with their process. lost: the
-    processes that ended unasked, with the last that they said. processes: the actors of each. interrupted:
-    whether the run was to end early.
+    parts: the records of each process. crashes: times (seconds) and actors of killed processes. lost: lines
+    about processes that exited unexpectedly, with their output. processes: the actors of each process.
+    interrupted: True if the run was ended early.
     """
 
     parts: Sequence[ProcessResults]
@@ -102,7 +102,7 @@ class Outcome:
 
     @classmethod
     def read(cls, folder: Path) -> Outcome:
-        """From the logs in the folder of a run."""
+        """Read the logs in the folder of a run."""
         parts: list[ProcessResults] = []
         crashes, lost = list[tuple[float, str]](), list[str]()
         run: dict[str, Any] = {"processes": {}, "raw": False}
@@ -127,18 +127,18 @@ class Outcome:
 
     @property
     def ended_s(self) -> float:
-        """When the last that is known happened, in seconds of the run."""
-        told_s = [part.facts["now_s"] for part in self.parts]
-        told_s += [float(part.events["time"].max() or 0.0) for part in self.parts]  # type: ignore[arg-type]
-        return max([0.0, *told_s, *[at_s for at_s, _ in self.crashes]])
+        """Time of the last recorded event, in seconds of the run."""
+        times_s = [part.facts["now_s"] for part in self.parts]
+        times_s += [float(part.events["time"].max() or 0.0) for part in self.parts]  # type: ignore[arg-type]
+        return max([0.0, *times_s, *[at_s for at_s, _ in self.crashes]])
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What became of all messages. events: all of the run, in order. in_flight: messages without an end.
+    """Merged events. events: all events of the run, in order. in_flight: messages without an end.
 
-    untold: sendings that only the receiver's process told. twice: ends that another end contradicted.
-    settled: messages that ended with a process that was to end them.
+    untold: sendings that only the receiver's process recorded. twice: ends that another end contradicted.
+    settled: messages that ended with the crash of their process.
     """
 
     events: pl.DataFrame
@@ -149,7 +149,7 @@ class Merged:
 
 
 def merge(simulation: Simulation, outcome: Outcome) -> Merged:
-    """Fill a simulation that has not run with what its processes found, as if it had."""
+    """Fill a simulation that has not run with the results of its processes."""
     duration_s = simulation.rules.duration_s
     assert duration_s is not None
     simulation.loop.now_s = min(duration_s, outcome.ended_s)
@@ -162,8 +162,8 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
     for part in outcome.parts:
         _add_facts(simulation, part)
     for life in simulation.lives:
-        told = [part.of_life(life.name) for part in outcome.parts]
-        _fill(life, [facts for facts in told if facts is not None])
+        found = [part.of_life(life.name) for part in outcome.parts]
+        _fill(life, [facts for facts in found if facts is not None])
     last = _last_events(merged.events)
     for life in simulation.lives:
         if life.name in last:
@@ -172,9 +172,9 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
 
 
 def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
-    """The events of all, in the order of their times, each message with one sending and one end at most.
+    """Merge the events in the order of their times, each message with one sending and at most one end.
 
-    A process numbers the messages that its actors send, and whoever receives one knows it by that number.
+    A process numbers the messages that its actors send; the receiver's records use the same numbers.
     """
     rows = pl.concat([_EVENTS.to_frame(), *[part.events for part in outcome.parts]]).sort(
         "time", maintain_order=True
@@ -184,7 +184,7 @@ def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
     rows = rows.with_columns(message=pl.when(pl.col("message").is_not_null()).then(of_message))
     rows = rows.with_row_index("place")
     ends = rows.filter(pl.col("event").is_in([event for event in MESSAGE_EVENTS if event != "sent"]))
-    # Who received a message knows that it came; its sender may only know that the connection was cut.
+    # The receiver knows that a message arrived; the sender may only know that the connection was cut.
     kept = ends.sort(pl.col("event") != "delivered", "place").unique("message", keep="first")
     contradicted = ends.join(kept, on="place", how="anti")
     rows = rows.join(contradicted, on="place", how="anti")
@@ -202,31 +202,31 @@ def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
 def _crashes(
     rows: pl.DataFrame, crashes: Sequence[tuple[float, str]], servers: Sequence[str]
 ) -> pl.DataFrame:
-    """The crashes of those who were there when their process ended, as rows of events."""
+    """Return the crashes of actors that were up when their process ended, as rows of events."""
     found = []
     for at_s, who in crashes:
         before = _last_events(rows.filter(pl.col("actor") == who, pl.col("time") <= at_s)).get(who)
-        if before in _ARRIVALS or (before is None and who in servers):  # whose start is no event
+        if before in _ARRIVALS or (before is None and who in servers):  # servers have no start event
             found.append({"time": at_s, "event": "crash", "actor": who})
     columns = [pl.Series(name, [row.get(name) for row in found], kind) for name, kind in _EVENTS.items()]
     return pl.DataFrame(columns)
 
 
 def _whole(row: Sequence[Any], columns: pl.Schema) -> Sequence[Any]:
-    """A row with a value for each column. ValueError for a shorter one, of which polars would make nulls."""
+    """Return a row with a value for each column. Raises ValueError for others, which polars would fill."""
     if len(row) != len(columns):
         raise ValueError(f"a row has {len(row)} values, and its table the columns {', '.join(columns)}")
     return row
 
 
 def _last_events(rows: pl.DataFrame) -> dict[str, str]:
-    """The last that is known of each client's coming and going."""
+    """Return the last lifecycle event of each client."""
     lives = rows.filter(pl.col("event").is_in(LIFECYCLE_EVENTS))
     return dict(lives.group_by("actor").agg(pl.col("event").last()).iter_rows())
 
 
 def _ended_by_crashes(messages: pl.DataFrame, crashes: pl.DataFrame) -> pl.DataFrame:
-    """The ends of messages whose sender or receiver crashed later: alive, they would have told another."""
+    """Return the ends of messages without a recorded end, by a later crash of sender or receiver."""
     found = []
     for who, why in (("peer", "down"), ("actor", "sender crashed")):
         times = crashes.select(pl.col("actor").alias(who), crash="time")
@@ -244,7 +244,7 @@ def _ended_by_crashes(messages: pl.DataFrame, crashes: pl.DataFrame) -> pl.DataF
 
 
 def _merge_metrics(simulation: Simulation, parts: Sequence[ProcessResults]) -> None:
-    """The measurements of all; what each process counts of its own actors is added up."""
+    """Merge the metrics, and sum the totals of all processes."""
     metrics = simulation.observer.metrics
     rows = pl.concat([_METRICS.to_frame(), *[part.metrics for part in parts]])
     rows = rows.with_columns(order=pl.int_range(pl.len()))
@@ -261,7 +261,7 @@ def _merge_metrics(simulation: Simulation, parts: Sequence[ProcessResults]) -> N
 
 
 def _fill(life: Life[Any], found: Sequence[Mapping[str, Any]]) -> None:
-    """One actor as it was at the end, from what each of its processes said of it."""
+    """Restore the final state of an actor from the records of its processes."""
     for facts in found:
         life.up = facts["up"]
         waits, in_vain = life.former_waits
@@ -279,7 +279,7 @@ def _fill(life: Life[Any], found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _one_after_the_other(intervals: Sequence[Any]) -> list[tuple[float, float, State]]:
-    """Of a later process only what came after the one before: until then its device was down here."""
+    """Concatenate the intervals of successive processes without overlaps."""
     found: list[tuple[float, float, State]] = []
     for start_s, end_s, state in intervals:
         start_s = max(start_s, found[-1][1] if found else 0.0)
@@ -289,7 +289,7 @@ def _one_after_the_other(intervals: Sequence[Any]) -> list[tuple[float, float, S
 
 
 def _count(simulation: Simulation, events: pl.DataFrame) -> None:
-    """Count the messages, and the clients that came and went, by their events."""
+    """Count messages, joins and departures by their events."""
     counts, messages = simulation.network.counts, events.filter(pl.col("event").is_in(MESSAGE_EVENTS))
     number_of = Counter(messages["event"].to_list())
     for event in MESSAGE_EVENTS:

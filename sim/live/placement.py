@@ -1,4 +1,4 @@
-"""Who is where in a live run, and what such a run cannot be."""
+"""Placement of actors in the processes of a live run, and checks of its scenario."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sim.world.membership.kinds import AllKnowing
 
 COORDINATOR = "coordinator"
 OWN_PROCESSES_MAX = 32
-"""Clients that have a process of their own, as they crash or come later."""
+"""Maximum number of clients with a separate process, as they crash or join later."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The actors of each process, by its name.
+    """Actors of each process, by its name.
 
-    kills, returns: when (seconds) which process is ended, and is wanted again. starts: when (seconds) those
-    are wanted that are not there from the beginning.
+    kills, returns: times (seconds) at which a process is killed, and needed again. starts: times (seconds) at
+    which processes are needed that do not exist from the start.
     """
 
     actors: Mapping[str, tuple[str, ...]]
@@ -30,7 +30,7 @@ class Placement:
 
     @property
     def first(self) -> list[str]:
-        """The processes that are there from the beginning."""
+        """Processes that exist from the start."""
         return [process for process in self.actors if process not in self.starts]
 
     @property
@@ -41,10 +41,10 @@ class Placement:
 def place_actors(
     clients: Sequence[str], servers: Sequence[str], events: Sequence[ChurnEvent], processes: int
 ) -> Placement:
-    """Deal clients and servers to processes, in turns.
+    """Assign clients and servers to processes, in turn.
 
-    Each client that crashes, or comes later, has a process of its own, as long as they are not too many; the
-    others crash and come within the process that they share.
+    Each client that crashes or joins later has a separate process, up to a maximum number; further ones crash
+    and join within a shared process.
     """
     moving = sorted({index for event in events if event.kind != "leave" for index in event.clients})
     alone = moving[:OWN_PROCESSES_MAX]
@@ -69,28 +69,28 @@ def place_actors(
 
 
 def require_live(scenario: Scenario) -> None:
-    """Refuse what cannot be on the wall clock, or over sockets. UserError."""
+    """Raise UserError for a scenario that cannot run on the wall clock, or over sockets."""
     run, membership = scenario.run, scenario.network.membership
-    ends = "must be left out: a live run ends by run.duration"
+    ends = "must be removed: a live run ends by run.duration"
     refused = [
         ("run.duration", run.duration is None, "must be stated, as a live run ends by the clock"),
         ("run.iterations", run.iterations is not None, ends),
         ("run.budget", run.budget is not None, ends),
-        ("run.converged", run.converged is not None, "must be left out: a live run is measured at its end"),
+        ("run.converged", run.converged is not None, "must be removed: a live run is evaluated at its end"),
         (
             "run.evaluate_every",
             run.evaluate_every.count is not None,
-            'must be a time, such as "5 s": clients of different processes do not finish together',
+            'must be a time, such as "5 s": clients of different processes do not finish at the same time',
         ),
         (
             "run.shuffle_ties",
             run.shuffle_ties is not False,
-            "must be false: nothing real happens at the same time",
+            "must be false: real events do not have equal times",
         ),
         (
             'network.membership.kind = "all-knowing"',
             isinstance(membership, AllKnowing),
-            "on real sockets nobody knows at once who is up; must be one of announce, swim, bootstrap",
+            "needs a simulated network; must be one of announce, swim, bootstrap",
         ),
     ]
     for key, is_refused, problem in refused:

@@ -1,4 +1,4 @@
-"""What processes of a live run are forked with: all that they import, at which no collection looks again."""
+"""Modules that processes of a live run are forked with, exempt from garbage collection."""
 
 import gc
 

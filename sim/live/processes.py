@@ -1,4 +1,4 @@
-"""Starting the processes of a live run on this machine, and ending them."""
+"""Start and end of the processes of a live run on this machine."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from typing import IO
 from sim.live import worker
 from sim.run.process import safe_path, without_main_module
 
-_LAST_BYTES = 4_000  # of what a process has printed
+_LAST_BYTES = 4_000  # of a process's output
 _FORKED = multiprocessing.get_context("forkserver")
-"""Processes are forked from one that has imported all they need: who comes back is there at once."""
+"""Context that forks processes from one with all imports, so that they start quickly."""
 
 
 @dataclass
 class Process:
-    """A process that was started here, and the file of what it prints.
+    """A local process, and the file of its output.
 
-    descriptor: says whether it runs, also where the server that forked it was killed, which else would tell
-    its exit code; None where the system has no descriptors of processes.
+    descriptor: shows whether the process runs, even if the fork server, which knows its exit code, was
+    killed; None on systems without process descriptors.
     """
 
     process: BaseProcess
@@ -37,12 +37,12 @@ class Process:
 
     @property
     def code(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Exit code of the process; None while it runs."""
         code = self.process.exitcode
         return code if code is None or self._has_ended(0.0) else None
 
     def kill(self) -> None:
-        """End it at once, and wait until it has ended."""
+        """Kill the process, and wait for its end."""
         if self.descriptor is None:
             self.process.kill()
         else:
@@ -51,7 +51,7 @@ class Process:
         self.join(None)
 
     def join(self, seconds: float | None) -> None:
-        """Wait until it has ended, for so long at most."""
+        """Wait for the end of the process, with a timeout."""
         if self._has_ended(seconds):
             self.process.join(seconds if self.descriptor is None else None)
 
@@ -61,19 +61,19 @@ class Process:
             os.close(self.descriptor)
 
     def _has_ended(self, seconds: float | None) -> bool:
-        """Whether it has ended by itself, or does within so many seconds; True where that is not known."""
+        """Return True if the process ends within a timeout, or if that is unknown."""
         return self.descriptor is None or bool(wait([self.descriptor], seconds))
 
     @property
     def last_words(self) -> str:
-        """The end of what it has printed."""
+        """Last part of the process's output."""
         length = self.printed.seek(0, 2)
         self.printed.seek(max(0, length - _LAST_BYTES))
         return self.printed.read().decode(errors="replace").strip()
 
 
 def start(assignment: worker.ProcessOrder, listener: socket.socket | None = None) -> Process:
-    """Start a process. listener: a socket that listens at its address already."""
+    """Start a process. listener: a socket that already listens at its address."""
     printed = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed in `end`
     _FORKED.set_forkserver_preload(["sim.live.preloaded"])
     process = _FORKED.Process(
@@ -92,7 +92,7 @@ def _descriptor_of(process: BaseProcess) -> int | None:
     assert process.pid is not None
     try:
         return os.pidfd_open(process.pid)
-    except OSError:  # it has ended by now, or the system is old
+    except OSError:  # it has already ended, or the system is old
         return None
 
 
@@ -105,7 +105,7 @@ def _work(order: worker.ProcessOrder, listener: socket.socket | None, printed: s
 
 
 def end(processes: Iterable[Process], patience_s: float) -> None:
-    """Leave no process behind: kill those that have not ended by themselves after so many seconds."""
+    """Wait for processes to end, and kill those that still run after `patience_s` seconds."""
     until_s = time.monotonic() + patience_s
     for each in processes:
         each.join(max(0.0, until_s - time.monotonic()))

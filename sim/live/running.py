@@ -1,4 +1,4 @@
-"""Running a scenario on the wall clock and over sockets, with the results of any run."""
+"""Live runs of a scenario on the wall clock and over sockets, with the same tables as other runs."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from sim.scenario.scenario import Scenario, load_scenario
 LATE_MESSAGE_S = 0.015
 LATE_JOB_SHARE = 0.05
 FORGIVEN_S = 0.001
-"""What is later than this and still counts from its planned time is counted as forgiven."""
+"""Delay from which an event that counts at its planned time is recorded as forgiven."""
 TOO_LATE = 0.05
-"""The share of late jobs, or of late messages, from which a host is too busy for a verdict."""
+"""Share of late jobs, or of late messages, above which a machine is too busy for a verdict."""
 
 
 @dataclass(frozen=True)
 class Machines:
-    """Several machines. hosts: all of them; the first has the coordinator. own: this one's name.
+    """Several machines. hosts: all of them; the first runs the coordinator. own: the name of this machine.
 
-    certificates: a folder that `make_certificates` has made, or a copy with the keys of this machine.
+    certificates: a folder from `make_certificates`, or a copy with the keys of this machine.
     """
 
     hosts: tuple[Host, ...]
@@ -60,26 +60,27 @@ class Machines:
 
     @property
     def processes(self) -> int:
-        """Processes that clients share, on all machines."""
+        """Number of processes that clients share, on all machines."""
         return sum(host.processes for host in self.hosts)
 
-    def here(self, who: Placement) -> list[str]:
+    def local_processes(self, who: Placement) -> list[str]:
         return [name for name, host in host_of(self.hosts, who).items() if host.name == self.own]
 
-    def told(self, assignment: ProcessOrder) -> ProcessOrder:
-        """The assignment with the addresses and the secret of these machines. UserError."""
-        places, secret = addresses_on(self.hosts, assignment.placement), read_token(self.certificates)
-        return replace(assignment, addresses=places, secret=secret, certificates=self.certificates.absolute())
+    def completed(self, assignment: ProcessOrder) -> ProcessOrder:
+        """Return the assignment with the addresses and the secret of these machines. Raises UserError."""
+        addresses, secret = addresses_on(self.hosts, assignment.placement), read_token(self.certificates)
+        certificates = self.certificates.absolute()
+        return replace(assignment, addresses=addresses, secret=secret, certificates=certificates)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveOptions:
-    """How a scenario is run live, beside its `RunOptions`.
+    """Options of a live run, in addition to its `RunOptions`.
 
-    processes: among which clients are spread that neither crash nor come later; None: one for each core.
-    machines: where there are several. raw: the network adds nothing, and jobs take the time that they take.
-    held_against: whether the run is compared with its simulation. code: whether Python that the scenario
-    names is executed. on_progress: called with the seconds of the run so far.
+    processes: the number of processes for clients that neither crash nor join later; None: one per core.
+    machines: for several machines. raw: the network adds no delays, and jobs take their real time.
+    held_against: True to compare the run with its simulation. code: True to execute Python that the scenario
+    names. on_progress: callback with the seconds of the run so far.
     """
 
     processes: int | None = None
@@ -93,7 +94,7 @@ class LiveOptions:
 def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunResult:
     """Run a scenario in several processes, and write its results in the same tables as a run's.
 
-    Raises UserError for what cannot be run, or is no option of live runs, and ProcessFailed.
+    Raises UserError for an invalid scenario or option, and ProcessFailed.
     """
     _require_of_live_runs(options)
     started = time.perf_counter()
@@ -104,12 +105,12 @@ def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunR
             file = (directory.path / "scenario.toml").absolute()
             assignment = _assignment(scenario, who, file, data_dir, live.code, live.raw)
             if machines is not None:
-                assignment = machines.told(assignment)
+                assignment = machines.completed(assignment)
             assert scenario.run.duration is not None
             processes = LiveRun(
                 assignment,
                 scenario.run.duration,
-                here=None if machines is None else machines.here(who),
+                here=None if machines is None else machines.local_processes(who),
                 on_ready=lambda: notice(_announcement(who, scenario, live.raw)) if notice else None,
                 on_progress=live.on_progress,
             )
@@ -130,19 +131,19 @@ def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunR
 
 
 def _require_of_live_runs(options: RunOptions) -> None:
-    """UserError for options that only simulations have."""
+    """Raise UserError for options that only simulations have."""
     simulated = ("hooks", "on_evaluation", "checkpoint_every_s", "checkpoints_s", "anyway")
     for name in simulated:
         if getattr(options, name) != getattr(DEFAULT, name):
-            raise UserError(f"{name}: is an option of simulations, not of live runs; leave it out")
+            raise UserError(f"{name}: is an option of simulations, not of live runs; remove it")
     if options.device not in ("auto", "cpu"):
         raise UserError(f"--device {options.device}: live runs compute on CPUs; must be auto or cpu")
 
 
-def put_together(folder: Path, *, data_dir: Path | None = None, code: bool = True) -> RunResult:
-    """The results of a live run whose coordinator was killed, from what its processes told. UserError.
+def results_of_killed(folder: Path, *, data_dir: Path | None = None, code: bool = True) -> RunResult:
+    """Write the results of a live run with a killed coordinator, from its processes' logs. Raises UserError.
 
-    folder: its hidden one, which goes away. Waits for processes that still tell.
+    folder: the hidden folder of the run, which is removed. Waits for processes that still write.
     """
     started = time.perf_counter()
     wait_for_writers(folder)
@@ -154,7 +155,7 @@ def put_together(folder: Path, *, data_dir: Path | None = None, code: bool = Tru
         try:
             summary = _summary(simulation, directory, outcome, started, scenario, data_dir, False)
             summary["finished"] = False
-            lost = [*outcome.lost, "the coordinator was ended"]
+            lost = [*outcome.lost, "the coordinator was killed"]
             result = save(directory, scenario, simulation, summary | {"ended_by": "; ".join(lost)})
         except BaseException:
             directory.discard()
@@ -173,16 +174,16 @@ def _summary(
     data_dir: Path | None,
     held_against: bool,
 ) -> dict[str, Any]:
-    """Fill a simulation with what a live run has found; its summary."""
+    """Fill a simulation with the results of a live run, and return its summary."""
     directory.keep_events(simulation.trace)
     merged = merge(simulation, outcome)
     alone = train_alone(simulation) if scenario.run.compare_alone else None
     record_ending(simulation, alone)
     summary = summarise(scenario, simulation, alone, time.perf_counter() - started_s, outcome.interrupted)
     summary["messages"]["in_flight"] = merged.in_flight
-    folder = f"{directory.path.absolute()}/"  # has another name when it is finished
-    told = [line for part in outcome.parts for line in part.facts["live"].get("mistakes", ())]
-    warnings = [*dict.fromkeys(line.replace(folder, "") for line in told)]
+    folder = f"{directory.path.absolute()}/"  # renamed at the end
+    lines = [line for part in outcome.parts for line in part.facts["live"].get("mistakes", ())]
+    warnings = [*dict.fromkeys(line.replace(folder, "") for line in lines)]
     warnings += mistakes_in_results(simulation)
     summary |= {"live": figures(outcome, merged), "warnings": warnings}
     summary["finished"] = not (outcome.lost or outcome.interrupted)
@@ -204,19 +205,25 @@ def join_live(
     data_dir: Path | None = None,
     code: bool = True,
 ) -> None:
-    """Run the processes of this machine, for a coordinator on another one. UserError, ProcessFailed."""
+    """Run the processes of this machine, for a coordinator on another machine.
+
+    Raises UserError, and ProcessFailed.
+    """
     with _prepared(scenario, None, machines, data_dir) as (_, scenario, who), TemporaryDirectory() as folder:
         directory = create_directory(scenario, Path(folder), "cpu")
-        place = directory.path / "scenario.toml"
-        assignment = machines.told(_assignment(scenario, who, place, data_dir, code, raw))
-        take_part(assignment, [name for name in machines.here(who) if name in who.first])
+        file = directory.path / "scenario.toml"
+        assignment = machines.completed(_assignment(scenario, who, file, data_dir, code, raw))
+        take_part(assignment, [name for name in machines.local_processes(who) if name in who.first])
 
 
 @contextmanager
 def _prepared(
     scenario: Scenario, processes: int | None, machines: Machines | None, data_dir: Path | None
 ) -> Iterator[tuple[Simulation, Scenario, Placement]]:
-    """A simulation to be filled, the scenario as all processes have it, and who is where. UserError."""
+    """Return a simulation for the results, the scenario of all processes, and the placement.
+
+    Raises UserError.
+    """
     require_live(scenario)
     with built(scenario, data_dir, "cpu") as prepared:
         simulation = prepared.simulation
@@ -244,12 +251,14 @@ def _assignment(
 
 def _announcement(who: Placement, scenario: Scenario, raw: bool) -> str:
     count = sum(len(names) for names in who.actors.values())
-    world = "as the network and the devices of this machine are" if raw else "in the scenario's world"
+    world = (
+        "with the network and devices of this machine" if raw else "with the scenario's network and devices"
+    )
     return f"{count} actors in {len(who.actors)} processes, {world}, for {scenario.run.duration:g} s"
 
 
 def figures(outcome: Outcome, merged: Merged) -> dict[str, Any]:
-    """What the summary says of a live run as such; docs/live.md has the meaning of each key."""
+    """Return the summary's entry for a live run; docs/live.md explains each key."""
     parts, raw = outcome.parts, outcome.raw
     lives = [part.facts["live"] for part in parts if part.facts["live"]]
 
@@ -287,7 +296,7 @@ def figures(outcome: Outcome, merged: Merged) -> dict[str, Any]:
 
 
 def _forgiven(late_s: np.ndarray) -> dict[str, float]:
-    """How many were late and count from their planned time all the same, and by how many seconds in all."""
+    """Return the number of late events that count at their planned time, and their total delay in seconds."""
     forgiven_s = late_s[late_s > FORGIVEN_S]
     return {"count": len(forgiven_s), "seconds": float(forgiven_s.sum())}
 

@@ -1,4 +1,4 @@
-"""The part of a simulation that one process of a live run is."""
+"""Part of a simulation that one process of a live run executes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.core.observer import Observer
 from sim.core.simulation import Simulation
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
-from sim.live.telling import ToldTrace
+from sim.live.reporting import StreamedTrace
 from sim.results.trace import Trace
 from sim.world.churn.schedule import ChurnEvent
 from sim.world.distributions import Constant
@@ -26,28 +26,30 @@ _NOTHING_ADDED = NetworkModel(ConnectionModel(Constant(value=0.0)))
 
 
 class LaterObserver(Observer):
-    """Keeps the models at the moments of evaluations, and measures them when the run is over."""
+    """Observer that stores the models at evaluations, and measures them at the end of the run."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._kept: list[Callable[[], None]] = []
         self.at_once = False
-        """Whether models are measured as soon as they are kept, in a process that may not see the end."""
+        """True to measure models immediately, in a process that may be killed before the end."""
 
     def _evaluate_models(
         self, now: float, up: Sequence[ClientLife], chosen: Container[int], *, again: bool = False
     ) -> None:
         for clients in with_same_model(up):
-            shown = {client.name: self._shown([client]) for client in clients if client.index in chosen}
+            stored = {client.name: self._shown([client]) for client in clients if client.index in chosen}
 
-            def shown_then(
-                asked: Sequence[ClientLife], shown: Mapping[str, Any] = shown
+            def stored_models(
+                of: Sequence[ClientLife], stored: Mapping[str, Any] = stored
             ) -> Sequence[Mapping[str, Any]] | None:
-                found = [shown[client.name] for client in asked]
+                found = [stored[client.name] for client in of]
                 return None if None in found else [each[0] for each in found]
 
             params = [client.params for client in clients]
-            self._kept.append(partial(self._evaluate_alike, now, clients, params, chosen, again, shown_then))
+            self._kept.append(
+                partial(self._evaluate_alike, now, clients, params, chosen, again, stored_models)
+            )
         if self.at_once:
             self.measure_kept()
 
@@ -58,20 +60,20 @@ class LaterObserver(Observer):
 
 
 class LiveSimulation(Simulation):
-    """A simulation of which only some clients and servers live here; the others do in other processes."""
+    """Simulation with some clients and servers in this process, and the others in other processes."""
 
     observed_by: ClassVar[type[Observer]] = LaterObserver
-    traced_by: ClassVar[type[Trace]] = ToldTrace
+    traced_by: ClassVar[type[Trace]] = StreamedTrace
     loop: LiveLoop
     network: LiveNetwork
     observer: LaterObserver
-    trace: ToldTrace
+    trace: StreamedTrace
 
     def keep_only(self, names: Container[str], began_s: float, *, ends_by_crash: bool) -> None:
-        """Have only these actors here. began_s: when this process takes part, in seconds of the run.
+        """Keep only these actors in this process. began_s: the start of this process, in seconds of the run.
 
-        What is to happen to them before that does not happen here. ends_by_crash: a crash ends this process;
-        who comes back has the model that was told last, as all else was in the memory of another.
+        Events before that time do not happen in this process. ends_by_crash: a crash ends this process; a
+        client that rejoins has its last stored model, as its other state was in the killed process.
         """
         if not began_s:
             self.network.expect_up([client.name for client in self.clients if client.up_at_start])
@@ -92,14 +94,14 @@ class LiveSimulation(Simulation):
             ]
 
     def rehearse(self, names: Container[str]) -> None:
-        """Have each model of these clients take a step that counts for nothing."""
+        """Run one training step as a warm-up with each model of these clients, and discard its result."""
         engine = self.engine.unused()
         for clients in with_same_model([client for client in self.clients if client.name in names]):
             clients[0].compute.rehearse(engine)
 
 
 class BareSimulation(LiveSimulation):
-    """One to whose network nothing is added, now or later."""
+    """Live simulation without simulated network properties."""
 
     def begin(self) -> None:
         self.networks = []
@@ -107,7 +109,7 @@ class BareSimulation(LiveSimulation):
 
 
 def _events_of(clients: Sequence[int], events: Sequence[ChurnEvent], began_s: float) -> list[ChurnEvent]:
-    """What happens to these clients from `began_s` on, and an arrival before that if they are late for it."""
+    """Return the events of these clients from `began_s`, and an arrival then if they joined before."""
     found = []
     for client in clients:
         own = [replace(event, clients=(client,)) for event in events if client in event.clients]
@@ -119,9 +121,9 @@ def _events_of(clients: Sequence[int], events: Sequence[ChurnEvent], began_s: fl
 
 
 class RawCompute(DeviceCompute):
-    """Computing that takes the time it takes: each job is done at once, and the device is busy that long."""
+    """Computing in real time: each job is computed immediately, and the device is busy for that time."""
 
-    _submits_early = False  # each job is computed alone, when it is done
+    _submits_early = False  # each job is computed alone, at its end
 
     async def _really(self, result: Any) -> Any:
         loop = self.device.loop
@@ -156,7 +158,7 @@ class RawCompute(DeviceCompute):
 
 
 def live_classes(elapsed: Callable[[], float], *, raw: bool) -> Classes:
-    """The classes of a live run. elapsed: see `LiveLoop`. raw: devices take the time that computing takes."""
+    """Return the classes of a live run. elapsed: see `LiveLoop`. raw: computing takes its real time."""
 
     def loop(shuffle: int | None) -> LiveLoop:
         return LiveLoop(elapsed, raw=raw)

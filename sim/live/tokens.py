@@ -1,4 +1,4 @@
-"""What a process proves who it is by, from a folder that `sim.live.certificates` has made."""
+"""Credentials of a process, from a folder that `sim.live.certificates` has written."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from sim.files.input_file import read_regular
 TOKEN_BYTES = 32
 _FILE_BYTES = 2**16
 TOKEN = "token"
-"""The file of the secret that all processes share."""
+"""File with the secret that all processes share."""
 
 
 def read_token(folder: Path) -> bytes:
-    """The secret in a folder of certificates. UserError."""
+    """Read the secret in a folder of certificates. Raises UserError."""
     try:
         secret = bytes.fromhex(read_regular(folder / TOKEN, _FILE_BYTES).decode("ascii"))
     except (OSError, ValueError, UserError):
         secret = b""
     if len(secret) != TOKEN_BYTES:
-        raise UserError(f"--certificates {folder}: has no {TOKEN} that was made by --make-certificates")
+        raise UserError(f"--certificates {folder}: has no valid {TOKEN}; write one by --make-certificates")
     return secret
 
 
 def tls_of(folder: Path, process: str) -> Tls:
-    """The encryption of a process, from a folder of certificates. UserError."""
+    """Return the TLS settings of a process, from a folder of certificates. Raises UserError."""
     files = [folder / name for name in ("ca.pem", f"{process}.pem", f"{process}.key")]
     try:
         for file in files:
-            read_regular(file, _FILE_BYTES)  # which does not open a pipe, and so waits for nobody
+            read_regular(file, _FILE_BYTES)  # rejects a pipe, which could block
         return Tls.of(*map(str, files))
     except (OSError, ValueError, UserError) as error:
-        why = (isinstance(error, OSError) and error.strerror) or error
-        raise UserError(f"--certificates {folder}: nothing there for {process} ({why})") from error
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise UserError(f"--certificates {folder}: no valid files for {process} ({reason})") from error

@@ -1,4 +1,4 @@
-"""The connections of one process to the others of its run, in a thread of their own."""
+"""Connections of one process to the other processes of its run, in a separate thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MESSAGE, _CONTROL = b"m", b"c"
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a message carries beside its content: its number at its sender, when it was sent, and is due."""
+    """Header of a message: its number in the sending process, and the times of sending and arrival."""
 
     number: int
     sent_s: float
@@ -36,32 +36,32 @@ class Stamp:
 
 
 class Events:
-    """What a `Wire` calls, in its own thread."""
+    """Callbacks of a `Wire`, which it calls in its thread."""
 
     def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
-        """A message has come."""
+        """Handle an incoming message."""
 
     def control(self, process: str, content: object) -> None:
-        """Something else was told."""
+        """Handle an incoming control message."""
 
     def read(self, numbers: list[int]) -> None:
-        """The messages of these numbers have come to the other process."""
+        """Handle the arrival of the messages with these numbers at the other process."""
 
     def lost(self, number: int, dropped: bool, why: str) -> None:
-        """The message of that number never arrives."""
+        """Handle the loss of the message with this number."""
 
     def connected(self, process: str, up: bool) -> None:
-        """There is a connection to a process, or no more."""
+        """Handle a new, or a lost, connection to a process."""
 
 
 class _Frames(TcpEndpoint):
-    """Frames with a stamp, whose fates are told one by one."""
+    """Endpoint for frames with a stamp, which reports the end of each frame."""
 
     events: Events
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._numbers: dict[str, deque[int]] = {}  # of the messages on their way to each process; 0: control
+        self._numbers: dict[str, deque[int]] = {}  # of the messages in transfer to each process; 0: control
 
     def send(self, process: str, kind: bytes, stamp: Stamp, pieces: list[Buffer]) -> None:
         head = _STAMP.pack(kind, stamp.number, stamp.sent_s, stamp.due_s)
@@ -105,9 +105,9 @@ class _Frames(TcpEndpoint):
 
 
 class Wire:
-    """A process's connections. All methods may be called from any thread; `events` are called in its own.
+    """Connections of a process. Methods work from any thread; `events` are called in the wire's thread.
 
-    process: this one's name. addresses: of all processes. The rest is as of `TcpEndpoint`.
+    process: the name of this process. addresses: of all processes. See `TcpEndpoint` for the other arguments.
     """
 
     def __init__(
@@ -136,24 +136,24 @@ class Wire:
         self._loop.call_soon_threadsafe(self.frames.send, process, _MESSAGE, stamp, pieces)
 
     def tell(self, process: str, content: object) -> None:
-        """Tell another process something else."""
+        """Send a control message to another process."""
         pieces: list[Buffer] = [CONTROL.encode(content)]
         self._loop.call_soon_threadsafe(self.frames.send, process, _CONTROL, Stamp(0, 0.0, 0.0), pieces)
 
     def tell_all(self, content: object, but: str = "") -> None:
-        """Tell all other processes the same, except one."""
+        """Send a control message to all other processes, except `but`."""
         for process in self._others:
             if process != but:
                 self.tell(process, content)
 
     def connected(self, to: Iterable[str], timeout_s: float) -> None:
-        """Wait for the connections to other processes. TimeoutError, which names those that are missing."""
+        """Wait for the connections to other processes. Raises TimeoutError with the missing ones."""
         others = [process for process in to if process in self._others]
         waiting = self.frames.connected(timeout_s, others)
         asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
 
     def close(self) -> None:
-        """Send what waits, for a second at most, and end all connections."""
+        """Send pending frames, for at most a second, and close all connections."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
 
@@ -174,7 +174,7 @@ class Wire:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, where it is to be had."""
+    """Return an event loop, of uvloop if it is installed."""
     make: Callable[[], asyncio.AbstractEventLoop]
     try:
         from uvloop import new_event_loop as make

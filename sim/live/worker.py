@@ -1,4 +1,4 @@
-"""One process of a live run, and what it is told to do."""
+"""One process of a live run, and its order."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from sim.learning.engine import Vector
 from sim.learning.engine.autotune import usable_cores
 from sim.live.codec import codec_of
 from sim.live.control import (
-    AskPresence,
-    AskTime,
-    Begin,
     Ended,
     Leave,
+    LogRecords,
     Presence,
+    PresenceRequest,
     ProcessReady,
+    StartRun,
     Stop,
-    TellTime,
-    Told,
-    TransferBegun,
+    TimeReply,
+    TimeRequest,
     TransferCut,
+    TransferStarted,
 )
 from sim.live.logs import FileLog, SentLog, Sink, end_process, log_path
 from sim.live.loop import LiveLoop
 from sim.live.placement import COORDINATOR, Placement
+from sim.live.reporting import Reporter, repeatedly, save_state
 from sim.live.simulation import LiveSimulation, live_classes
-from sim.live.telling import Teller, again_and_again, save_state
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
 from sim.run.mistakes import mistakes_in_code
@@ -55,27 +55,27 @@ from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario
 
 CONNECT_S = 120.0
-"""How long processes wait for each other at the start."""
+"""Maximum time for which processes wait for each other at the start."""
 INBOX_BYTES = 2**30
-"""What may wait of each other process's messages, until they arrive; more is dropped, and counted."""
+"""Maximum bytes of another process's messages before their arrival; more are dropped, and counted."""
 LIMITS = Limits(retry_max_s=0.5)
-"""Of connections: who comes later is found soon."""
+"""Limits of connections, with short retries to find processes that start later."""
 ALONE_S, ALONE_ELSEWHERE_S = 5.0, 120.0
-"""How long a process goes on without a coordinator on the same machine, or on another."""
+"""Time after which a process ends without a coordinator, on the same machine and on a different one."""
 STOP_S = 60.0
-"""How long a process may take to tell what it has found when it is to stop."""
-_ALONE = "the coordinator has ended, or cannot be reached"
+"""Maximum time for which a process may send its records after an order to stop."""
+_ALONE = "the coordinator has ended, or is not reachable"
 _PINGS = 15
 _TELL_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
 class ProcessOrder:
-    """What a process is to do. began_s: when the run has begun, for a process that comes later.
+    """Order for a process. began_s: start of the run, for a process that starts later.
 
-    digest: of the scenario. addresses: where each process listens; none for free ports of this machine.
-    earlier: what its own clients have done in former lives, by name. lives: how often each has lived before.
-    tells_by_wire: whether the folder of the results is on another machine.
+    digest: that of the scenario. addresses: of all processes; empty for free ports of this machine. earlier:
+    state of its clients from earlier processes, by name. lives: number of earlier processes with this name.
+    tells_by_wire: True if the results folder is on another machine.
     """
 
     scenario: Path
@@ -96,35 +96,35 @@ class ProcessOrder:
 
 
 class Clock:
-    """Seconds of the run, by the coordinator's clock: the same in all processes, also on other machines."""
+    """Time of the run by the coordinator's clock, which is the same in all processes and on all machines."""
 
     def __init__(self) -> None:
         self.began_s = float("inf")
-        """When the run began, or begins, by the coordinator's clock."""
-        self._ahead_s = 0.0  # the coordinator's clock before this one's
+        """Start of the run, by the coordinator's clock."""
+        self._ahead_s = 0.0  # the coordinator's clock minus this one
         self._shortest_s = float("inf")
 
     def now_s(self) -> float:
-        """The coordinator's time."""
+        """Return the coordinator's time."""
         return time.monotonic() + self._ahead_s
 
     def elapsed(self) -> float:
-        """Seconds since the run began; below 0 before."""
+        """Return the seconds since the start of the run; negative before it."""
         return self.now_s() - self.began_s
 
-    def answered(self, told: TellTime) -> None:
-        """Learn from an answer: the fastest one is the best."""
+    def answered(self, reply: TimeReply) -> None:
+        """Adjust the clock by a reply; the fastest reply is the most accurate."""
         now_s = time.monotonic()
-        took_s = now_s - told.sent_s
+        took_s = now_s - reply.sent_s
         if 0 <= took_s < self._shortest_s:
             self._shortest_s = took_s
-            ahead_s = told.now_s - (told.sent_s + now_s) / 2
-            # On one machine all processes have one clock, and then this is only noise.
+            ahead_s = reply.now_s - (reply.sent_s + now_s) / 2
+            # On one machine all processes have the same clock, and the difference is only noise.
             self._ahead_s = ahead_s if abs(ahead_s) > took_s else 0.0
 
 
 class _Worker(Events):
-    """What comes in is called in the wire's thread, and handed to the loop of the actors."""
+    """A process of a live run; it passes calls from the wire's thread to the actors' loop."""
 
     def __init__(self, assignment: ProcessOrder, listener: socket.socket | None) -> None:
         self.assignment = assignment
@@ -134,13 +134,13 @@ class _Worker(Events):
         self.begun, self.may_leave = threading.Event(), threading.Event()
         self.times = threading.Semaphore(0)
         self.alone: threading.Timer | None = None  # ends the process
-        self.early: list[Any] = []  # what came before there was a simulation
+        self.early: list[Any] = []  # calls before there is a simulation
         self.lock = threading.Lock()
-        self.came_bytes: Counter[str] = Counter()  # of each process's messages that were handed on
-        self.overflows = 0  # messages that were not kept, as too many waited
-        self.mistakes: list[str] = []  # of the user's code, known at the end
+        self.came_bytes: Counter[str] = Counter()  # bytes of each process's messages that were passed on
+        self.overflows = 0  # messages that were dropped, as too many waited
+        self.mistakes: list[str] = []  # errors of the user's code, known at the end  # prose: allow
         self.memory: list[tuple[float, int]] = []  # seconds, and bytes of this process
-        self.is_alone = False  # the coordinator is gone for good
+        self.is_alone = False  # the coordinator is permanently gone
 
     # --- in the wire's thread -------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class _Worker(Events):
             self._in_loop(lambda simulation: simulation.network.gone(process))
 
     def _found_coordinator(self, up: bool) -> None:
-        """Without a coordinator nobody would take the results: end, unless it comes back."""
+        """End the process if the coordinator is gone and does not return within a time."""
         if self.alone is not None:
             self.alone.cancel()
             self.alone = None
@@ -176,7 +176,7 @@ class _Worker(Events):
             self.alone = _timer(patience_s, self._end_alone)
 
     def _end_alone(self) -> None:
-        """Tell all the same what there is: somebody may put it together."""
+        """End the run, and write the records anyway, for a later `coterie resume`."""
         self.is_alone = True
         if self.simulation is None or self.assignment.tells_by_wire:
             end_process(_ALONE)
@@ -187,26 +187,26 @@ class _Worker(Events):
 
     def control(self, process: str, content: object) -> None:
         match content:
-            case TellTime() if process == COORDINATOR:
+            case TimeReply() if process == COORDINATOR:
                 self.clock.answered(content)
                 self.times.release()
-            case Begin(at_s=at_s) if process == COORDINATOR:
+            case StartRun(at_s=at_s) if process == COORDINATOR:
                 self.clock.began_s = at_s
                 self.begun.set()
             case Leave() if process == COORDINATOR:
                 self.may_leave.set()
             case Stop() if process == COORDINATOR:
                 self._in_loop(_stop)
-            case AskPresence():
+            case PresenceRequest():
                 self._in_loop(partial(self._tell_presence, process))
             case Presence():
                 self._in_loop(lambda simulation: simulation.network.noticed(process, content))
-            case TransferBegun():
-                self._in_loop(lambda simulation: simulation.network.begun(process, content))
+            case TransferStarted():
+                self._in_loop(lambda simulation: simulation.network.transfer_started(process, content))
             case TransferCut():
                 self._in_loop(lambda simulation: simulation.network.cut(process, content))
             case _:
-                raise ValueError(f"{process} tells a {type(content).__name__}")
+                raise ValueError(f"{process} must not send a {type(content).__name__}")
 
     def _in_loop(self, action: Any) -> None:
         with self.lock:
@@ -216,9 +216,9 @@ class _Worker(Events):
                 self.simulation.loop.inbox.put(partial(action, self.simulation))
 
     def _greet(self, process: str, simulation: LiveSimulation) -> None:
-        """There is a connection, perhaps again: each end says who is there, whoever has noticed a cut."""
+        """Exchange the presence of actors on a new connection, which may follow a cut."""
         self._tell_presence(process, simulation)
-        self.wire.tell(process, AskPresence())
+        self.wire.tell(process, PresenceRequest())
 
     def _tell_presence(self, process: str, simulation: LiveSimulation) -> None:
         if present := simulation.network.present():
@@ -227,7 +227,7 @@ class _Worker(Events):
     # --- in the main thread ---------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Take part in the run, from its beginning to its end."""
+        """Take part in the run, from its start to its end."""
         own = self.assignment
         tls = None if own.certificates is None else tls_of(own.certificates, own.process)
         self.wire = Wire(
@@ -235,7 +235,7 @@ class _Worker(Events):
         )
         self.wire.connected([COORDINATOR], CONNECT_S)
         for _ in range(_PINGS):
-            self.wire.tell(COORDINATOR, AskTime(time.monotonic()))
+            self.wire.tell(COORDINATOR, TimeRequest(time.monotonic()))
             self.times.acquire(timeout=1.0)
         if own.began_s is not None:
             self.clock.began_s = own.began_s
@@ -243,7 +243,7 @@ class _Worker(Events):
         classes = live_classes(self.clock.elapsed, raw=own.raw)
         with shared_cores(usable_cores()), built(scenario, own.data_dir, "cpu", classes) as run:
             simulation = run.simulation
-            gc.enable()  # when garbage is found decides nothing here
+            gc.enable()  # the times of collections have no effect in live runs
             assert isinstance(simulation, LiveSimulation)
             self._live(simulation, scenario)
         self.wire.close()
@@ -272,14 +272,14 @@ class _Worker(Events):
         simulation.observer.at_once = own.may_be_killed
         time.sleep(max(0.0, -self.clock.elapsed()))
         simulation.begin()
-        tell = partial(self._tell, Teller(simulation, names, sink), simulation)
-        again_and_again(loop, _TELL_EVERY_S, tell)
-        again_and_again(loop, (scenario.run.duration or 60.0) / 20, partial(self._look_at_memory, loop))
+        tell = partial(self._tell, Reporter(simulation, names, sink), simulation)
+        repeatedly(loop, _TELL_EVERY_S, tell)
+        repeatedly(loop, (scenario.run.duration or 60.0) / 20, partial(self._look_at_memory, loop))
         loop.ends_by_clock = True
         with mistakes_in_code(scenario) as self.mistakes:
             simulation.advance()
         loop.ends_by_clock = False
-        tell()  # measuring takes time, in which this process may be ended
+        tell()  # before the measurement, as this process may be killed meanwhile
         simulation.observer.evaluate(at_end=True)
         simulation.observer.measure_kept()
         tell()
@@ -287,14 +287,14 @@ class _Worker(Events):
         self.may_leave.wait(timeout=CONNECT_S)
 
     def _sink(self) -> Sink:
-        """Where this process tells what it finds."""
+        """Return the destination of this process's records."""
         own = self.assignment
         if own.tells_by_wire:
-            return SentLog(lambda records: self.wire.tell(COORDINATOR, Told(records)))
+            return SentLog(lambda records: self.wire.tell(COORDINATOR, LogRecords(records)))
         return FileLog(log_path(own.scenario.parent, own.process, own.lives), end_process)
 
     def _settle_in(self, simulation: LiveSimulation, scenario: Scenario) -> None:
-        """Connect the simulation to the wire, and do what has come by now."""
+        """Connect the simulation to the wire, and pass on earlier calls."""
         own = self.assignment
         kinds: list[type] = [form_of(scenario.protocol.method, simulation.settings)]
         kinds += [type(server.fresh()) for server in simulation.servers]
@@ -307,12 +307,12 @@ class _Worker(Events):
             self.early.clear()
 
     def _look_at_memory(self, loop: LiveLoop) -> None:
-        with suppress(OSError):  # as where there is no /proc
+        with suppress(OSError):  # without /proc
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             self.memory.append((loop.now_s, pages * resource.getpagesize()))
 
-    def _tell(self, teller: Teller, simulation: LiveSimulation) -> None:
-        """Tell what is new, and what the next life of this process needs."""
+    def _tell(self, reporter: Reporter, simulation: LiveSimulation) -> None:
+        """Write new records, and the state for a successor of this process."""
         own, loop, counts = self.assignment, simulation.loop, self.wire.frames.counts
         figures = {
             "refused": dict(simulation.network.refused),
@@ -330,15 +330,15 @@ class _Worker(Events):
             "blocked": loop.blocked,
             "memory": self.memory,
         }
-        teller.tell(figures, lists)
-        if own.may_be_killed:  # at any moment
+        reporter.tell(figures, lists)
+        if own.may_be_killed:  # at any time
             save_state(simulation, own.placement.actors[own.process], own.scenario.parent, own.process)
 
     wire: Wire
 
 
 def _stop(simulation: LiveSimulation) -> None:
-    """End the run here, before its end."""
+    """End the run early in this process."""
     simulation.loop.ends_by_clock = False
     simulation.loop.stop()
 
@@ -356,7 +356,7 @@ def _vector(simulation: LiveSimulation, model: bytes) -> Vector:
 
 def main(assignment: ProcessOrder, listener: socket.socket | None) -> None:
     """Carry out an assignment. listener: a socket that listens at the address of this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the coordinator, which ends all
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator handles Ctrl-C, and ends all processes
     sys.setswitchinterval(0.0005)  # the wire's thread must not wait long for the actors'
     worker = _Worker(assignment, listener)
     try:

@@ -1,7 +1,6 @@
-"""A run: a simulation from its first event to its result directory.
+"""Runs: from the setup of a simulation to its result directory.
 
-`running` is the whole of it. `simulation` holds the clients' lives and the observer, `clients` a client over
-all its lives, `compute` and `budget` what it may compute. `alone`, `divergence`, `milestones` and `summary`
-say what came of it, `saving` and `provenance` write that down; `progress`, `interrupts` and `unawaited` are
-for those who look on.
+`running` runs a scenario: `setup` builds the simulation, `resume` continues from a checkpoint, `summary`
+summarizes the results, and `save` writes them and shows progress. `interrupts` handles signals. `mistakes`,
+`foreign_draws`, `swallowed`, `unawaited` and `wall_clock` warn about errors in the user's code.
 """

@@ -1,4 +1,4 @@
-"""Collection of garbage at evaluations, instead of whenever Python would."""
+"""Garbage collection at evaluations, instead of at Python's own times."""
 
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ from sim.learning.engine.snapshot import collect
 
 
 class GarbageCollection(RunHook):
-    """Collects cyclic garbage after each evaluation, so that its moment depends on events alone."""
+    """Collector of cyclic garbage after each evaluation, so that its time depends only on events."""
 
     ends_run: ClassVar[bool] = True
 

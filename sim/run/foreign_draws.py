@@ -1,7 +1,7 @@
-"""What a run warns of: random numbers that its seed does not set, so that it cannot be repeated.
+"""Warnings about random numbers that do not depend on the run's seed and make it unrepeatable.
 
-The states of the generators that all code of a process shares are compared before and after a run. Only if
-one of them has changed, the source is searched for the line.
+The states of the generators that all code of a process shares are compared before and after a run. If a
+state has changed, the source is searched for the line.
 """
 
 import ast
@@ -26,10 +26,10 @@ _INSTEAD = "draw from self.rng, which run.seed sets"
 
 @contextmanager
 def foreign_draws(files: Iterable[str]) -> Iterator[list[str]]:
-    """Collect, when this context ends, a line for each shared generator that was drawn from meanwhile.
+    """Collect, when this context ends, a line for each shared generator that code inside it drew from.
 
-    files: the user's code, in which the lines are looked for; generators that are made there without a seed
-    are told of, too.
+    files: the user's code, which is searched for the lines; generators that it creates without a seed are
+    also reported.
     """
     found: list[str] = []
     before = states()
@@ -39,32 +39,32 @@ def foreign_draws(files: Iterable[str]) -> Iterator[list[str]]:
         calls = [call for file in files for call in _calls(file)]
         for name, state in states().items():
             if state != before[name]:
-                places = [place for place, of in calls if of == name]
-                where = f" ({places[0]})" if places else ""
+                lines = [line for line, of in calls if of == name]
+                where = f" ({lines[0]})" if lines else ""
                 found.append(
                     f"random numbers were drawn from the generator of {name} that all code shares{where}: "
                     f"the run cannot be repeated; {_INSTEAD}"
                 )
-        for place, of in calls:
+        for line, of in calls:
             if of in _MAKERS:
                 found.append(
-                    f"{of}() without a seed ({place}) is another one in each run; {_INSTEAD}, or give it one "
-                    "that is drawn there"
+                    f"{of}() without a seed ({line}) differs in each run; {_INSTEAD}, or pass a seed drawn "
+                    "from it"
                 )
 
 
 def states() -> dict[str, object]:
-    """What the generators that all code of this process shares will draw next, by name."""
-    _, numbers, *rest = np.random.get_state(legacy=True)
+    """Return the states of the generators that all code of this process shares, by name."""
+    _, words, *others = np.random.get_state(legacy=True)
     return {
         "random": random.getstate(),
-        "numpy.random": (numbers.tobytes(), *rest),  # type: ignore[union-attr]
+        "numpy.random": (words.tobytes(), *others),  # type: ignore[union-attr]
         "torch": torch.get_rng_state().numpy().tobytes(),
     }
 
 
 def _calls(file: str) -> list[tuple[str, str]]:
-    """Where a file draws, and from which shared generator; or what it makes without a seed."""
+    """Return the lines of a file that draw from a shared generator, or create one without a seed."""
     tree = syntax_of(file)
     names = dict(imported_names(tree))
     found = []
@@ -75,7 +75,7 @@ def _calls(file: str) -> list[tuple[str, str]]:
 
 
 def _drawn_from(call: ast.Call, name: str) -> str | None:
-    """The shared generator that a call draws from, or what it makes without a seed."""
+    """Return the shared generator that a call draws from, or the generator that it creates without a seed."""
     module, _, function = name.rpartition(".")
     if name in _MAKERS:
         return None if call.args or call.keywords else name

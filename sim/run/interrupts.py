@@ -1,6 +1,6 @@
-"""Signals that end a command, all answered alike: Ctrl-C (SIGINT), SIGTERM and SIGHUP.
+"""Handling of signals that end a command: Ctrl-C (SIGINT), SIGTERM and SIGHUP, all in the same way.
 
-Imported before anything else: nothing but the standard library.
+This module is imported first, and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBERS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended what was going on; `number` says which."""
+    """A signal, `number`, has interrupted the command."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -35,40 +35,39 @@ class Interrupted(KeyboardInterrupt):
 
 
 def exit_code(number: int) -> int:
-    """The exit code of a command that a signal has ended, as shells have it."""
+    """Return the exit code of a command that a signal has ended, as in shells."""
     return 128 + number
 
 
 def raise_interrupted(number: int) -> None:
-    """Answer a signal by an exception, so that what is half done can be cleaned up."""
+    """Handle a signal by an exception, so that unfinished work can be cleaned up."""
     raise Interrupted(number)
 
 
-def exit_at_once(number: int, said: str = "interrupted") -> None:
-    """Answer a signal by ending the process: for when there is nothing to clean up.
+def exit_at_once(number: int, message: str = "interrupted") -> None:
+    """Handle a signal by ending the process, if there is nothing to clean up.
 
-    An exception would come out of whatever is being imported or run, which may swallow it.
+    The code that runs at that time, such as an import, could swallow an exception.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # closed, or in the middle of a line
             stream.flush()
-    with suppress(OSError):  # nobody listens
-        # A bar of progress stands in the line, and hides the cursor.
-        os.write(2, f"{_CLEAR_LINE if os.isatty(2) else ''}{said}\n".encode())
+    with suppress(OSError):  # the stream is closed
+        # Clear the progress bar, and show the cursor again.
+        os.write(2, f"{_CLEAR_LINE if os.isatty(2) else ''}{message}\n".encode())
     os._exit(exit_code(number))
 
 
 def own_process() -> None:
-    """Have signals end this process at once, which is a command's and nobody else's."""
+    """Let signals end this process immediately; only for the process of a command."""
     _own_processes.add(os.getpid())
     answer(exit_at_once)
 
 
 def answer(handler: Callable[[int], None]) -> dict[int, Any]:
-    """Have `handler(number)` called from now on; returns what was there before, by number.
+    """Install `handler(number)` for the signals. Returns the earlier handlers, by number.
 
-    Signals that are ignored (by nohup, say) still are. Only the main thread may do this; elsewhere nothing
-    changes.
+    Ignored signals (for instance with nohup) stay ignored. Has no effect outside of the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -76,7 +75,7 @@ def answer(handler: Callable[[int], None]) -> dict[int, Any]:
     before = {number: old for number, old in before.items() if old not in (None, signal.SIG_IGN)}
 
     def called(number: int, frame: object) -> None:
-        _let_go_of_a_closed_terminal()
+        _detach_closed_terminal()
         handler(number)
 
     for number in before:
@@ -84,8 +83,8 @@ def answer(handler: Callable[[int], None]) -> dict[int, Any]:
     return before
 
 
-def _let_go_of_a_closed_terminal() -> None:
-    """Have what is still to be said go nowhere, instead of failing, where the terminal has been closed."""
+def _detach_closed_terminal() -> None:
+    """Discard further output if the terminal has been closed, so that writing does not fail."""
     for stream in (1, 2):
         try:
             if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
@@ -93,50 +92,50 @@ def _let_go_of_a_closed_terminal() -> None:
                 os.dup2(nowhere, stream)
                 os.close(nowhere)
         except OSError:
-            continue  # it is closed altogether
+            continue  # the stream is closed
 
 
 @contextmanager
 def answering(handler: Callable[[int], None]) -> Iterator[None]:
-    """Have `handler(number)` called while this is entered."""
+    """Call `handler(number)` for signals inside the context."""
     before = answer(handler)
     try:
         yield
     finally:
-        _put_back(before)
+        _restore(before)
 
 
-def _put_back(before: Mapping[int, Any]) -> None:
+def _restore(before: Mapping[int, Any]) -> None:
     for number, old in before.items():
         signal.signal(number, old)
 
 
 class Interrupts:
-    """While this is entered, the first signal ends the simulation that is running, after the present instant.
+    """Signal handling of a run: the first signal ends the simulation after the current virtual time.
 
-    So the run can go on from there later, and what was measured is consistent and can still be written, which
-    the first signal does not stop. A second one raises `Interrupted`, and so does the first before there is
-    anything to keep. In a process of the command's own a second one ends the process while the simulation
-    runs, as a method may swallow any exception; in others later ones are answered as before.
+    The run can be resumed from there, its metrics are consistent, and its results are still written. A second
+    signal raises `Interrupted`, and so does the first one before there are results. In the process of a
+    command, a second signal during the simulation ends the process, as a method may swallow any exception; in
+    other processes the earlier handlers get later signals.
     """
 
     def __init__(self) -> None:
         self.on_abandoned: Callable[[], object] = lambda: None
-        """Called before the process is ended, to remove what nobody will need."""
+        """Callback before the process ends, to remove unfinished files."""
         self.number: int | None = None
-        """The first signal."""
+        """Number of the first signal."""
         self._at_once = True
         self._simulation: Simulation | None = None
         self._before: dict[int, Any] = {}
 
     @contextmanager
     def answered(self) -> Iterator[None]:
-        """Answer signals this way while this is entered."""
+        """Handle signals this way inside the context."""
         self._before = answer(self._answer)
         try:
             yield
         finally:
-            _put_back(self._before)
+            _restore(self._before)
 
     def run(self, simulation: Simulation) -> None:
         """Run to the end, or to the first signal."""
@@ -145,7 +144,7 @@ class Interrupts:
         simulation.run()
 
     def attempt(self, function: Callable[[Simulation], Result], simulation: Simulation) -> Result | None:
-        """Call a function that changes nothing: the first signal breaks it off at once, for None."""
+        """Call a function without side effects; the first signal stops it immediately, and returns None."""
         self._at_once = True
         try:
             return function(simulation)
@@ -165,14 +164,14 @@ class Interrupts:
         if self._simulation is not None and self._simulation.loop.is_running():
             self._simulation.stop()
         elif loop is not None and loop.time() == 0.0:
-            raise Interrupted(number)  # it has not begun
+            raise Interrupted(number)  # it has not started
 
     def _give_up(self, number: int) -> None:
-        """Keep nothing of the run, and have nothing of it go on."""
-        _put_back(self._before)
+        """Abandon the run, and discard its results."""
+        _restore(self._before)
         if self._simulation is None:
             return
-        self._simulation.is_abandoned = True  # else the next client would spin where this one is ended
+        self._simulation.is_abandoned = True  # otherwise the next client would spin when this one is ended
         if self._simulation.loop.is_running() and os.getpid() in _own_processes:
             self.on_abandoned()
             exit_at_once(number, BEFORE_RESULTS)

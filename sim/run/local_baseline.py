@@ -1,4 +1,4 @@
-"""What is found out when a run is over: above all what each client would have reached alone."""
+"""Measurements at the end of a run: the quality that each client reaches when it trains alone."""
 
 from collections.abc import Mapping
 
@@ -9,11 +9,11 @@ from sim.results.metrics import ALONE, TOTALS
 
 
 def train_alone(simulation: Simulation) -> dict[str, float]:
-    """The measure of each client's model trained on nothing but its own data, by the client's name.
+    """Return the quality of each client's model after training alone, by the client's name.
 
-    It starts from the same parameters and takes as many steps as it took in the simulation, with the same
-    batches and optimizer; when it takes them does not matter, so no world is needed. Clients that took no
-    step are left out.
+    A client starts from the same parameters and takes the same number of steps as in the simulation, with
+    the same batches and optimizer. Their times do not matter, so no simulated world is needed. Clients
+    without a step are left out.
     """
     ran = simulation.engine
     engine = ran.unused()
@@ -40,7 +40,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
 
 
 def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
-    """Record what is known of the clients only when a run is over, as metrics of that time.
+    """Record metrics of the clients that are known only at the end of a run.
 
     How much every client trained over all its lives, and, where this was computed, what it reaches alone.
     """

@@ -1,4 +1,4 @@
-"""What a run warns of: mistakes that show in what the user's code did, and in what came of it."""
+"""Warnings of a run about errors in the user's code, found in its calls and in the results."""
 
 import os
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from sim.run.wall_clock import wall_clock
 from sim.scenario.scenario import Scenario
 
 _NOTHING_LEARNED = (
-    "clients trained, but no client's model ever changed: a method assigns self.params what it learned"
+    "clients trained, but no client's model changed: a method must assign the trained model to self.params"
 )
 
 
 @contextmanager
 def mistakes_in_code(scenario: Scenario) -> Iterator[list[str]]:
-    """Collect, when this context ends, a line for each mistake that the user's code made meanwhile."""
+    """Collect, when this context ends, a line for each error of the user's code inside it."""
     found: list[str] = []
     own = users_files(scenario)
     with unawaited_coroutines() as unawaited, foreign_draws(own) as draws, swallowed_errors(own) as errors:
@@ -31,42 +31,42 @@ def mistakes_in_code(scenario: Scenario) -> Iterator[list[str]]:
 
 
 def mistakes_in_results(simulation: Simulation) -> list[str]:
-    """A line for each thing in the results of a run that is over which nobody can have meant."""
+    """Return a line for each result of an ended run that is surely unintended."""
     trained = any(client.work.steps for client in simulation.clients_up)  # others' models may have changed
     waits, in_vain = map(sum, zip((0, 0), *[life.waits for life in simulation.lives], strict=True))
-    # Whose rounds were in vain need not have learned anything: a line of its own says so.
-    to_blame = trained and (2 * in_vain < waits or not waits)
-    nothing = [_NOTHING_LEARNED] if to_blame and simulation.observer.models_changed is False else []
+    # Clients with mostly unanswered rounds need not have learned anything: another line reports this.
+    is_error = trained and (2 * in_vain < waits or not waits)
+    unchanged = [_NOTHING_LEARNED] if is_error and simulation.observer.models_changed is False else []
     others = _unsettled(simulation) + _standstill(simulation) + undefined(simulation)
-    return nothing + others + _held_by_cycles(simulation)
+    return unchanged + others + _held_by_cycles(simulation)
 
 
 def _held_by_cycles(simulation: Simulation) -> list[str]:
-    """A line if objects of the method that refer to each other kept vectors that nothing else could reach."""
+    """Return a line if objects of the method in reference cycles held otherwise unreachable vectors."""
     count = simulation.engine.vectors_in_cycles
     if not count:
         return []
     return [
-        f"reference cycles held {count:,} vectors that nothing else could reach until the next evaluation: "
-        "jobs were computed for them in vain, and they took memory; keep models out of objects that refer to "
-        "each other, or have one of these refer by weakref.ref()"
+        f"reference cycles held {count:,} otherwise unreachable vectors until the next evaluation, which "
+        "cost memory and unnecessary jobs; keep models out of objects that refer to each other, or use "
+        "weakref.ref() for one of the references"
     ]
 
 
 def _unsettled(simulation: Simulation) -> list[str]:
-    """A line if a method that forms coalitions had none until the end."""
+    """Return a line if a method that forms coalitions had none by the end."""
     metrics, clients = simulation.observer.metrics, simulation.clients
     forms_some = any(client.actor is not None and defines([client], "coalition") for client in clients)
     if clients[0].context.alone or not forms_some or metrics.coalitions():
         return []
     end = DURATION.format(metrics.newest()[0])
-    return [f"no client was in a coalition by the end at {end}: all that was measured is from before"]
+    return [f"no client was in a coalition by the end at {end}: all metrics are from before the coalitions"]
 
 
 def _standstill(simulation: Simulation) -> list[str]:
-    """A line if most clients that had more to train ended no iteration for half of the run or longer.
+    """Return a line if most clients with training left ended no iteration for half of the run or longer.
 
-    Not where a server has but a `fraction` of them train in a round: it may take long until it is one's turn.
+    Methods in which a server selects a `fraction` of the clients are exempt: their clients may wait long.
     """
     metrics, settings = simulation.observer.metrics, simulation.rules.settings
     if getattr(settings, "fraction", 1.0) < 1.0:
@@ -81,12 +81,12 @@ def _standstill(simulation: Simulation) -> list[str]:
     most = f', at most protocol.patience = "{DURATION.format(patience)}" at a time' if patience else ""
     return [
         f"{len(still)} of {len(training)} clients ended no iteration from {since} to the end at {end}; "
-        f"`coterie explain` says what a client waits for{most}"
+        f"run `coterie explain` for the event that a client waits for{most}"
     ]
 
 
 def users_files(scenario: Scenario) -> list[str]:
-    """The Python files, or cells of a notebook, that hold the user's code which a scenario names."""
+    """Return the Python files, or notebook cells, with the user's code that a scenario names."""
     found: dict[str, None] = {}
     for plugin in scenario.plugins:
         if plugin.sources is not None:

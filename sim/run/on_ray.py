@@ -31,23 +31,23 @@ from sim.run.setup.engine import MakeWorkers
 from sim.scenario.scenario import Scenario
 
 TRIES = 2
-"""How often something is tried if its node or process dies."""
-_LOOK_EVERY_S = 5.0  # whether there are still nodes that can compute what is waited for
+"""Number of attempts if a node or process dies."""
+_LOOK_EVERY_S = 5.0  # interval of checks that there are still nodes for the computation
 _CONNECT_S = 10.0
-_LARGE_BYTES = 100_000  # of a vector, from which it is put where all parts that need it get it from
-_READ_ONLY = "The given NumPy array is not writable"  # as what Ray shares between processes; nobody writes
+_LARGE_BYTES = 100_000  # size from which vectors go to the object store of the cluster
+_READ_ONLY = "The given NumPy array is not writable"  # arrays that Ray shares between processes; only read
 
 
 @contextmanager
 def cluster(
     address: str | None, cores: int | None, folder: Path | None = None, excluded: Sequence[str] = ()
 ) -> Iterator[Any]:
-    """The module `ray`, connected to a cluster, or without an address to one of so many cores here.
+    """Return the module `ray`, connected to a cluster; without an address to a local one with `cores` cores.
 
-    folder: what nodes import from, without the files excluded, which are patterns as in .gitignore; by
-    default an empty one. UserError without Ray, and without such a cluster.
+    folder: the folder from which nodes import, by default an empty one. excluded: patterns of files in it
+    that are not sent, as in .gitignore. Raises UserError without Ray, or without the cluster.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told that it is used
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
     require_packages("ray", "--on ray", "ray")
     import ray
 
@@ -56,7 +56,7 @@ def cluster(
         settings |= {"num_cpus": cores, "include_dashboard": False}
     else:
         _require_listening(address)
-    # Nodes import what lies in their working folder, which without one is the current folder here.
+    # Nodes import from their working folder, which by default is the current folder of this process.
     with tempfile.TemporaryDirectory(prefix="coterie-") as empty, safe_path():
         settings["runtime_env"] = {"working_dir": str(folder or empty), "excludes": list(excluded)}
         answer = signal.getsignal(signal.SIGTERM)
@@ -65,7 +65,7 @@ def cluster(
         except Exception as error:  # Ray raises any kind
             raise UserError(f"no Ray cluster{f' at {address}' if address else ''}: {error}") from error
         finally:
-            if current_thread() is main_thread():  # where Ray takes the signal for itself
+            if current_thread() is main_thread():  # Ray replaces the handler there
                 signal.signal(signal.SIGTERM, answer)
         try:
             yield ray
@@ -74,7 +74,7 @@ def cluster(
 
 
 def _require_listening(address: str) -> None:
-    """UserError if nobody listens at an address, which Ray tries for minutes, with words of its own."""
+    """Raise UserError if no server listens at an address; Ray would retry for minutes."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or "/" in host:  # "auto", or another kind of address
         return
@@ -86,20 +86,20 @@ def _require_listening(address: str) -> None:
 
 @contextmanager
 def workers_on_ray(address: str | None = None) -> Iterator[MakeWorkers]:
-    """Makes workers on the nodes of a cluster, without an address on this machine's cores, until its end.
+    """Return a factory of workers on the nodes of a cluster, or on this machine's cores without an address.
 
-    What is computed there is a function of what is sent, and of nothing else: so a part whose node dies is
-    computed once more, elsewhere or here. The nodes need this coterie and these libraries, but not the data,
-    nor the user's code. UserError, from those that make them, where there is no such cluster.
+    Results depend only on the sent data: if a node dies, its part is computed again on another node or
+    locally. The nodes need the same versions of coterie and libraries, but not the data or the user's code.
+    The factory raises UserError without the cluster.
     """
     with ExitStack() as opened:
 
         def make(scenario: Scenario, data: ClientData) -> Workers:
             if scenario.engine.devices is not None:
                 stated = f"engine.devices = {json.dumps(scenario.engine.devices)}"
-                raise UserError(f"{stated}: are GPUs, and --on ray computes on CPUs; leave one of them out")
+                raise UserError(f"{stated}: cannot be combined with --on ray, which uses CPUs; remove one")
             if data.train.x.device.type != "cpu":
-                raise UserError("--on ray: computes on CPUs, and this run is on a GPU; use --device cpu")
+                raise UserError("--on ray: computes on CPUs, but this run is on a GPU; use --device cpu")
             folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="coterie-")))
             _write_code(scenario, folder)
             ray = opened.enter_context(cluster(address, cores(), folder))
@@ -109,10 +109,10 @@ def workers_on_ray(address: str | None = None) -> Iterator[MakeWorkers]:
 
 
 def _write_code(scenario: Scenario, folder: Path) -> None:
-    """Write the user's code such that it is imported from this folder as it is here."""
+    """Write the user's code to a folder, from which nodes import it under the same names."""
     for plugin in scenario.plugins:
         sources = plugin.sources
-        if sources is None or sources.root.name in INSTALLED:  # must be there
+        if sources is None or sources.root.name in INSTALLED:  # must be installed on the nodes
             continue
         for name, content in sources.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -120,20 +120,20 @@ def _write_code(scenario: Scenario, folder: Path) -> None:
 
 
 class RayWorkers(Workers):
-    """Processes on the nodes of a cluster, to each of which a thread here gives one part after the other.
+    """Processes on the nodes of a cluster; a local thread for each sends it one part at a time.
 
-    Every vector is here, too. A large one that parts have as an input goes to the store of the cluster's
-    objects, once as long as somebody holds it, and from there once to each node that needs it.
+    All vectors are also held locally. A large vector that is an input of parts goes once to the object store
+    of the cluster, stays there while it is held, and goes from there once to each node that needs it.
     """
 
     def __init__(self, ray: Any, scenario: Scenario, data: ClientData) -> None:
         self._ray, self._data = ray, data
         self._threads_each = threads = int(scenario.engine.threads)
-        places = sum(int(node) // threads for node in self._cores_of_nodes())
-        if not places:
-            raise UserError(f"engine.threads = {threads}: no node of the Ray cluster has so many cores")
+        slots = sum(int(node) // threads for node in self._cores_of_nodes())
+        if not slots:
+            raise UserError(f"engine.threads = {threads}: more than the cores of any node of the Ray cluster")
         stated = scenario.engine.workers
-        super().__init__(places if stated == "auto" else stated)
+        super().__init__(slots if stated == "auto" else stated)
         warnings.filterwarnings("ignore", _READ_ONLY)
         self._part = ray.remote(_part).options(num_cpus=threads, max_retries=TRIES - 1)
         self._setup = ray.put((_conditions(), threads, Packer().pack(data)))
@@ -141,12 +141,12 @@ class RayWorkers(Workers):
         self._slots: WeakKeyDictionary[Slot, Any] = WeakKeyDictionary()
         self._lock = Lock()
         try:
-            self.call(int)  # one process shows what all are like
+            self.call(int)  # try one process
         except UserError:
             raise
-        except Exception as error:  # of a node that cannot even load what it is to call
-            said = one_line([line for line in str(error).splitlines() if line.strip()][-1])
-            raise UserError(f"--on ray: the cluster's nodes have no coterie that works: {said}") from error
+        except Exception as error:  # from a node that cannot load the function
+            reason = one_line([line for line in str(error).splitlines() if line.strip()][-1])
+            raise UserError(f"--on ray: coterie does not work on the cluster's nodes: {reason}") from error
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         packer = Packer(self._data, [])
@@ -157,22 +157,22 @@ class RayWorkers(Workers):
         return Unpacker(reply, rows=packer.rows).load()
 
     def _sent(self, packer: Packer, parcel: Parcel) -> Any:
-        """The reference of what becomes of a parcel."""
+        """Send a parcel, and return the reference of its reply."""
         assert packer.kernels is not None
         arrays: list[Any] = list(parcel.arrays)
         with self._lock:
             kernels = [self._kernel(kernel) for kernel in packer.kernels]
-            for place, slot in packer.slots.items():
-                if arrays[place].nbytes >= _LARGE_BYTES:
+            for index, slot in packer.slots.items():
+                if arrays[index].nbytes >= _LARGE_BYTES:
                     if slot not in self._slots:
-                        self._slots[slot] = self._ray.put(arrays[place])
-                    arrays[place] = self._slots[slot]
+                        self._slots[slot] = self._ray.put(arrays[index])
+                    arrays[index] = self._slots[slot]
         large = [each for each in arrays if isinstance(each, self._ray.ObjectRef)]
         small = [None if isinstance(each, self._ray.ObjectRef) else each for each in arrays]
         return self._part.remote([self._setup, *kernels], parcel.pickled, small, *large)
 
     def _kernel(self, kernel: Kernel) -> Any:
-        """The reference of a kernel, which is sent once."""
+        """Return the reference of a kernel, which is sent once."""
         if kernel not in self._kernels:
             try:
                 self._kernels[kernel] = self._ray.put(Packer().pack(kernel))
@@ -182,7 +182,7 @@ class RayWorkers(Workers):
         return self._kernels[kernel]
 
     def _reply(self, sent: Any) -> Parcel | None:
-        """What comes back, or what was raised there; None where no node has computed it."""
+        """Return the reply, or raise the error of the node; None if no node has computed it."""
         ray = self._ray
         try:
             while not ray.wait([sent], timeout=_LOOK_EVERY_S)[0]:
@@ -193,7 +193,7 @@ class RayWorkers(Workers):
             return reply
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
-        except ray.exceptions.RayError:  # its node or process has died, again and again
+        except ray.exceptions.RayError:  # its node or process has died repeatedly
             return None
 
     def _cores_of_nodes(self) -> list[float]:
@@ -204,7 +204,7 @@ class RayWorkers(Workers):
 
 
 def _part(known: list[Any], pickled: bytes, small: list[Any], *large: Any) -> Parcel:
-    """What becomes of a parcel. known: the references of the setup and of its kernels."""
+    """Compute a parcel, and return the reply. known: the references of the setup and of its kernels."""
     setup, *kernels = known
     engine, others = _engine(setup), iter(large)
     arrays = [next(others) if each is None else each for each in small]
@@ -213,20 +213,20 @@ def _part(known: list[Any], pickled: bytes, small: list[Any], *large: Any) -> Pa
     for name, state in states().items():
         if state != before[name]:
             drawn = f"random numbers were drawn from the generator of {name} that all code shares"
-            raise UserError(f"--on ray: {drawn}: they are others on each node; run it without")
+            raise UserError(f"--on ray: {drawn}: they differ on each node; run without --on ray")
     return reply
 
 
 @cache
 def _engine(setup: Any) -> Engine:
-    """The engine in whose pools this process computes. UserError where its results would be others."""
+    """Return the engine of this process. Raises UserError if its results would differ."""
     import ray
 
     conditions, threads, data = ray.get(setup)
-    for name, here in _conditions().items():
-        if here != conditions[name]:
-            where = f"a node of the Ray cluster has {name} {here}"
-            raise UserError(f"--on ray: {where}, and the run's machine {conditions[name]}")
+    for name, found in _conditions().items():
+        if found != conditions[name]:
+            where = f"a node of the Ray cluster has {name} {found}"
+            raise UserError(f"--on ray: {where}, but the run's machine has {conditions[name]}")
     torch.set_num_threads(threads)
     warnings.filterwarnings("ignore", _READ_ONLY)
     return Engine(Unpacker(data).load(), seed=0)
@@ -239,11 +239,11 @@ def _loaded(kernel: Any) -> Kernel:
     try:
         loaded: Kernel = Unpacker(ray.get(kernel)).load()
     except Exception as error:  # the user's code raises any kind
-        why = one_line(f"{type(error).__name__}: {error}")
-        raise UserError(f"--on ray: a node of the cluster cannot load the model: {why}") from error
+        reason = one_line(f"{type(error).__name__}: {error}")
+        raise UserError(f"--on ray: a node of the cluster cannot load the model: {reason}") from error
     return loaded
 
 
 def _conditions() -> dict[str, str]:
-    """What the last bits of numbers depend on."""
+    """Return the conditions that the last bits of results depend on."""
     return computed_by() | {"the instructions of the CPU": torch.backends.cpu.get_cpu_capability()}

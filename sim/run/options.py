@@ -1,4 +1,4 @@
-"""How a scenario is run: what all ways to run one have in common."""
+"""Options of a run that all ways to run a scenario share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sim.core.run_hook import RunHook
 from sim.errors import UserError
+from sim.run.save.evaluation_callback import EvaluationFunction
 from sim.run.save.progress import Show
-from sim.run.save.telling import Told
 from sim.run.setup.engine import MakeWorkers, threads_here
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -18,34 +18,34 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of a run that do not change what is simulated. Raises UserError for values that cannot be."""
+    """Options of a run that do not change the simulation. Raises UserError for invalid values."""
 
     out: Path = Path("runs")
-    """The folder in which the folder of the results is made."""
+    """Parent folder of the results folder."""
     overwrite: bool = False
-    """Whether the results take the place of earlier ones of the same scenario, once the run has finished."""
+    """True if the results replace earlier ones of the same scenario when the run has finished."""
     device: str = "auto"
     data_dir: Path | None = None
-    """The folder with data sets; by default $COTERIE_DATA."""
+    """Folder with data sets; by default $COTERIE_DATA."""
     progress: Show | None = None
-    """Called with the progress of the run, a few times a second."""
+    """Callback for the progress of the run, a few times per second."""
     notice: Callable[[str], None] | None = None
-    """Called with each line for the user, such as where the results go."""
-    on_evaluation: Told | None = None
-    """Called with each `Evaluation`. The error that it raises ends the run, after the results are written."""
+    """Callback for each line for the user, such as the location of the results."""
+    on_evaluation: EvaluationFunction | None = None
+    """Callback for each `Evaluation`. An error that it raises ends the run, after the results are written."""
     hooks: Sequence[RunHook] = ()
     checkpoint_every_s: float | None = None
-    """Seconds of real time between two checkpoints. With it, a signal writes one, too."""
+    """Wall-clock seconds between two checkpoints. If set, a signal also writes a checkpoint."""
     checkpoint_at_end: bool = True
-    """Whether the end of the run gets a checkpoint, if that is small."""
+    """True to write a checkpoint at the end of the run, if it is small."""
     checkpoints_s: Sequence[float] = ()
     """Virtual times of further checkpoints, which are kept."""
     anyway: bool = False
-    """Whether a run goes on from a checkpoint although its code or its data have changed since."""
+    """True to continue from a checkpoint although code or data have changed."""
     workers: MakeWorkers = threads_here
-    """Makes the workers that compute parts of batches. The results are the same with any."""
+    """Factory of the workers that compute parts of batches. The results do not depend on it."""
     report: bool = True
-    """Whether the results get a report."""
+    """True to write a report."""
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:

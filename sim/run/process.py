@@ -1,4 +1,4 @@
-"""What a run changes in its process, and puts back at its end."""
+"""State of the process that a run changes, and restores at its end."""
 
 import os
 import sys
@@ -11,17 +11,17 @@ from sim.learning.engine.autotune import usable_cores
 SAFE_PATH = "PYTHONSAFEPATH"
 
 
-_sharing = 1  # how many runs use the cores of this machine
+_sharing = 1  # number of runs that use the cores of this machine
 
 
 def cores() -> int:
-    """Cores that a run in this process may use."""
+    """Return the number of cores that a run in this process may use."""
     return max(1, usable_cores() // _sharing)
 
 
 @contextmanager
 def shared_cores(runs: int) -> Iterator[None]:
-    """So many runs use the cores of this machine meanwhile."""
+    """Share the cores of this machine among `runs` runs inside the context."""
     global _sharing
     before, _sharing = _sharing, runs
     try:
@@ -32,7 +32,7 @@ def shared_cores(runs: int) -> Iterator[None]:
 
 @contextmanager
 def without_main_module() -> Iterator[None]:
-    """Processes that are started meanwhile do not import the user's script, which would begin all again."""
+    """Keep processes that are started inside the context from importing the user's script again."""
     main = vars(sys.modules["__main__"])
     hidden: dict[str, Any] = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
     main["__spec__"] = None
@@ -44,10 +44,10 @@ def without_main_module() -> Iterator[None]:
 
 @contextmanager
 def safe_path() -> Iterator[None]:
-    """Processes that are started meanwhile import nothing from the current folder, be it a stranger's.
+    """Keep processes that are started inside the context from importing from the current folder.
 
-    Python looks there first with -c, as which multiprocessing starts its own, and with -m. The variable is
-    what -P says, and is inherited.
+    The folder may be untrusted, and Python searches it first with -m and with -c, which multiprocessing uses.
+    The environment variable has the effect of -P, and is inherited.
     """
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"

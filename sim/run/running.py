@@ -1,4 +1,4 @@
-"""Running a scenario: from its start, or from a checkpoint, to a result directory."""
+"""Runs of a scenario, from the start or from a checkpoint to a result directory."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from sim.run.mistakes import mistakes_in_code, mistakes_in_results
 from sim.run.options import DEFAULT, RunOptions
 from sim.run.resume.checkpoint import Checkpointer
 from sim.run.resume.resuming import ResumableRun, other_future
+from sim.run.save.evaluation_callback import EvaluationCallback
 from sim.run.save.progress import ALONE, WRITING
 from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
-from sim.run.save.telling import Telling
 from sim.run.save.watcher import Watcher
 from sim.run.setup.builder import PreparedRun, built
 from sim.run.summary import summarise
@@ -44,11 +44,11 @@ def run_scenario(
 ) -> RunResult:
     """Run a scenario and write its result directory.
 
-    earlier: a run of this scenario, or one with the same past, from whose checkpoint this run goes on.
+    earlier: a run of this scenario, or one with the same prefix; this run continues from its checkpoint.
     A signal (Ctrl-C, SIGTERM, SIGHUP) ends the run early and leaves a valid directory; a second one ends it
-    at once, by `Interrupted`, or with the process where that is the command's own. Raises UserError for what
-    can't be run, or would not go on exactly, and Deadlock when every client waits for ever. If something was
-    measured until then, the results are written first, and a note of the error names their directory.
+    immediately, by `Interrupted`, or with the process if that is a command's. Raises UserError for an invalid
+    scenario, or one that cannot continue exactly, and Deadlock if every client waits forever. If there are
+    metrics, the results are written first, and a note of the error names their directory.
     """
     started_s = time.perf_counter()
     if earlier is not None and earlier.checkpoint is not None:
@@ -67,12 +67,12 @@ def run_scenario(
 
 
 def _require_exact(earlier: ResumableRun, run: PreparedRun, options: RunOptions) -> None:
-    """UserError for a run that would not go on exactly, unless that is wanted."""
+    """Raise UserError for a run that cannot continue exactly, unless `anyway` is set."""
     if not (changed := earlier.differences(run)):
         return
     if not options.anyway:
         raise UserError(
-            f"{earlier.path} would not go on as it was: {'; '.join(changed)}; --anyway goes on all the same"
+            f"{earlier.path} cannot continue exactly: {'; '.join(changed)}; pass --anyway to continue"
         )
     if options.notice is not None:
         options.notice(f"no longer exact: {'; '.join(changed)}")
@@ -82,7 +82,7 @@ def _require_exact(earlier: ResumableRun, run: PreparedRun, options: RunOptions)
 def _directory_of(
     run: PreparedRun, options: RunOptions, earlier: ResumableRun | None, interrupts: Interrupts
 ) -> Iterator[RunDirectory]:
-    """The hidden directory of a run, which is removed if an error leaves no results in it."""
+    """Return the hidden directory of a run, which is removed if an error leaves no results in it."""
     scenario, engine = run.scenario, run.simulation.engine
     directory = create_directory(
         scenario,
@@ -104,7 +104,7 @@ def _directory_of(
 
 
 class _RunOfScenario:
-    """One run of a scenario in its directory: `result` runs it and writes what comes of it."""
+    """One run of a scenario in its directory: `result` runs it and writes the results."""
 
     def __init__(
         self,
@@ -122,38 +122,38 @@ class _RunOfScenario:
         if earlier is not None and earlier.is_cut_short_of(directory.target):
             assert earlier.cut_short is not None
             directory.target, self.replaces = earlier.cut_short, True
-        self.place = directory.target
+        self.target = directory.target
         self._announce()
         directory.keep_events(self.simulation.trace)
         self.checkpoints = Checkpointer(run, directory.path, options, started_s)
         show = saving_progress(lambda: directory.path, options.progress)
         self.watcher = Watcher(self.simulation, show, started_s, self.checkpoints.look)
-        self.telling = Telling(options.on_evaluation)
+        self.callback = EvaluationCallback(options.on_evaluation)
         collection = GarbageCollection()
-        for hook in (collection, self.checkpoints, self.watcher, self.telling, *options.hooks):
+        for hook in (collection, self.checkpoints, self.watcher, self.callback, *options.hooks):
             self.simulation.add_hook(hook)
 
     def result(self) -> RunResult:
-        """Run to the end, and write the results; raises what ended the run before its time after that."""
-        self._begin()
+        """Run to the end, and write the results. An error that ended the run is raised after that."""
+        self._start()
         notice = self.options.notice
         explains = explained("an evaluation of all models", self.simulation.engine.device)
         with Watchdog(self.simulation, notice or _on_stderr), explains:
             summary, error = self._ran()
             result = self._saved(summary)
-            failure = self.telling.tell_the_end(self.simulation)
+            failure = self.callback.call_at_end(self.simulation)
             error = error or failure
             if error is not None:
                 _add_notes(error, result)
                 raise error
         result = replace(result, unwritten=result.unwritten + self._unlogged())
         if notice is not None and self._has_replaced_nothing(result):
-            why = "was interrupted" if result.interrupted else "failed"
-            notice(f"the run {why}: it has replaced nothing")
+            reason = "was interrupted" if result.interrupted else "failed"
+            notice(f"the run {reason}: earlier results are kept")
         return result
 
-    def _begin(self) -> None:
-        """Have the run log what it reads; one that goes on is taken to where its checkpoint is."""
+    def _start(self) -> None:
+        """Start the log of reads; replay a resumed run up to its checkpoint."""
         log, earlier = self.directory.path / READS, self.earlier
         if earlier is not None and earlier.checkpoint is not None:
             earlier.replay(self.run, log, exactly=not self.options.anyway)
@@ -161,7 +161,7 @@ class _RunOfScenario:
             self.simulation.engine.read_log = RecordedReadLog(Journal(log))
 
     def _ran(self) -> tuple[dict[str, Any], BaseException | None]:
-        """Run; the summary, and the error that ended the run before its time."""
+        """Run, and return the summary, and the error that ended the run early, if any."""
         scenario, simulation, interrupts = self.run.scenario, self.simulation, self.interrupts
         alone, error = None, None
         with mistakes_in_code(scenario) as warnings:
@@ -187,7 +187,7 @@ class _RunOfScenario:
         return summary, error
 
     def _leaves_results(self, error: BaseException) -> bool:
-        """Whether there is something to keep of a run that this error has ended."""
+        """Return True if a run that this error has ended leaves results."""
         if isinstance(error, Deadlock):
             return True
         is_users = isinstance(error, UserError) or error is self.simulation.hooks.failure
@@ -200,39 +200,39 @@ class _RunOfScenario:
         return save(self.directory, scenario, self.simulation, summary, overwrite=replaces, report=report)
 
     def _why(self, error: BaseException) -> str:
-        """What ended a run before its time."""
-        if error is self.telling.failure:
+        """Describe the error that ended a run early."""
+        if error is self.callback.failure:
             return f"on_evaluation raised {describe(error)}"
         return f"a hook raised {describe(error)}" if error is self.simulation.hooks.failure else str(error)
 
     def _unlogged(self) -> tuple[str, ...]:
-        """The files from which a run could go on that could not be written, each with the reason."""
+        """Return the files for resuming that could not be written, each with the reason."""
         read_log = self.simulation.engine.read_log
         assert isinstance(read_log, RecordedReadLog)
         failures = {READS: read_log.failure, CHECKPOINT: self.checkpoints.failure}
         return tuple([f"{name}: {error.strerror}" for name, error in failures.items() if error is not None])
 
     def _has_replaced_nothing(self, result: RunResult) -> bool:
-        is_elsewhere = result.directory not in (None, self.place)
+        is_elsewhere = result.directory not in (None, self.target)
         return self.replaces and is_elsewhere and not result.summary["finished"]
 
     def _announce(self) -> None:
-        """Say where the results go, unless the run is quiet; and if there are results already."""
-        notice, place, free = self.options.notice, self.place, self.directory.expected_path
+        """Report the location of the results, unless the run is quiet, and any earlier results."""
+        notice, target, free = self.options.notice, self.target, self.directory.expected_path
         if notice is None:
             return
-        if free != place and self.replaces:
-            when = "when this run is finished" if _is_finished(self.directory) else "when this run has ended"
-            notice(f"{place} will be replaced {when}")
-        elif free != place:
-            replaces = "" if self.earlier else " (--overwrite replaces)"  # an option of `coterie run` alone
-            notice(f"{place} exists and stays; the results of this run go to {free}{replaces}")
+        if free != target and self.replaces:
+            when = "finishes" if _is_finished(self.directory) else "ends"
+            notice(f"{target} will be replaced when this run {when}")
+        elif free != target:
+            hint = "" if self.earlier else " (pass --overwrite to replace it)"  # an option of `coterie run`
+            notice(f"{target} exists and is kept; the results of this run go to {free}{hint}")
         elif self.options.progress is not None:
-            notice(f"the results of this run go to {place}")
+            notice(f"the results of this run go to {target}")
 
 
 def _is_finished(directory: RunDirectory) -> bool:
-    """Whether earlier results at the target are finished; results that don't say so count as such."""
+    """Return True if earlier results at the target are finished, or do not state it."""
     try:
         return bool(RunDirectory.load(directory.target).summary()["finished"])
     except (OSError, UserError):
@@ -240,11 +240,11 @@ def _is_finished(directory: RunDirectory) -> bool:
 
 
 def _add_notes(error: BaseException, result: RunResult) -> None:
-    """Have an error say what became of the results until then."""
+    """Add notes about the results to an error."""
     for warning in result.summary["warnings"]:
         error.add_note(f"warning: {warning}")
     where = "could not be written" if result.directory is None else f"are in {result.directory}"
-    error.add_note(f"the results up to then {where}")
+    error.add_note(f"the results so far {where}")
     for reason in result.unwritten:
         error.add_note(f"not written: {reason}")
 

@@ -1,4 +1,4 @@
-"""What summary.json says of a run that has ended."""
+"""Contents of summary.json for an ended run."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -32,9 +32,9 @@ from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Populat
 from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
 
-_COUNTS_MAX = 100_000  # of samples of a class at a client, in a summary
+_COUNTS_MAX = 100_000  # counts of samples by class and client in a summary
 _UNDEFINED = {"auc": "are all of one class", "r2": "are fewer than two"}
-"""Measures that some samples leave undefined, and why they do."""
+"""Metrics that some samples leave undefined, with the reason."""
 
 
 def summarise(
@@ -44,8 +44,8 @@ def summarise(
     wall_s: float,
     interrupted: bool,
 ) -> dict[str, Any]:
-    """The contents of summary.json; docs/results.md has the meaning of each key."""
-    # A dict: in order, and whether a client is in it takes no look at the others.
+    """Return the contents of summary.json; docs/results.md explains each key."""
+    # A dict keeps the order and has fast lookups.
     up = dict.fromkeys(client.name for client in simulation.clients_up)
     initial = sum(client.up_at_start for client in simulation.clients)
     summary = {
@@ -64,7 +64,7 @@ def summarise(
         "places": None if simulation.network.places is None else dict(simulation.network.places),
         "rounds": _rounds(simulation),
         "population": _population(simulation),
-        **_of_what_went_wrong(simulation, up),
+        **_of_the_failures(simulation, up),
         "interrupted": interrupted,
         "uncounted": sorted({name for kind in simulation.architectures for name in kind.uncounted}),
         "notices": list(scenario.notices),
@@ -80,7 +80,7 @@ def summarise(
 
 
 def _of_the_run(scenario: Scenario, simulation: Simulation, wall_s: float) -> dict[str, Any]:
-    """What was run, and for how long."""
+    """Return the description of the run, and its duration."""
     return {
         "scenario": scenario.name,
         "protocol": scenario.protocol.label,
@@ -101,7 +101,7 @@ def _of_the_models(
     up: Collection[str],
     settled_iterations: int | None,
 ) -> dict[str, Any]:
-    """How good the models of those that are up are, and the graph that they found."""
+    """Return the quality of the models of clients that are up, and the learned graph."""
     observer, higher = simulation.observer, simulation.observer.measure.higher_is_better
     latest = {name: observer.metrics.latest(name) for name in observer.evaluated}
     measured = {name: value for name, value in latest[observer.measure.name].items() if name in up}
@@ -131,17 +131,17 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _at_least_validation_loss(simulation: Simulation, up: Collection[str]) -> list[float]:
-    """What each client is judged by, as of the evaluation at which its validation loss was least."""
-    told = pl.DataFrame(simulation.observer.metrics.to_table())
-    losses = told.filter(pl.col("name") == VALIDATION_LOSS, pl.col("value").is_finite())
+    """Return each client's quality at the evaluation with its lowest validation loss."""
+    metrics = pl.DataFrame(simulation.observer.metrics.to_table())
+    losses = metrics.filter(pl.col("name") == VALIDATION_LOSS, pl.col("value").is_finite())
     least = losses.group_by("actor").agg(pl.col("time").get(pl.col("value").arg_min()))
-    judged_by = told.filter(pl.col("name") == simulation.observer.measure.name)
+    judged_by = metrics.filter(pl.col("name") == simulation.observer.measure.name)
     found = dict(judged_by.join(least, on=("actor", "time")).select("actor", "value").iter_rows())
     return [found[client] for client in up if math.isfinite(found.get(client, math.nan))]
 
 
 def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
-    """The coalitions of clients that are up at the end, who benefits from whom, and at which losses.
+    """Return the coalitions of clients that are up at the end, the benefit graph, and the losses.
 
     None for methods that form no coalitions.
     """
@@ -168,7 +168,7 @@ def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
 
 
 def _models(simulation: Simulation, up: Collection[str]) -> dict[str, dict[str, float | None]] | None:
-    """The measures of each model that clients have, by the model's name; None where they have one each."""
+    """Return the quality of each of a client's models, by model name; None if clients have one model."""
     observer = simulation.observer
     if not observer.models:
         return None
@@ -183,7 +183,7 @@ def _finite(values: Mapping[str, float], up: Collection[str]) -> list[float]:
 
 
 def _of_the_messages(simulation: Simulation) -> dict[str, Any]:
-    """What went over the network, and what was lost."""
+    """Return the counts of sent, lost and dropped messages."""
     counts = simulation.network.counts
     names = ("sent", "delivered", "lost", "dropped", "duplicated", "in_flight", "bytes")
     return {
@@ -197,7 +197,7 @@ def _of_the_messages(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _of_what_went_wrong(simulation: Simulation, up: Collection[str]) -> dict[str, Any]:
+def _of_the_failures(simulation: Simulation, up: Collection[str]) -> dict[str, Any]:
     failures = simulation.supervisor.failures
     return {
         "non_finite": _non_finite(simulation, up),
@@ -208,7 +208,7 @@ def _of_what_went_wrong(simulation: Simulation, up: Collection[str]) -> dict[str
 
 
 def _target(simulation: Simulation, measure: Measure, target: float) -> dict[str, float | None]:
-    """When the mean of a measure was first at the target, and how many bytes were sent by then."""
+    """Return the time at which the mean of a metric first reached the target, and the bytes sent so far."""
     metrics, sign = simulation.observer.metrics, 1 if measure.higher_is_better else -1
     times, values = metrics.mean(measure.name)
     reached = Series(times, sign * values)
@@ -220,7 +220,7 @@ def _target(simulation: Simulation, measure: Measure, target: float) -> dict[str
 
 
 def _engine(simulation: Simulation) -> dict[str, Any]:
-    """What the engine did and where, and the memory of the vectors that it holds."""
+    """Return the engine's statistics, its device, and the memory of its vectors."""
     engine, statistics = simulation.engine, simulation.engine.statistics
     return {
         "jobs": statistics.jobs,
@@ -236,7 +236,7 @@ def _engine(simulation: Simulation) -> dict[str, Any]:
 
 
 def _class_counts(simulation: Simulation) -> list[list[int]] | None:
-    """How many training samples of each class each client has; None without classes, or of very many."""
+    """Return each client's training samples per class; None without classes, or with very many counts."""
     clients = simulation.clients
     classes = clients[0].compute.classes
     if simulation.rules.task != "classification" or len(clients) * classes > _COUNTS_MAX:
@@ -246,7 +246,7 @@ def _class_counts(simulation: Simulation) -> list[list[int]] | None:
 
 
 def budget_summary(simulation: Simulation) -> dict[str, Any] | None:
-    """What each client might spend, how many of those that are up have, and when; None without a budget."""
+    """Return the budget per client, the number of clients that used it, and the times; None without one."""
     budget = simulation.rules.budget
     if budget is None:
         return None
@@ -256,7 +256,7 @@ def budget_summary(simulation: Simulation) -> dict[str, Any] | None:
 
 
 def _work(works: Sequence[Work]) -> dict[str, Any]:
-    """What the clients did over all their lives, by the names of `Work`: least, mean, most, and each."""
+    """Return the clients' work over all sessions, by the names of `Work`: least, mean, most, and each."""
     found = {field.name: [getattr(work, field.name) for work in works] for field in fields(Work)}
     return {
         name: {"min": min(each), "mean": sum(each) / len(each), "max": max(each), "clients": each}
@@ -265,7 +265,7 @@ def _work(works: Sequence[Work]) -> dict[str, Any]:
 
 
 def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
-    """Who failed for good, and how many failures restarts made up for; None in a run without a failure."""
+    """Return the permanently failed actors, and the number of restarts; None without failures."""
     if not failures:
         return None
     stopped = [failure for failure in failures if failure.action == "stop"]
@@ -284,12 +284,12 @@ def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
 
 
 def undefined(simulation: Simulation) -> list[str]:
-    """A line for each measure that is undefined for the test samples of some clients, though not for others.
+    """Return a line for each metric that is undefined for the test samples of some clients.
 
-    An area under the curve needs samples of two classes, and R^2 two samples.
+    The area under the curve needs samples of two classes, and R^2 two samples.
     """
     observer, lines = simulation.observer, []
-    for name, why in _UNDEFINED.items():
+    for name, reason in _UNDEFINED.items():
         if name in observer.evaluated:
             values = {
                 client: value
@@ -301,13 +301,13 @@ def undefined(simulation: Simulation) -> list[str]:
                 who = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
                 lines.append(
                     f"{name} is undefined for {len(without)} of {len(values)} clients ({who}), whose test "
-                    f"samples {why}; its mean is over the others"
+                    f"samples {reason}; its mean is over the other clients"
                 )
     return lines
 
 
 def _non_finite(simulation: Simulation, up: Collection[str]) -> dict[str, Any] | None:
-    """The first model that was not finite, and who is up with such a model; None if there was none."""
+    """Return the first model that was not finite, and clients that are up with one at the end, or None."""
     divergence = simulation.observer.divergence
     if (first := divergence.first) is None:
         return None
@@ -316,14 +316,14 @@ def _non_finite(simulation: Simulation, up: Collection[str]) -> dict[str, Any] |
 
 
 def _rounds(simulation: Simulation) -> dict[str, int] | None:
-    """How often actors have waited for a round's messages, and how often in vain; None if they never have."""
+    """Return the number of waits for a round's messages, and of waits without any message, or None."""
     total, in_vain = map(sum, zip(*[life.waits for life in simulation.lives], strict=True))
     return {"waits": total, "in_vain": in_vain} if total else None
 
 
 def _membership_traffic(counts: Counts) -> dict[str, int | list[str]]:
-    """The part of the messages by which clients learn of each other."""
-    # A set: a dataclass with slots is made twice, and both are subclasses.
+    """Return the counts of membership messages."""
+    # A set: a dataclass with slots creates two classes, and both are subclasses.
     names = {kind.__name__ for kind in (*MembershipMessage.__subclasses__(), AreYouThere)}
     totals = {name: total for name, total in counts.by_type.items() if name in names}
     sent, size = (sum(each) for each in zip((0, 0), *totals.values(), strict=True))
@@ -331,7 +331,7 @@ def _membership_traffic(counts: Counts) -> dict[str, int | list[str]]:
 
 
 def _population(simulation: Simulation) -> dict[str, Any] | None:
-    """How newcomers caught up and how departures were survived; None where no measure tells, or of few."""
+    """Return statistics on newcomers and departures; None if the quality cannot show them."""
     judged_by = simulation.observer.measure
     if not judged_by.tells_moves or simulation.rules.evaluate_share < 1:
         return None
@@ -351,7 +351,7 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
 def _settled(
     simulation: Simulation, measured: Mapping[str, float], least: int | None
 ) -> dict[str, float | None] | None:
-    """What those are judged by that are up for long enough; None in a run in which nobody came."""
+    """Return the quality of clients that are up for long enough; None in a run without arrivals."""
     came = {actor for _, actor, event, _ in simulation.trace.lifecycles if event in ARRIVALS}
     if not any(client.name in came for client in simulation.clients):
         return None

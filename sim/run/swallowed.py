@@ -1,7 +1,7 @@
-"""What a run warns of: errors that a method catches, whatever they are, and says nothing of.
+"""Warnings about errors of any class that a method catches and does not report.
 
-Only a run of code whose source has such a handler is traced, which takes as long as the run itself; and only
-until that code has been called some thousand times: what fails each time has failed by then.
+A run is traced only if the code has such a handler, as tracing doubles the run's time, and only for some
+thousand calls of that code: repeated errors occur in the first calls.
 """
 
 import ast
@@ -16,11 +16,11 @@ from actors.message import PeerUnavailable, RemoteError, describe
 from actors.source_location import written
 from sim.plugins.source_files import syntax_of
 
-_CALLS_MAX = 5_000  # of functions of these files; a coroutine is called anew each time it goes on
+_CALLS_MAX = 5_000  # calls of functions of these files; each resumption of a coroutine counts as a call
 _ALL = ("Exception", "BaseException")
 _TELLING = ("print", "log", "logger", "logging", "traceback", "warnings")
 _EXPECTED = (PeerUnavailable, RemoteError, StopIteration, StopAsyncIteration)
-"""How bad weather, and the end of what is gone through, come to a method."""
+"""Errors that methods expect: failures of peers, and the end of an iterator."""
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def swallowed_errors(files: Iterable[str]) -> Iterator[list[str]]:
     """Collect, when this context ends, a line about the errors that code of these files caught silently."""
     handlers = {file: lines for file in files if (lines := silent_handlers(file))}
     found: list[str] = []
-    if not handlers or sys.gettrace() is not None:  # a debugger looks on
+    if not handlers or sys.gettrace() is not None:  # a debugger is attached
         yield found
         return
     counts = _Counts(handlers)
@@ -41,11 +41,11 @@ def swallowed_errors(files: Iterable[str]) -> Iterator[list[str]]:
 
 
 def silent_handlers(file: str) -> frozenset[int]:
-    """The lines of a file's `except` clauses that catch all errors, and neither tell nor use them."""
+    """Return the lines of a file's `except` clauses that catch all errors and neither report nor use them."""
     return frozenset(
         node.lineno
         for node in ast.walk(syntax_of(file))
-        if isinstance(node, ast.ExceptHandler) and _catches_all(node.type) and not _tells(node)
+        if isinstance(node, ast.ExceptHandler) and _catches_all(node.type) and not _reports(node)
     )
 
 
@@ -54,8 +54,8 @@ def _catches_all(kind: ast.expr | None) -> bool:
     return any(each is None or (isinstance(each, ast.Name) and each.id in _ALL) for each in kinds)
 
 
-def _tells(handler: ast.ExceptHandler) -> bool:
-    """Whether it raises again, uses the error, or says something."""
+def _reports(handler: ast.ExceptHandler) -> bool:
+    """Return True if a handler raises an error, uses the caught one, or prints."""
     names = (*_TELLING, handler.name)
     nodes = [node for statement in handler.body for node in ast.walk(statement)]
     return any(
@@ -64,7 +64,7 @@ def _tells(handler: ast.ExceptHandler) -> bool:
 
 
 class _Counts:
-    """The errors that arrived at silent handlers. handlers: their lines, by file."""
+    """Counts of the errors in silent handlers. handlers: their lines, by file."""
 
     def __init__(self, handlers: Mapping[str, frozenset[int]]) -> None:
         self._handlers = handlers
@@ -72,11 +72,11 @@ class _Counts:
         self._calls_left = _CALLS_MAX
         self._clients: dict[str, None] = {}
         self._first = ""
-        # The error that passes through the frame that runs. Not kept longer: its frames hold models.
+        # The error that passes through the current frame. It is not kept longer, as its frames hold models.
         self._passing: tuple[BaseException, TracebackType] | None = None
 
     def called(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Trace a frame of these files, as `sys.settrace` wants it."""
+        """Trace a frame of these files; a function for `sys.settrace`."""
         if frame.f_code.co_filename not in self._handlers:
             return None
         self._calls_left -= 1
@@ -99,27 +99,27 @@ class _Counts:
         if not isinstance(error, Exception) or isinstance(error, _EXPECTED):
             return
         task = asyncio.current_task()
-        client = "somebody" if task is None else task.get_name().partition(":")[0]
+        client = "a client" if task is None else task.get_name().partition(":")[0]
         self._count += 1
         self._clients[client] = None
         self._first = self._first or f"{self._raised_at(passed)}: {describe(error)} (caught at {handler})"
 
     def _raised_at(self, passed: TracebackType) -> str:
-        """The innermost line of these files that an error passed through."""
+        """Return the innermost line of these files that an error passed through."""
         step: TracebackType | None = passed
-        place = ""
+        line = ""
         while step is not None:
             file = step.tb_frame.f_code.co_filename
-            place = written(file, step.tb_lineno) if file in self._handlers else place
+            line = written(file, step.tb_lineno) if file in self._handlers else line
             step = step.tb_next
-        return place
+        return line
 
     def in_words(self) -> list[str]:
-        """A line, if there were any."""
+        """Return a line, if there were errors."""
         if not self._count:
             return []
         first, *others = self._clients
         who = first if not others else f"{first} and {len(others):,} other{'s' if len(others) > 1 else ''}"
         errors = "an error was" if self._count == 1 else f"{self._count:,} errors were"
         watched = f" in its first {_CALLS_MAX:,} calls" if self._calls_left < 0 else ""
-        return [f"{errors} caught and not told in the code of {who}{watched}; the first: {self._first}"]
+        return [f"{errors} caught and not reported in the code of {who}{watched}; the first: {self._first}"]

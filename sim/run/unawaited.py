@@ -1,4 +1,4 @@
-"""What a run warns of: coroutines that somebody called and did not await, once for each place."""
+"""Warnings about coroutines that were called and not awaited, one for each line of code."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ import protocols.framework.client
 from actors.source_location import written
 
 _NEVER_AWAITED = re.compile(r"coroutine '(.+)' was never awaited")
-# Where Python notices it only because a call has ended there: no place for anybody to look at.
+# Code in which Python only notices the coroutine, at the end of a call; the error is elsewhere.
 _MACHINERY = (
     str(Path(__file__).parents[1]),
     str(Path(actors.__file__).parent),
@@ -36,13 +36,13 @@ def unawaited_coroutines() -> Iterator[list[str]]:
     ) -> None:
         match = _NEVER_AWAITED.match(str(message))
         if match is None:
-            shown(message, category, filename, lineno)
+            original(message, category, filename, lineno)
         elif (key := (match[1], filename, lineno)) not in known:
             known.add(key)
             found.append(_in_words(*key))
 
     with warnings.catch_warnings():
-        shown = warnings.showwarning
+        original = warnings.showwarning
         warnings.filterwarnings("always", _NEVER_AWAITED.pattern, RuntimeWarning)
         warnings.showwarning = show
         yield found
@@ -52,15 +52,13 @@ def _in_words(name: str, file: str, line: int) -> str:
     scope, _, verb = name.rpartition(".")
     call = f"self.{verb}" if scope and not scope.endswith("<locals>") else verb
     where = "" if file.startswith(_MACHINERY) else f" at {written(file, line)}"
-    return (
-        f"{_who()} called {call}(){where} without awaiting it, which does nothing: write `await {call}(...)`"
-    )
+    return f"{_who()} called {call}(){where} without await, which has no effect: write `await {call}(...)`"
 
 
 def _who() -> str:
-    """Whose task is running."""
+    """Return the name of the actor with the current task."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
         task = None
-    return "somebody" if task is None else task.get_name().partition(":")[0]
+    return "a client" if task is None else task.get_name().partition(":")[0]

@@ -1,4 +1,4 @@
-"""Whether a run is the same again: a second run in a process of its own, and the first difference."""
+"""Verification of a run by a second run in a separate process, and the first difference."""
 
 import os
 import subprocess
@@ -20,27 +20,26 @@ from sim.scenario.scenario import Scenario
 def verify(
     scenario: Scenario, result: RunResult, *, device: str = "auto", data_dir: Path | None = None
 ) -> str | None:
-    """Run once more, in a new process with another hash seed; describes the first difference, None if none.
+    """Run again in a new process with another hash seed; return the first difference, or None.
 
-    A process of its own shows what a second run in this one would hide: anything that depends on the order of
-    sets, on addresses or on state left over. A signal ends it, too, and raises `Interrupted`. Raises
-    NotVerified where the second run leaves no results.
+    A separate process reveals dependence on the order of sets, on addresses, or on state of the process. A
+    signal also ends the second run, and raises `Interrupted`. Raises NotVerified if it leaves no results.
     """
     assert result.directory is not None
     with answering(raise_interrupted), tempfile.TemporaryDirectory() as folder:
         again = Path(folder)
         command = [sys.executable, "-m", "sim", "run", str(result.directory / "scenario.toml")]
-        # Beside the user's files is what they read, not beside their copies.
+        # The user's files read other files next to them, which the copies in the results lack.
         for plugin in scenario.plugins:
             command += ["--set", f"{plugin.key}={plugin.name}"] if plugin.is_unchanged() else []
         command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
         with safe_path():
             code, errors = _output(command, _environment())
-        # A failed run, too, has results to compare.
+        # A failed run also has results to compare.
         found = [path for path in again.iterdir() if (path / "summary.json").is_file()]
         if len(found) != 1:
-            raise NotVerified(f"it left no results, and exit code {code}:\n{errors.strip()}")
+            raise NotVerified(f"it left no results, with exit code {code}:\n{errors.strip()}")
         second = RunDirectory.load(found[0])
         if second.summary()["trace_hash"] == result.summary["trace_hash"]:
             return None
@@ -48,20 +47,20 @@ def verify(
         difference = first_difference(
             first.scan("events").collect().to_arrow(), second.scan("events").collect().to_arrow()
         )
-        return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
+        return difference or "the hashes differ, in messages that run.keep_messages = false does not store"
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a process with another hash seed, which runs the coterie that this one runs."""
+    """Return the environment of a process with another hash seed and the same coterie."""
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    # Run from its sources it may not be the one that is installed.
+    # This process may run from sources that differ from the installed package.
     path = [] if PRODUCT.name in INSTALLED else [str(PRODUCT)]
     path += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     return os.environ | {"PYTHONHASHSEED": seed} | ({"PYTHONPATH": os.pathsep.join(path)} if path else {})
 
 
 def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Exit code and errors of a command. A signal to this process ends it and raises `Interrupted`."""
+    """Return exit code and stderr of a command. A signal to this process ends it and raises `Interrupted`."""
     process: subprocess.Popen[str] | None = None
     signals: list[int] = []
 
@@ -74,7 +73,7 @@ def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, st
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
-        if signals:  # while it was being started
+        if signals:  # during its start
             process.kill()
         _, errors = process.communicate()
     if signals:

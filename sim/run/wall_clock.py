@@ -1,6 +1,6 @@
-"""What a run warns of: code of the user's that waits for, or reads, the machine's clock.
+"""Warnings about code of the user that waits for, or reads, the machine's clock.
 
-Time in a run is virtual: what really passes is not seen by any client, and differs from run to run.
+Time in a run is virtual: wall-clock time is not visible to clients, and differs between runs.
 """
 
 import ast
@@ -15,7 +15,7 @@ _CLOCKS |= {f"datetime.{kind}.{name}" for kind in ("datetime", "date") for name 
 
 
 def wall_clock(files: Iterable[str]) -> list[str]:
-    """A line for each function of the machine's time that code in these files calls, with the first place."""
+    """Return a line for each clock function that code in these files calls, with its first line."""
     found: dict[str, str] = {}
     for file in files:
         tree = syntax_of(file)
@@ -26,18 +26,18 @@ def wall_clock(files: Iterable[str]) -> list[str]:
         calls = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)]
         for call in sorted(calls, key=lambda call: call.lineno):
             found.setdefault(full_name(call.func, names), written(file, call.lineno))
-    return [said for name, place in found.items() if (said := _said(name, place))]
+    return [warning for name, line in found.items() if (warning := _warning(name, line))]
 
 
-def _said(name: str, place: str) -> str:
+def _warning(name: str, line: str) -> str:
     if name == "time.sleep":
         return (
-            f"time.sleep ({place}) lets no virtual time pass, and holds up all clients: write "
+            f"time.sleep ({line}) takes no virtual time and blocks all clients: write "
             "`await self.sleep(seconds)`"
         )
     if name in _CLOCKS:
         return (
-            f"{name} ({place}) tells the machine's time, which is another one in each run; the run's own is "
-            "`self.now`"
+            f"{name} ({line}) reads the machine's clock, which differs in each run: use `self.now`, the "
+            "virtual time"
         )
     return ""

@@ -1,4 +1,4 @@
-"""Says which client keeps a run from going on: a method of it computes, and lets no virtual time pass."""
+"""Warning about a client that blocks a run: its method computes without letting virtual time pass."""
 
 import asyncio
 import sys
@@ -20,23 +20,23 @@ LOOK_EVERY_S = 1.0
 _ENGINE = str(PRODUCT / "sim" / "learning")
 _OF_THE_LOOP = (VirtualTask.fire.__code__, VirtualLoop._run_events.__code__)
 Frame = tuple[str, int, str]
-"""A file, a line of it, and the function there."""
+"""File, line and function of a stack frame."""
 
 
 class Watchdog(threading.Thread):
-    """Looks on from a thread of its own while a simulation runs in the one that enters this.
+    """Separate thread that watches a simulation in the thread that enters this context.
 
-    It only talks: a run is the same with it and without.
+    It only prints; a run is the same without it.
     """
 
-    def __init__(self, simulation: Simulation, say: Callable[[str], object]) -> None:
+    def __init__(self, simulation: Simulation, report: Callable[[str], object]) -> None:
         super().__init__(name="watchdog", daemon=True)
-        self._simulation, self._say = simulation, say
+        self._simulation, self._report = simulation, report
         self._watched = threading.get_ident()
         self._over = threading.Event()
-        self._at: tuple[int, float] | None = None  # which task runs, if any, and at which virtual time
+        self._at: tuple[int, float] | None = None  # current task, if any, and virtual time
         self._since_s = 0.0
-        self._is_told = False
+        self._is_reported = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -50,27 +50,27 @@ class Watchdog(threading.Thread):
         while not self._over.wait(LOOK_EVERY_S):
             line = self._look()
             if line is not None:
-                with suppress(OSError):  # nobody listens
-                    self._say(line)
+                with suppress(OSError):  # the stream is closed
+                    self._report(line)
 
     def _look(self) -> str | None:
-        """The line to say, if any. Keeps no reference to the run, so that nothing lives longer for it."""
+        """Return the line to print, if any. Keeps no reference to objects of the run."""
         loop, now_s = self._simulation.loop, time.monotonic()
         task = asyncio.current_task(loop)
         at = None if not loop.is_running() else (id(task), loop.now_s)
         if at != self._at:
-            self._at, self._since_s, self._is_told = at, now_s, False
-        if at is None or self._is_told or now_s - self._since_s < PATIENCE_S:
+            self._at, self._since_s, self._is_reported = at, now_s, False
+        if at is None or self._is_reported or now_s - self._since_s < PATIENCE_S:
             return None
         name = None if task is None else task.get_name().partition(":")[0]
         line = self._described(name, _frames(sys._current_frames().get(self._watched)))
-        self._is_told = line is not None
+        self._is_reported = line is not None
         return line
 
     def _described(self, name: str | None, frames: list[Frame]) -> str | None:
-        """None while the engine computes, which may take long, and where no method of an actor runs.
+        """Return the line, or None while the engine computes or no method of an actor runs.
 
-        name: of the actor whose task runs; None for none, as where the observer asks for weights().
+        name: the actor with the current task, if any; there is none while the observer calls weights().
         """
         if any(file.startswith(_ENGINE) for file, _, _ in frames):
             return None
@@ -79,19 +79,19 @@ class Watchdog(threading.Thread):
         for kind in kinds:
             line = own_line(kind, [frame[:2] for frame in frames])
             if line is not None:
-                own = line.rpartition(":")[0]
+                source = line.rpartition(":")[0]
                 method = next(
-                    name for file, at, name in frames if written(file, at).rpartition(":")[0] == own
+                    name for file, at, name in frames if written(file, at).rpartition(":")[0] == source
                 )
                 return (
                     f"{name or 'a client'}: {method} has run for {PATIENCE_S:g} s without an await that lets "
-                    f"time pass ({line}); a first Ctrl-C waits for its end, a second one does not"
+                    f"time pass ({line}); press Ctrl-C twice to end the run without waiting for it"
                 )
         return None
 
 
 def _frames(frame: FrameType | None) -> list[Frame]:
-    """The stack frames of a thread that runs a loop, from the task's or callback's first to the innermost."""
+    """Return the stack frames of a thread with a loop, from the first of the task to the innermost."""
     found: list[Frame] = []
     while frame is not None and frame.f_code not in _OF_THE_LOOP:
         found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))

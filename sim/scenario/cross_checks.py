@@ -1,4 +1,4 @@
-"""What must fit together across the sections of a scenario, and what would happen too often."""
+"""Checks across the sections of a scenario, and of the number of events."""
 
 import re
 from collections.abc import Iterator
@@ -21,38 +21,42 @@ from sim.world.churn.processes import PoissonChurn
 from sim.world.loss import BurstyLoss
 from sim.world.membership.kinds import Bootstrap
 
-_EVALUATIONS_MAX = 10**8  # in a run: a millisecond each, at least, is a day
-_ARRIVALS_MAX = 10**6  # of a process, which are made before the run begins
-_CYCLES_MAX = 10**9  # of good and bad, or fast and slow, times: those within one job or pause are kept
+_EVALUATIONS_MAX = 10**8  # per run: at a millisecond each, they take a day
+_ARRIVALS_MAX = 10**6  # per process: all arrivals are generated before the run starts
+_CYCLES_MAX = 10**9  # of good and bad, or fast and slow, times: those in one job or pause are kept
 
-_BEGINS = re.compile(
+_STARTS = re.compile(
     r"(churn|change|server\.crash)\.\d+\.at|(network\.partition|devices\.slowdown)\.\d+\.start"
 )
-"""The keys of when something begins."""
+"""Keys that state the start of an event."""
 
 
 def misfits(sections: Sections) -> Iterator[SettingError]:
-    """All contradictions between sections."""
+    """Return all contradictions between sections."""
     yield from _topology(sections)
     yield from _metrics(sections)
     yield from sections.data.misfits(sections.clients.count)
     yield from _augmentation(sections)
     yield from model_misfits(sections.model, sections.data)
     yield from _client_numbers(sections)
-    yield from _places(sections)
+    yield from _positions(sections)
     yield from _starts(sections)
     yield from _too_often(sections)
 
 
 def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
-    """The requirements of a protocol that the other sections do not meet. UserError for mistakes in these."""
+    """Return the requirements of a protocol that the other sections do not meet.
+
+    Raises:
+        UserError: a requirement is invalid.
+    """
     yield from _rounds(method, sections)
     yield from _form(method, settings)
     for need in requirements_of(method, settings):
         if need.key in settings.unusual:
             continue
         name = sections.protocol.name
-        if _only_of_others(need.key, sections.data):
+        if _is_missing(need.key, sections.data):
             problem = f'has no {need.key}, but protocol.name = "{name}" {need.problem}'
             yield SettingError("data.name", sections.data.name, problem)
             continue
@@ -60,35 +64,35 @@ def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) 
             value = attrgetter(need.key)(sections)
             suits = need.suits(value)
         if not suits:
-            on_purpose = f'protocol.unusual = ["{need.key}"]'
-            problem = f'protocol.name = "{name}" {need.problem} ({on_purpose} takes it all the same)'
+            accepting = f'protocol.unusual = ["{need.key}"]'
+            problem = f'protocol.name = "{name}" {need.problem} (to run it anyway, state {accepting})'
             yield SettingError(need.key, value, problem)
 
 
-def _only_of_others(key: str, data: Any) -> bool:
-    """Whether a key is one of data, but not of these."""
+def _is_missing(key: str, data: Any) -> bool:
+    """Return True if a key belongs to other data sets, but not to this one."""
     section, _, name = key.partition(".")
     known = [kind for kind in DATASETS.values() if name in kind.model_fields]
     return section == "data" and bool(known) and not hasattr(data, name)
 
 
 def _form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingError]:
-    """The form without rounds that a class inherits knows nothing of what the class changes."""
+    """Reject an inherited form without rounds: it ignores what the subclass overrides."""
     form = form_of(method, settings)
     if form is not method and "asynchronous" not in vars(method):
         problem = (
-            f"would run {form.__name__}, without what {method.__name__} changes ({defined(method)}); state "
-            f"`asynchronous` in it, a subclass of {form.__name__} with the same changes, or use rounds"
+            f"would run {form.__name__}, without the changes in {method.__name__} ({defined(method)}); set "
+            f"its `asynchronous` to a subclass of {form.__name__} with the same changes, or use rounds"
         )
         yield SettingError("protocol.mode", getattr(settings, "mode", None), problem)
 
 
 def _rounds(method: type[Client], sections: Sections) -> Iterator[SettingError]:
-    """A schedule by rounds needs a server that has some."""
+    """Reject a schedule by rounds if the method has no rounds."""
     schedule = sections.training.schedule
     if schedule is not None and schedule.unit == "round" and not issubclass(method, RoundClient):
         name = sections.protocol.name
-        problem = f'protocol.name = "{name}" has no rounds of a server; must be steps, or durations'
+        problem = f'protocol.name = "{name}" has no rounds of a server; must be in steps, or a duration'
         for key, value in schedule.spans.items():
             yield SettingError(f"training.schedule.{key}", str(value), problem)
 
@@ -97,8 +101,8 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
     topology = sections.clients.topology
     if isinstance(sections.network.membership, Bootstrap) and topology.kind != "complete":
         problem = (
-            f'chooses peers among all clients, but clients.topology = "{topology.kind}" '
-            'does not let everybody talk to everybody: must be another kind, or the topology "complete"'
+            f'chooses peers from all clients, but clients.topology = "{topology.kind}" does not connect all '
+            'pairs: must be another kind, or use the topology "complete"'
         )
         yield SettingError("network.membership.kind", "bootstrap", problem)
     for misfit in topology.misfits(sections.clients.count):
@@ -107,10 +111,10 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
 
 
 def _metrics(sections: Sections) -> Iterator[SettingError]:
-    """An error for metrics that are not defined for the data, or that are named twice."""
+    """Return an error for metrics that are not defined for the data, or that are stated twice."""
     names, task = sections.run.metrics or (), sections.data.task
     allowed = [measure.name for measure in MEASURES if task in measure.tasks]
-    problem = f"must be of {', '.join(allowed)}, once each, for data of a {task}"
+    problem = f"must be different metrics out of {', '.join(allowed)}, for data of a {task}"
     if not set(names) <= set(allowed) or len(set(names)) < len(names):
         yield SettingError("run.metrics", names, problem)
 
@@ -118,14 +122,14 @@ def _metrics(sections: Sections) -> Iterator[SettingError]:
 def _augmentation(sections: Sections) -> Iterator[SettingError]:
     if sections.training.augmentation is not None and not sections.data.is_images:
         problem = (
-            f'changes images, and a sample of data.name = "{sections.data.name}" is none but a row of '
-            f'numbers; leave the section out, or take another data set, such as "{IMAGE_DATASETS[0]}"'
+            f'changes images, but samples of data.name = "{sections.data.name}" are not images; remove the '
+            f'section, or use another data set, such as "{IMAGE_DATASETS[0]}"'
         )
         yield SettingError("training.augmentation", None, problem)
 
 
 def _client_numbers(sections: Sections) -> Iterator[SettingError]:
-    """Every client that is mentioned must exist."""
+    """Return errors for lists with unknown clients."""
     last = sections.clients.count - 1
     listed = [(key, value) for key, value in _stated(sections) if key.endswith(".clients")]
     listed += [(key, client_numbers(members)) for key, members in sections.network.members()]
@@ -138,7 +142,7 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
 
 
 def _stated(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """All settings within one, by their keys."""
+    """Return all settings inside a value, with their keys."""
     if isinstance(value, Settings):
         for name, field in type(value).model_fields.items():
             yield from _stated(getattr(value, name), f"{key}.{field.alias or name}".removeprefix("."))
@@ -149,27 +153,27 @@ def _stated(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield from _stated(item, f"{key}.{number}")
 
 
-def _places(sections: Sections) -> Iterator[SettingError]:
-    """Latency by position needs a place for each client, or none at all."""
+def _positions(sections: Sections) -> Iterator[SettingError]:
+    """Require one position for each client, or no positions, for latency by position."""
     clients = sections.clients.count
     for key, latency in sections.network.positions():
         if latency.places is not None and len(latency.places) != clients:
             stated = len(latency.places)
-            problem = f"must be one place for each client, clients.count = {clients}, not {stated}"
+            problem = f"must have one position for each client, clients.count = {clients}, not {stated}"
             yield SettingError(f"{key}.places", latency.places, problem)
 
 
 def _starts(sections: Sections) -> Iterator[SettingError]:
-    """Events must begin before the end of the run."""
+    """Return errors for events that start after the end of the run."""
     duration_s = sections.run.duration
     for key, start_s in _stated(sections):
-        if duration_s is not None and _BEGINS.fullmatch(key) and start_s >= duration_s:
-            problem = f"comes after the end of the run; must be before run.duration ({duration_s:g} s)"
+        if duration_s is not None and _STARTS.fullmatch(key) and start_s >= duration_s:
+            problem = f"is after the end of the run; must be before run.duration ({duration_s:g} s)"
             yield SettingError(key, start_s, problem)
 
 
 def _too_often(sections: Sections) -> Iterator[SettingError]:
-    """Errors for times so short that something would happen more often than any run can do."""
+    """Return errors for times so short that their events exceed a limit."""
     run_s, devices = sections.run.duration, sections.devices
     cycles = [
         (f"{prefix}.loss.good", section.loss.good + section.loss.bad)
@@ -192,6 +196,6 @@ def _too_often(sections: Sections) -> Iterator[SettingError]:
             repeated.append((key, process.every, until_s, "arrivals of clients", _ARRIVALS_MAX))
     for key, every_s, until_s, what, most in repeated:
         if (count := until_s / every_s) > most:
-            instead = f"must be at most {most:,}: state a longer time, or a shorter run"
-            problem = f"makes about {count:.2g} {what} in the run; {instead}"
+            allowed = f"must be at most {most:,}: state a longer time, or a shorter run"
+            problem = f"makes about {count:.2g} {what} in the run; {allowed}"
             yield SettingError(key, DURATION.format(every_s), problem)

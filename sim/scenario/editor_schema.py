@@ -1,9 +1,8 @@
-"""The JSON Schema in the form in which editors mark the one key that is wrong, not the table around it.
+"""JSON Schema for editors, which marks the invalid key instead of the whole table.
 
-Under ``oneOf`` and ``anyOf`` a validator can only say that a table fits none of its kinds. Here the kind
-decides, by ``if`` and ``then``, what else a table may hold, and it is the unknown key that is not allowed.
-What editors complete they look for outside of ``then``: the keys of all kinds stand there, with their
-meanings only.
+Under ``oneOf`` and ``anyOf``, a validator can only report that a table fits none of its kinds. Here, ``if``
+and ``then`` select the allowed keys by the kind, so the validator reports the unknown key. Editors complete
+only keys outside of ``then``: therefore the keys of all kinds are listed there, with descriptions only.
 """
 
 import json
@@ -14,14 +13,14 @@ from sim.plugins.section import USERS_CODE
 from sim.scenario.schema import Schema, resolve
 
 Choice = tuple[Schema, Schema]
-"""The schema of a table's kind, or name, and the schema of tables of that kind or name."""
+"""Schema of a table's kind, or name, and schema of tables of that kind or name."""
 
-_NULL: Schema = {"type": "null"}  # which TOML does not have
-_OURS = ("discriminator", "x-own", "x-named")  # no keywords of JSON Schema
+_NULL: Schema = {"type": "null"}  # TOML has no null
+_OURS = ("discriminator", "x-own", "x-named")  # not keywords of JSON Schema
 
 
 def for_editors(schema: Schema) -> dict[str, Any]:
-    """A scenario's schema, as `scenario_schema` makes it, for editors."""
+    """Return the schema of `scenario_schema`, converted for editors."""
     definitions = schema["$defs"]
     *ours, custom = definitions["ProtocolChoice"]["anyOf"]
     protocols: list[Choice] = [({"enum": [table["title"]]}, table) for table in ours]
@@ -30,7 +29,7 @@ def for_editors(schema: Schema) -> dict[str, Any]:
     converted = {name: _converted(table, definitions) for name, table in definitions.items()}
     converted["ProtocolChoice"] = _by_name("name", protocols, definitions, [users])
     root = _converted({key: value for key, value in schema.items() if key != "$defs"}, definitions)
-    # A file may hold nothing but the sweep of another file's scenario.
+    # A file may contain only the sweep of another file's scenario.
     is_sweep_alone = {"properties": {"sweep": {"required": ["scenario"]}}, "required": ["sweep"]}
     root |= {"if": is_sweep_alone, "then": {"maxProperties": 1}, "else": {"required": root.pop("required")}}
     head = {"$schema": schema["$schema"], "$id": "urn:coterie:scenario"}
@@ -38,36 +37,36 @@ def for_editors(schema: Schema) -> dict[str, Any]:
 
 
 def _used(definitions: Schema, root: Schema) -> Schema:
-    """The definitions without those that nothing refers to."""
+    """Return the definitions that are referred to."""
     text = json.dumps([root, definitions])
     kept = {name: table for name, table in definitions.items() if f'"#/$defs/{name}"' in text}
     return kept if len(kept) == len(definitions) else _used(kept, root)
 
 
 def _converted(schema: Any, definitions: Schema) -> Any:
-    """The schema with `if` and `then` instead of `anyOf` and `oneOf`; all other keywords stay."""
+    """Return the schema with `if` and `then` instead of `anyOf` and `oneOf`; keep all other keywords."""
     if isinstance(schema, list):
         return [_converted(item, definitions) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    rest = {
+    found = {
         key: _converted(value, definitions)
         for key, value in schema.items()
         if key not in ("anyOf", "oneOf", *_OURS) and (key, value) != ("default", None)
     }
     if schema.get("additionalProperties") is False:
-        # `false` would be the table's error; the title is what validators quote.
+        # `false` would be an error of the table; validators quote the title.
         known = ", ".join(schema.get("properties", {})) or "none"
-        rest["additionalProperties"] = {"not": {"title": f"unknown key; allowed: {known}"}}
+        found["additionalProperties"] = {"not": {"title": f"unknown key; allowed: {known}"}}
     if "discriminator" in schema or "x-own" in schema:
-        rest |= _by_kind(schema, definitions)
+        found |= _by_kind(schema, definitions)
     if "anyOf" in schema:
-        rest |= _any_of([option for option in schema["anyOf"] if option != _NULL], definitions)
-    return rest
+        found |= _any_of([option for option in schema["anyOf"] if option != _NULL], definitions)
+    return found
 
 
 def _any_of(options: Sequence[Schema], definitions: Schema) -> dict[str, Any]:
-    """The schema of a key with plain values or a table; mistakes in the table are reported at its keys."""
+    """Return the schema of a key with plain values or a table, which reports errors at the table's keys."""
     tables = [each for each in options if _tables(each, definitions)[0].get("type") == "object"]
     plain = [_converted(option, definitions) for option in options if option not in tables]
     if not tables:
@@ -80,13 +79,13 @@ def _any_of(options: Sequence[Schema], definitions: Schema) -> dict[str, Any]:
 
 
 def _tables(option: Schema, definitions: Schema) -> list[Schema]:
-    """The tables that an option may be."""
+    """Return the schemas of the tables that an option allows."""
     kinds = option.get("discriminator", {}).get("mapping", {}).values()
     return [resolve({"$ref": kind}, definitions) for kind in kinds] or [resolve(option, definitions)]
 
 
 def _by_kind(schema: Schema, definitions: Schema) -> dict[str, Any]:
-    """The schema of a table that comes in several kinds, or names the user's code."""
+    """Return the schema of a table of several kinds, or of one that names the user's code."""
     discriminator = schema.get("discriminator", {"propertyName": "kind", "mapping": {}})
     tags: dict[str, list[str]] = {}
     for tag, reference in discriminator["mapping"].items():
@@ -94,7 +93,7 @@ def _by_kind(schema: Schema, definitions: Schema) -> dict[str, Any]:
     tables: list[Choice] = [({"enum": names}, {"$ref": reference}) for reference, names in tags.items()]
     others: list[Choice] = []
     if "x-own" in schema:
-        # Those that are known by name first; the keys of any other are known when it is loaded.
+        # Plugins that are known by name come first; the keys of others are known only after loading.
         tables += [({"pattern": named["pattern"]}, named["table"]) for named in schema.get("x-named", ())]
         others = [({"pattern": USERS_CODE}, schema["x-own"])]
     return _by_name(discriminator["propertyName"], tables, definitions, others)
@@ -103,7 +102,10 @@ def _by_kind(schema: Schema, definitions: Schema) -> dict[str, Any]:
 def _by_name(
     key: str, tables: Sequence[Choice], definitions: Schema, others: Sequence[Choice] = ()
 ) -> dict[str, Any]:
-    """A table whose `key` says which of these it is; of `others`, which may hold anything, keys are shown."""
+    """Return the schema of a table that states its kind in `key`.
+
+    `others` may contain any keys; only their known keys are listed.
+    """
     known: list[Schema] = [{"enum": [tag for choice, _ in tables for tag in choice.get("enum", ())]}]
     choices = [choice for choice in known if choice["enum"]] + [choice for choice, _ in others]
     meanings = _meanings([resolve(table, definitions) for _, table in (*tables, *others)])
@@ -120,7 +122,7 @@ def _by_name(
 
 
 def _meanings(tables: Sequence[Schema]) -> dict[str, Schema]:
-    """The keys of all these tables with their descriptions, of the first table each, and no constraints."""
+    """Return the keys of all these tables with their first description, without constraints."""
     found: dict[str, Schema] = {}
     for table in tables:
         for key, schema in table.get("properties", {}).items():

@@ -1,4 +1,4 @@
-"""The mistake of reading `self.params` before an `await` in the statement that assigns them."""
+"""Check for statements that assign `self.params` and read it before an `await`."""
 
 import ast
 import inspect
@@ -11,9 +11,9 @@ from sim.plugins.source_files import OURS
 
 
 def lost_merges(kind: type) -> Iterator[str]:
-    """Lines of a client's or a server's class that would lose what a handler merges while they wait.
+    """Return errors for lines of a client's or server's class that lose a merge by a handler during an await.
 
-    `self.params = self.params + await ...` reads the parameters first. What has no source is not looked at.
+    `self.params = self.params + await ...` reads the parameters first. Methods without source are skipped.
     """
     for cls in kind.__mro__:
         if cls.__module__.partition(".")[0] in OURS:
@@ -21,16 +21,16 @@ def lost_merges(kind: type) -> Iterator[str]:
         for name, method in vars(cls).items():
             if inspect.iscoroutinefunction(method):
                 for line in _lines(method):
-                    place = written(inspect.getfile(method), line)
+                    where = written(inspect.getfile(method), line)
                     yield (
-                        f"{place}: {cls.__name__}.{name}() reads self.params before an await, and so loses "
-                        "what is merged meanwhile; write `update = await ...`, or `model = await ...`, in a "
-                        "line of its own, and read self.params after it, as in `self.params + update`"
+                        f"{where}: {cls.__name__}.{name}() reads self.params before an await and loses any "
+                        "merge during the await; write `update = await ...`, or `model = await ...`, on a "
+                        "separate line, and read self.params after it, as in `self.params + update`"
                     )
 
 
 def _lines(method: object) -> list[int]:
-    """The lines of the statements that do so."""
+    """Return the lines of these statements."""
     try:
         source, first = inspect.getsourcelines(method)  # type: ignore[arg-type]
         tree = ast.parse(textwrap.dedent("".join(source)))
@@ -50,7 +50,7 @@ def _lines(method: object) -> list[int]:
 
 @dataclass(frozen=True)
 class _Course:
-    """What may happen while an expression is evaluated: it reads self.params, waits, reads and then waits."""
+    """Effects of evaluating an expression: it reads self.params, waits, or reads and then waits."""
 
     reads: bool = False
     waits: bool = False
@@ -58,13 +58,13 @@ class _Course:
 
     @classmethod
     def of(cls, value: ast.AST) -> "_Course":
-        if isinstance(value, ast.IfExp):  # one arm is evaluated; the condition is no part of the value
+        if isinstance(value, ast.IfExp):  # one branch is evaluated; the condition is not part of the value
             one, other = cls.of(value.body), cls.of(value.orelse)
             waits = one.waits or other.waits or cls.of(value.test).waits
             return cls(one.reads or other.reads, waits, one.loses or other.loses)
-        # What is awaited reads what it works on, and may well return a successor of that.
+        # An awaited call reads its arguments, and may return a successor of them.
         course = cls(_is_params(value), isinstance(value, ast.Await))
-        for child in sorted(ast.iter_child_nodes(value), key=_place):
+        for child in sorted(ast.iter_child_nodes(value), key=_position):
             course = course.then(cls.of(child))
         return course
 
@@ -73,7 +73,7 @@ class _Course:
         return _Course(self.reads or later.reads, self.waits or later.waits, loses)
 
 
-def _place(node: ast.AST) -> tuple[int, int]:
+def _position(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 

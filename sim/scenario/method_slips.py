@@ -1,4 +1,4 @@
-"""Two slips in methods of clients and servers: a verb without `await`, and a field of coterie's replaced."""
+"""Checks of methods of clients and servers for missing `await` and overwritten fields of coterie."""
 
 import ast
 import inspect
@@ -13,25 +13,25 @@ _OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.AugAssign, ast.Attribute, 
 
 
 def method_slips(kind: type) -> Iterator[str]:
-    """Lines of a class's own methods that use a coroutine as a value, or assign a field of the framework."""
-    own = [cls for cls in kind.__mro__ if cls is not object and not _is_ours(cls)]
-    fields = _fields(kind) - {name for cls in own for name in vars(cls)}
-    for cls in own:
+    """Return errors for the user's methods that use a coroutine as a value, or assign a framework field."""
+    users = [cls for cls in kind.__mro__ if cls is not object and not _is_ours(cls)]
+    fields = _fields(kind) - {name for cls in users for name in vars(cls)}
+    for cls in users:
         for name, method in vars(cls).items():
             tree = _parsed(method) if inspect.isfunction(method) else None
             if tree is None:
                 continue
-            place = f"{cls.__name__}.{name}()"
+            method_name = f"{cls.__name__}.{name}()"
             first = method.__code__.co_firstlineno - 1
             for line, verb in _unawaited(tree, kind):
                 where = written(inspect.getfile(method), first + line)
-                yield f"{where}: {place} does not await {verb}(): write `await self.{verb}(...)`"
+                yield f"{where}: {method_name} does not await {verb}(): write `await self.{verb}(...)`"
             for line, field in _assigned(tree):
                 if field in fields:
                     where = written(inspect.getfile(method), first + line)
                     yield (
-                        f"{where}: {place} assigns self.{field}, which is coterie's: choose another name, "
-                        f"such as self.own_{field.strip('_')}"
+                        f"{where}: {method_name} assigns self.{field}, an attribute of coterie: choose "
+                        f"another name, such as self.own_{field.strip('_')}"
                     )
 
 
@@ -48,7 +48,7 @@ def _parsed(method: object) -> ast.AST | None:
 
 
 def _fields(kind: type) -> set[str]:
-    """What coterie's classes set in __init__, and their methods and properties without a setter."""
+    """Return the attributes that coterie's classes set in __init__, and methods and read-only properties."""
     found: set[str] = set()
     for cls in filter(_is_ours, kind.__mro__):
         made = _parsed(vars(cls).get("__init__"))
@@ -61,14 +61,14 @@ def _fields(kind: type) -> set[str]:
 
 
 def _assigned(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Lines that assign an attribute of `self`, and its name."""
+    """Return the lines that assign an attribute of `self`, with its name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
             yield node.lineno, node.attr
 
 
 def _unawaited(tree: ast.AST, kind: type) -> Iterator[tuple[int, str]]:
-    """Lines that use what a coroutine method of `self` returns before it is awaited, and the method."""
+    """Return the lines that use the result of a coroutine method of `self` without await, and the method."""
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""Changes to a scenario file from the command line: `--set key=value` and `--unset key`."""
+"""Changes of a scenario by options of the command line: `--set key=value` and `--unset key`."""
 
 import re
 import tomllib
@@ -28,10 +28,10 @@ _KEY = re.compile(rf"\s*{_PART}(?:\s*\.\s*{_PART})*\s*")
 def apply(raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -> list[str]:
     """Change a file's contents: delete the keys in `unset`, then set each ``section.key=value``.
 
-    Returns the keys that were stated. Raises UserError.
+    Returns the keys that were set. Raises UserError.
     """
     options = [(text, one_line(f"--unset {text}", _SHOWN_MAX)) for text in unset]
-    _take_away(
+    _delete(
         raw, [(_key(text, option, "section.key, such as network.server"), option) for text, option in options]
     )
     stated = [_state(raw, override) for override in overrides]
@@ -42,32 +42,32 @@ def apply(raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -
 def add(raw: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Merge other contents in: lists are extended, tables merged, other values replaced."""
     for key, value in more.items():
-        there = raw.get(key)
-        if isinstance(there, dict) and isinstance(value, dict):
-            add(there, value)
-        elif isinstance(there, list) and isinstance(value, list):
-            there.extend(value)
+        current = raw.get(key)
+        if isinstance(current, dict) and isinstance(value, dict):
+            add(current, value)
+        elif isinstance(current, list) and isinstance(value, list):
+            current.extend(value)
         else:
             raw[key] = value
 
 
 def overlap(first: str, second: str) -> bool:
-    """Whether two keys are equal, or one lies in the table of the other."""
+    """Return True if two keys are equal, or if one lies in the table of the other."""
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
 def fit_to(method: type[Client], raw: dict[str, Any], network: Network, stated: Iterable[str]) -> list[str]:
-    """Remove the keys of a file that belong to its own protocol and mean nothing to `method`, run instead.
+    """Remove the keys of a file that only its protocol uses, and not `method`, which replaces the protocol.
 
-    network: the section of the file. Keys that --set stated stay, to be refused. Returns the removed keys.
+    network: the section of the file. Keys from --set are kept, and rejected later. Returns the removed keys.
     """
     known = ("name", *keys_of([method.Settings]))
-    gone = [f"protocol.{key}" for key in raw["protocol"] if key not in known]
+    removed = [f"protocol.{key}" for key in raw["protocol"] if key not in known]
     if not _has_servers(method):
-        gone += [*network.only_for_servers(), *(["server"] if "server" in raw else [])]
-    gone = [key for key in gone if not any(overlap(key, other) for other in stated)]
-    _take_away(raw, [(tuple(key.split(".")), "") for key in gone])
-    return gone
+        removed += [*network.only_for_servers(), *(["server"] if "server" in raw else [])]
+    removed = [key for key in removed if not any(overlap(key, other) for other in stated)]
+    _delete(raw, [(tuple(key.split(".")), "") for key in removed])
+    return removed
 
 
 def _has_servers(method: type[Client]) -> bool:
@@ -79,18 +79,18 @@ def _key(text: str, option: str, form: str) -> Key:
         raise UserError(f"{option}: must be {form}")
     parts = tuple([part.strip("\"'") for part in re.findall(_PART, text)])
     if len(parts) > DEPTH_MAX:
-        raise UserError(f"{option}: the key has {len(parts):,} parts; must have {DEPTH_MAX} at most")
+        raise UserError(f"{option}: the key has {len(parts):,} parts; must have at most {DEPTH_MAX}")
     return parts
 
 
-def _take_away(raw: dict[str, Any], keys: Iterable[tuple[Key, str]]) -> None:
-    """Delete keys, each with the option that asks for it."""
+def _delete(raw: dict[str, Any], keys: Iterable[tuple[Key, str]]) -> None:
+    """Delete keys, each with the option that states it."""
 
-    def place(item: tuple[Key, str]) -> list[tuple[int, str]]:
+    def order(item: tuple[Key, str]) -> list[tuple[int, str]]:
         return [(int(part) if part.isdecimal() else 0, part) for part in item[0]]
 
-    # The last items of a list go first, and keys before their tables: no number moves.
-    for key, option in sorted(dict(keys).items(), key=place, reverse=True):
+    # Delete the last items of a list first, and keys before their tables, so that no index changes.
+    for key, option in sorted(dict(keys).items(), key=order, reverse=True):
         *parents, last = key
         table: Any = raw
         for depth, part in enumerate(parents):
@@ -105,13 +105,13 @@ def _existing(table: Any, part: str, option: str, above: Sequence[str]) -> Any:
     if not isinstance(table, dict):
         raise UserError(f"{option}: {'.'.join(above)} is {show(table)}, which has no keys")
     if part not in table:
-        there = f"{'.'.join(above) or 'the file'} has {', '.join(table) or 'no keys'}"
-        raise UserError(one_line(f"{option}: there is no such key; {there}{did_you_mean(part, table)}"))
+        known = f"{'.'.join(above) or 'the file'} has {', '.join(table) or 'no keys'}"
+        raise UserError(one_line(f"{option}: no such key; {known}{did_you_mean(part, table)}"))
     return table[part]
 
 
 def _state(raw: dict[str, Any], override: str) -> str:
-    """Apply ``a.b=c`` to the file's contents; returns the key."""
+    """Apply ``a.b=c`` to the file's contents. Returns the key."""
     option = one_line(f"--set {override}", _SHOWN_MAX)
     form = 'section.key=value, such as --set run.duration="5 min"'
     text, equals, value = override.partition("=")
@@ -121,12 +121,12 @@ def _state(raw: dict[str, Any], override: str) -> str:
     table: Any = raw
     for depth, part in enumerate(parents):
         if isinstance(table, dict):
-            # Number 0 begins a list, such as devices.override; [protocol] may have tables with any keys.
-            begins = key[depth + 1] == "0" and key[0] != "protocol"
-            child = table.setdefault(part, [{}] if begins else {})
+            # Index 0 starts a list, such as devices.override; [protocol] may have tables with any keys.
+            is_list = key[depth + 1] == "0" and key[0] != "protocol"
+            child = table.setdefault(part, [{}] if is_list else {})
         else:
             if isinstance(table, list) and _index([*table, {}], part, option, parents[:depth]) == len(table):
-                table.append({})  # the number after the last begins an item
+                table.append({})  # the index after the last one adds an item
             child = _existing(table, part, option, parents[:depth])
         if not isinstance(child, dict | list):  # "iid" stands for the table { kind = "iid" }
             child = _written_out(child, parents[: depth + 1])
@@ -142,32 +142,30 @@ def _state(raw: dict[str, Any], override: str) -> str:
 
 
 def _written_out(value: Any, key: Sequence[str]) -> Any:
-    """The table for which a plain value stands at this key; the value itself where it stands for none."""
-    place = ".".join(["*" if part.isdecimal() else part for part in key])
-    if place in POINTS and is_plugin(value):
-        return {POINTS[place][0].key: value}
-    return _SHORTHANDS[place][0].expand(value) if place in _SHORTHANDS else value
+    """Return the table that a plain value abbreviates at this key, or else the value."""
+    pattern = ".".join(["*" if part.isdecimal() else part for part in key])
+    if pattern in POINTS and is_plugin(value):
+        return {POINTS[pattern][0].key: value}
+    return _SHORTHANDS[pattern][0].expand(value) if pattern in _SHORTHANDS else value
 
 
 def _index(items: list[Any], part: str, option: str, above: Sequence[str]) -> int:
     if not (part.isascii() and part.isdecimal() and len(part) < 10 and int(part) < len(items)):
-        allowed = f"after it comes a number from 0 to {len(items) - 1}" if items else "it is empty"
+        allowed = f"its index must be a number from 0 to {len(items) - 1}" if items else "it is empty"
         raise UserError(f"{option}: {'.'.join(above)} is a list; {allowed}")
     return int(part)
 
 
 def _value(text: str, option: str) -> Any:
-    """The value after "=": TOML if it parses, else text."""
+    """Parse the value after "=" as TOML, or else as text."""
     if not text.strip():
-        raise UserError(f"{option}: has no value; --unset takes a key away, and '\"\"' is an empty text")
+        raise UserError(f"{option}: has no value; use --unset to remove a key, or '\"\"' for empty text")
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         found = {"value": text.strip()}
         if len(text.strip().splitlines()) > 1:
-            raise UserError(
-                f"{option}: must be one value on one line; give each key a --set of its own"
-            ) from None
+            raise UserError(f"{option}: must be one value on one line; use one --set for each key") from None
     if len(found) > 1:
-        raise UserError(f"{option}: must be one value; give each key a --set of its own")
+        raise UserError(f"{option}: must be one value; use one --set for each key")
     return found["value"]

@@ -1,4 +1,4 @@
-"""The user's code in a scenario: found, loaded, and made sections of."""
+"""Loading of the user's code that a scenario names, as sections."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -7,46 +7,46 @@ from actors.settings.tables import tagged
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
 from sim.plugins.point import PluginPoint, annotated
 from sim.plugins.section import section_of
-from sim.scenario.key_path import places, put, replaced, value_at
+from sim.scenario.key_path import matching_paths, put, replaced, value_at
 from sim.scenario.schema import OwnTable
 from sim.scenario.sections import Sections
 
 POINTS = annotated(Sections, PluginPoint)
-"""All tables that may name the user's code, by their places, and their other kinds."""
+"""All tables that may name the user's code, by path, with their other kinds."""
 
 
 def with_plugins(
     raw: dict[str, Any], validated: Callable[..., Any], *, code: bool
 ) -> tuple[tuple[Plugin, ...], dict[str, Any]]:
-    """The user's code that tables of a scenario name, and the contents with sections in these tables' place.
+    """Return the user's code that tables of a scenario name, and the contents with sections for these tables.
 
-    In `raw` names are absolute from then on, and where a name alone stands for a table, the table is written.
-    validated: makes a section of its class, the table, and its place. Raises UserError.
+    Changes `raw`: names become absolute, and a name that abbreviates a table becomes a table. validated:
+    returns a section, given its class, the table, and its path. Raises UserError.
     """
     found: list[tuple[str, PluginPoint, Plugin]] = []
     for pattern, (point, known) in POINTS.items():
-        for place in places(raw, pattern):
-            table = value_at(raw, place)
+        for path in matching_paths(raw, pattern):
+            table = value_at(raw, path)
             name = table.get(point.key) if isinstance(table, Mapping) else table
             if is_plugin(name):
                 instead = ", ".join(tagged(known)) or "none"
-                plugin = load_plugin(f"{place}.{point.key}", name, code=code, instead=instead)
+                plugin = load_plugin(f"{path}.{point.key}", name, code=code, instead=instead)
                 stated = table if isinstance(table, Mapping) else {}
-                put(raw, place, {**stated, point.key: plugin.name})
-                found.append((place, point, plugin))
+                put(raw, path, {**stated, point.key: plugin.name})
+                found.append((path, point, plugin))
     contents = raw
-    # What lies inside of another such table goes first.
-    for place, point, plugin in sorted(found, key=lambda each: -each[0].count(".")):
+    # Inner tables come before the tables that contain them.
+    for path, point, plugin in sorted(found, key=lambda each: -each[0].count(".")):
         section = section_of(point.section, point.key, plugin)
-        made = validated(section, value_at(contents, place), *place.split("."))
-        contents = replaced(contents, place, made)
+        made = validated(section, value_at(contents, path), *path.split("."))
+        contents = replaced(contents, path, made)
     return tuple([plugin for _, _, plugin in found]), contents
 
 
 def own_tables(plugins: Iterable[Plugin]) -> Iterator[OwnTable]:
-    """The tables of a scenario that name these, each with its section, for the scenario's schema."""
+    """Return the tables of a scenario that name these plugins, with their sections, for the schema."""
     for plugin in plugins:
         *parts, key = plugin.key.split(".")
-        place = ".".join("*" if part.isdecimal() else part for part in parts)
-        if place in POINTS:
-            yield OwnTable(place, plugin.name, section_of(POINTS[place][0].section, key, plugin))
+        pattern = ".".join("*" if part.isdecimal() else part for part in parts)
+        if pattern in POINTS:
+            yield OwnTable(pattern, plugin.name, section_of(POINTS[pattern][0].section, key, plugin))

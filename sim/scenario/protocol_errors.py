@@ -1,4 +1,4 @@
-"""What is wrong with a protocol's class, in words that point at its author's own lines."""
+"""Error messages for a protocol's class that name the lines of its author."""
 
 import inspect
 import re
@@ -24,7 +24,7 @@ from sim.plugins.section import in_short
 from sim.plugins.source_files import OURS
 from sim.scenario.lost_merges import lost_merges
 from sim.scenario.method_slips import method_slips
-from sim.scenario.protocol_methods import defined, is_server, place_of, unsound_methods
+from sim.scenario.protocol_methods import defined, is_server, location_of, unsound_methods
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _Actor = TypeVar("_Actor")
 
 
 def require_sound(kind: type[Client]) -> None:
-    """Raises UserError for a class whose settings or methods are not of the kind that a protocol needs."""
+    """Raise UserError for a class with settings or methods that a protocol must not have."""
     wrong = chain(
         _unsound_settings(kind),
         unsound_methods(kind),
@@ -52,7 +52,7 @@ def require_sound(kind: type[Client]) -> None:
 
 @contextmanager
 def blaming(kind: type, name: str, hint: str = "") -> Iterator[None]:
-    """An error in a method of a class of the user's is a UserError that names its line."""
+    """Raise errors in a method of the user's class as a UserError that names the line."""
     try:
         yield
     except UserError:
@@ -67,24 +67,24 @@ def _wrong(kind: type, name: str, problem: str) -> UserError:
 
 
 def called(kind: type[Client], name: str, *arguments: object) -> Any:
-    """What a class method of a protocol returns; an error in it is a UserError that names its line."""
+    """Return the result of a protocol's class method; errors become a UserError that names the line."""
     with blaming(kind, name):
         return getattr(kind, name)(*arguments)
 
 
 def objective_of(kind: type[Client], settings: ProtocolSettings) -> Objective | None:
-    """The objective that a protocol's clients minimise, if it has one. UserError for what can be none."""
+    """Return the objective that a protocol's clients minimize, if it has one. Raises UserError if invalid."""
     found = called(kind, "objective", settings)
     if found is None:
         return None
     try:
         fits = callable(found) and not isinstance(found, type) and getattr(found, "views", 0) in (1, 2)
-    except Exception as error:  # a property of the user's
+    except Exception as error:  # from a property of the user's class
         raise UserError(f"{line_of(type(found), error, 'views')}: {in_short(error)}") from error
     if not fits or type(found).__hash__ is None:  # clients with equal ones are computed together
         what = "an instance of a frozen dataclass with a __call__ and `views`, 1 or 2"
-        place = of_definition(type(found)) or defined(kind.objective)
-        raise UserError(f"{place}: {kind.__name__}.objective() must return None or {what}, not {found!r:.60}")
+        where = of_definition(type(found)) or defined(kind.objective)
+        raise UserError(f"{where}: {kind.__name__}.objective() must return None or {what}, not {found!r:.60}")
     objective: Objective = found
     return objective
 
@@ -92,9 +92,9 @@ def objective_of(kind: type[Client], settings: ProtocolSettings) -> Objective | 
 def require_scalar_loss(
     objective: Objective, model: "Architecture", inputs: "Tensor", labels: "Tensor"
 ) -> None:
-    """Try an objective of the user's own on some samples; UserError with its line for what is no mean loss.
+    """Try an objective of the user on some samples; raise UserError with its line unless it is a mean loss.
 
-    inputs [views times B, ...]. One that comes with coterie is taken as it is.
+    inputs [views times B, ...]. Objectives of coterie are not tried.
     """
     import torch
 
@@ -111,18 +111,18 @@ def require_scalar_loss(
 
 
 def requirements_of(kind: type[Client], settings: ProtocolSettings) -> list[Requirement]:
-    """What a protocol needs of the rest of a scenario. Raises UserError for what are no requirements."""
+    """Return a protocol's requirements for other sections of a scenario. Raises UserError if invalid."""
     return _list_of(Requirement, kind, "requirements", called(kind, "requirements", settings))
 
 
 def servers_of(
     kind: type[Client], settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
 ) -> tuple[ServerPlan, ...]:
-    """The servers that a protocol names for these clients. Raises UserError for what are none."""
+    """Return the servers that a protocol names for these clients. Raises UserError if invalid."""
     try:
         plans = called(kind, "servers", settings, clients, clusters)
     except UserError as error:
-        if type(error.__cause__) is ValueError:  # how a method says what does not fit it
+        if type(error.__cause__) is ValueError:  # a method rejects the scenario by a ValueError
             raise UserError(str(error.__cause__)) from None
         raise
     found = _list_of(ServerPlan, kind, "servers", plans)
@@ -130,13 +130,16 @@ def servers_of(
     problems = [f"two actors are called {name}" for name in servers if [*servers, *clients].count(name) > 1]
     for plan in found:
         problems += [
-            f"{plan.name} serves {name}, which is no client" for name in {*plan.clients} - {*clients}
+            f"{plan.name} serves {name}, which is not a client" for name in {*plan.clients} - {*clients}
         ]
         others = {*servers} - {plan.name}
-        problems += [f"{plan.name} names {name}, no other server" for name in {*plan.servers} - others]
-        problems += [] if is_server(plan.kind) else [f"{plan.name}: {plan.kind!r:.60} is no class of Server"]
+        problems += [
+            f"{plan.name} names {name}, which is not another server" for name in {*plan.servers} - others
+        ]
+        if not is_server(plan.kind):
+            problems.append(f"{plan.name}: {plan.kind!r:.60} is not a subclass of Server")
     if problems:
-        raise UserError(f"{place_of(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
+        raise UserError(f"{location_of(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
     for each in dict.fromkeys(plan.kind for plan in found):
         wrong = chain(
             unsound_methods(each), method_slips(each), lost_merges(each), _without_arrived(kind, each)
@@ -153,7 +156,7 @@ def _list_of(item: "type[_Item]", kind: type, name: str, found: Any) -> "list[_I
 
 
 def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
-    """A client or a server of a protocol; what is wrong with its class's `__init__` is a UserError."""
+    """Create a client or a server of a protocol; raise errors of its `__init__` as a UserError."""
     assert isinstance(kind, type)
     given = "name, context, settings, initial" if is_server(kind) else "name, context, compute, settings"
     first_line = f"super().__init__({given})"
@@ -164,30 +167,31 @@ def made(kind: "Callable[..., _Actor]", *arguments: object) -> "_Actor":
         name = "begin" if getattr(code, "co_name", "") == "begin" else "setup"  # begin: the former name
         in_setup = any(frame.f_code is code for frame, _ in walk_tb(error.__traceback__))
         hint = "" if in_setup else f"; it takes (self, {given}) and starts with {first_line}"
-        with blaming(kind, name if in_setup else "__init__", _of_coteries(error) or hint):
+        with blaming(kind, name if in_setup else "__init__", _reserved_name(error) or hint):
             raise
-    try:  # not by vars(), which would undo the compact form of an object's fields
+    try:  # not by vars(), which would undo the compact storage of an object's fields
         object.__getattribute__(actor, "_params")
     except AttributeError:
         raise _wrong(kind, "__init__", f"must call {first_line}") from None
     return actor
 
 
-def _of_coteries(error: Exception) -> str:
-    """Says of a property of coterie's, to which something was assigned, whose it is; empty for all else."""
+def _reserved_name(error: Exception) -> str:
+    """Return a hint if the error is an assignment to a property of coterie, else an empty text."""
     found = re.match(r"property '(\w+)' of .* has no setter", str(error))
-    return f"; {found[1]} is coterie's: choose another name" if found and hasattr(Node, found[1]) else ""
+    is_reserved = found is not None and hasattr(Node, found[1])
+    return f"; {found[1]} is an attribute of coterie: choose another name" if found and is_reserved else ""
 
 
 def require_statable(kind: type[Client], settings: ProtocolSettings) -> None:
-    """UserError for a setting with a value that no scenario file can state, such as a function."""
+    """Raise UserError for a setting with a value that no scenario file can state, such as a function."""
     for key in type(settings).model_fields:
         try:
             settings.model_dump(mode="json", include={key})
         except PydanticSerializationError:
             must = "must be a number, a text, true or false, or a tuple or a dict of these"
             value = f"{kind.__name__}.Settings.{key} = {getattr(settings, key)!r:.60}"
-            raise UserError(f"{defined(kind.Settings)}: {value}: {must}, as a scenario states it") from None
+            raise UserError(f"{defined(kind.Settings)}: {value}: {must}, as in a scenario file") from None
 
 
 def _without_step(kind: type[Client]) -> Iterator[str]:
@@ -198,7 +202,7 @@ def _without_step(kind: type[Client]) -> Iterator[str]:
 def _without_arrived(kind: type[Client], server: type) -> Iterator[str]:
     handlers = (AsyncServer.arrived, AsyncServer.on_message)
     if server is AsyncServer:
-        must = "write `server = ...`, the class of its own AsyncServer with arrived()"
+        must = "write `server = ...`, a subclass of AsyncServer with arrived()"
         yield f"{defined(kind)}: {kind.__name__} names no server: {must}"
     elif issubclass(server, AsyncServer) and (server.arrived, server.on_message) == handlers:
         must = "write `def arrived(self, work, client, staleness):`"
@@ -213,17 +217,17 @@ def _unsound_settings(kind: type[Client]) -> Iterator[str]:
     if not (isinstance(settings, type) and issubclass(settings, of_base)):
         what = f"the class {settings.__name__}" if isinstance(settings, type) else type(settings).__name__
         where = defined(settings if isinstance(settings, type) else kind)
-        must = f"must be a class that is written `class Settings({base.__name__}.Settings):`"
+        must = f"must be a class, written `class Settings({base.__name__}.Settings):`"
         yield f"{where}: {name} {must}, not {what}"
         return
     try:
         settings.model_validate({})
     except ValidationError as error:
         details = error.errors(include_url=False)
-        # What has no place is about how several fit together, which a scenario decides.
+        # Errors without a location are about combinations of settings, which the scenario decides.
         missing = [each["loc"] for each in details if each["type"] == "missing" or not each["loc"]]
         if len(missing) < error.error_count():
             [first, *_] = [found for found in problems(settings, details, {}) if (found.key,) not in missing]
             yield f"{defined(settings)}: the default of {name}.{first.key} = {first.value!r}: {first.problem}"
-    except Exception:  # a validator of the user's, which a scenario's values may suit
+    except Exception:  # from the user's validator, which may accept the values of a scenario
         return

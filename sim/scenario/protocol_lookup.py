@@ -1,8 +1,8 @@
-"""Finding a protocol by name, so that adding one touches no dispatch code.
+"""Lookup of protocols by name, so that a new protocol needs no dispatch code.
 
-A name is one of ours (``gossip`` is the class Gossip of protocols/decentralized/gossip.py, ``cobo`` the class
-CoBo of the folder protocols/cobo), a class of an installed package (``package.module:Class``), or a class of
-a file (``my_file.py:Class``).
+A name is one of coterie's (``gossip`` is the class Gossip of protocols/decentralized/gossip.py, ``cobo`` the
+class CoBo of the folder protocols/cobo), a class of an installed package (``package.module:Class``), or a
+class of a file (``my_file.py:Class``).
 """
 
 import ast
@@ -28,21 +28,21 @@ _FOLDER = Path(protocols.__path__[0])
 ROOMS = ("decentralized", "federated", "federated_async", "federated_parts")
 """Folders of protocols with a file for each method."""
 _KEY = "protocol.name"
-_CELL = "notebook_cell.py"  # what the file is called that results keep of a class that was written in none
+_CELL = "notebook_cell.py"  # the file in results with the source of a class defined outside any file
 
 
 @cache  # a sweep reads hundreds of scenarios
 def list_protocols() -> dict[str, str]:
-    """Names of the protocols that come with coterie, each with the first line of its documentation.
+    """Return the names of coterie's protocols, each with the first line of its documentation.
 
-    Reads the files without importing them, as many import torch, which takes a second.
+    Reads the files without importing them: many import torch, which takes a second.
     """
     described = {stem: _described(stem, file) for stem, file in sorted(method_files().items())}
-    return {stem.replace("_", "-"): said for stem, said in described.items() if said is not None}
+    return {stem.replace("_", "-"): line for stem, line in described.items() if line is not None}
 
 
 def _described(stem: str, file: Path) -> str | None:
-    """The first line of a method's documentation; None for a module that holds none."""
+    """Return the first line of a method's documentation, or None for a module without a method."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     if not any(_is_named_after(name, stem) for name in _classes(tree)):
         return None
@@ -50,24 +50,24 @@ def _described(stem: str, file: Path) -> str | None:
 
 
 def method_files() -> dict[str, Path]:
-    """Modules that may hold a method, by the last part of their names: folders, and files in the rooms."""
+    """Return modules that may contain a method, by their last name: packages, and files in ROOMS."""
     return {path.parent.name: path for path in _FOLDER.glob("*/__init__.py")} | {
         path.stem: path for room in ROOMS for path in (_FOLDER / room).glob("*.py")
     }
 
 
 def _classes(tree: ast.Module) -> list[str]:
-    """Names of the classes that a module defines, or that a package's `__init__` may import."""
+    """Return the names of the classes that a module defines, or that a package's `__init__` imports."""
     imported = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     return [*imported, *[node.name for node in tree.body if isinstance(node, ast.ClassDef)]]
 
 
 def load_protocol(name: str, *, code: bool = True) -> Plugin:
-    """A protocol's class, and the files that it consists of where it is the user's.
+    """Return a protocol's class, with its source files if it is the user's.
 
-    A file's path is relative to the current folder, or else to the scenario's. A class of a file or a package
-    is found by executing that Python; code=False refuses it unread. Raises UserError that names what there
-    is: the known protocols, or the protocol classes of the module.
+    A file's path is relative to the current folder, or else to the scenario's. Loading a class of a file or a
+    package executes its code; code=False rejects the class without reading it. Raises UserError that lists
+    the known protocols, or the protocol classes of the module.
     """
     if not is_plugin(name):
         return Plugin(_KEY, name, _known(name), None, None)
@@ -78,9 +78,9 @@ def load_protocol(name: str, *, code: bool = True) -> Plugin:
 
 
 def given_protocol(method: type[Client]) -> Plugin:
-    """A protocol that is given as a class, and the files that it is written in.
+    """Return the plugin of a protocol that is passed as a class, with its source files.
 
-    Of a class that was written in a notebook it is the source of its cell, if that is known. UserError.
+    For a class in a notebook, the source is that of its cell, if that is known. Raises UserError.
     """
     if not _is_protocol(method):
         raise UserError(f"{_KEY} = {method!r}: must be a class derived from Client")
@@ -89,19 +89,19 @@ def given_protocol(method: type[Client]) -> Plugin:
         name = next((each for each in list_protocols() if _known(each) is method), None)
         if name is not None:
             return Plugin(_KEY, name, method, None, None)
-    place = _place_of(method)
-    file = Path(place).absolute()
+    location = _location_of(method)
+    file = Path(location).absolute()
     if os.path.isfile(file):
         sources = beside(file)
     else:
         file = file.with_name(_CELL)
-        source = "".join(linecache.getlines(place)) or f"# The source of {method.__name__} is not known.\n"
+        source = "".join(linecache.getlines(location)) or f"# The source of {method.__name__} is unknown.\n"
         sources = SourceFiles(file.parent, {_CELL: source.encode()})
     return Plugin(_KEY, f"{file}:{method.__name__}", method, file, sources)
 
 
-def _place_of(method: type) -> str:
-    """The file that a class is written in; of a notebook's the name of its cell, or "?" if none is known."""
+def _location_of(method: type) -> str:
+    """Return the file that defines a class; for a notebook the name of the cell, or "?" if it is unknown."""
     for name, value in vars(method).items():
         found = inspect.unwrap(getattr(value, "__func__", value))
         if inspect.isfunction(found) and found.__qualname__ == f"{method.__qualname__}.{name}":
@@ -111,11 +111,11 @@ def _place_of(method: type) -> str:
         return str(file)
     cells = [each for each in list(linecache.cache) if not os.path.isfile(each)]
     known = [each for each in cells if _has(each, method.__name__)]
-    return known[0] if len(known) == 1 else "?"  # of several, nothing tells which was executed last
+    return known[0] if len(known) == 1 else "?"  # among several, the last executed cell is unknown
 
 
 def _has(file: str, name: str) -> bool:
-    """Whether a class of this name is written in a file: in an interactive session a script's may not be."""
+    """Return True if a file defines a class of this name; in an interactive session, a script may not."""
     return any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(syntax_of(file)))
 
 

@@ -1,4 +1,4 @@
-"""Methods of a protocol's clients and servers: whether coterie can call them, and what nothing calls."""
+"""Checks of methods of a protocol's clients and servers: signatures, and methods that are never called."""
 
 import ast
 import inspect
@@ -22,13 +22,13 @@ _HOOKS = (
     "setup", "on_start", "on_stop", "on_message", "on_failure", "run", "step", "intercept", "peer_changed",
     "weights", "coalition", "evaluated", "objective", "requirements", "servers",
 )  # fmt: skip
-_CLOSE = 0.8  # how alike two names are of which one may be a slip
-_KEEP_NOTHING = ("classmethod", "staticmethod", "override", "no_grad", "inference_mode")
-"""Decorators that do not take a function to where something else calls it."""
+_CLOSE = 0.8  # similarity of a name and a hook above which the name may be a typing error
+_NOT_REGISTERING = ("classmethod", "staticmethod", "override", "no_grad", "inference_mode")
+"""Decorators that do not register a function with a caller."""
 
 
 def unsound_methods(kind: type) -> Iterator[str]:
-    """What is wrong with the methods of a client's or a server's class, and what in it is used by nothing."""
+    """Return errors in the methods of a client's or server's class, and for attributes that are not used."""
     ours, hooks, verbs = _of_ours(kind), _hooks(kind), _verbs(kind)
     declared = {
         name for cls in kind.__mro__ if _is_ours(cls) for name in vars(cls).get("__annotations__", ())
@@ -39,7 +39,7 @@ def unsound_methods(kind: type) -> Iterator[str]:
                 yield from _unfit(cls, name, value, ours[name])
             elif _is_method(value) and (name in verbs or (name in declared and name not in ours)):
                 if not getattr(_function(value), "__override__", False):
-                    hides = "hides what coterie calls by this name: rename it, or mark it by @override"
+                    hides = "replaces a method that coterie calls: rename it, or mark it with @override"
                     yield f"{defined(value)}: {cls.__name__}.{name} {hides}"
             elif name not in ours and name not in declared and not name.startswith("_"):
                 yield from _unused(cls, name, value, kind)
@@ -49,8 +49,8 @@ def defined(what: Any) -> str:
     return of_definition(what) or str(getattr(what, "__qualname__", what))
 
 
-def place_of(kind: type, name: str) -> str:
-    """Where a class's own code has a method, or else the class itself, which has coterie's."""
+def location_of(kind: type, name: str) -> str:
+    """Return the location of a method in the user's code, or else that of the class."""
     method = _function(getattr(kind, name))
     return defined(kind if str(method.__module__).partition(".")[0] in OURS else method)
 
@@ -64,12 +64,12 @@ def _is_ours(cls: type) -> bool:
 
 
 def _of_ours(kind: type) -> dict[str, Any]:
-    """The attributes that a class has from coterie's own code, whether or not the user's overrides them."""
+    """Return the attributes that a class has from coterie's code, also those that the user overrides."""
     return {name: what for cls in reversed(kind.__mro__) if _is_ours(cls) for name, what in vars(cls).items()}
 
 
 def _hooks(kind: type) -> dict[str, Any]:
-    """The attributes that subclasses may define: methods that coterie calls, and constants that it reads."""
+    """Return the attributes that subclasses may define: methods that coterie calls, and constants."""
     found = {*_HOOKS, *FORMER_NAMES}
     for cls in filter(_is_ours, kind.__mro__):
         found |= vars(cls).get("__annotations__", {}).keys() & vars(cls).keys()
@@ -79,7 +79,7 @@ def _hooks(kind: type) -> dict[str, Any]:
 
 
 def _verbs(kind: type) -> set[str]:
-    """The methods of all clients and servers that coterie calls itself, and that nobody is to replace."""
+    """Return the methods of all clients and servers that subclasses must not replace."""
     names = {name for cls in Node.__mro__ for name, value in vars(cls).items() if _is_method(value)}
     return names - set(_hooks(kind))
 
@@ -93,7 +93,7 @@ def _is_method(value: Any) -> bool:
 
 
 def _given(method: Any) -> list[str]:
-    """The arguments that coterie gives to a method of its own, or to what is in its place."""
+    """Return the arguments that coterie passes to one of its methods, or to an override of it."""
     return [
         each.name
         for each in inspect.signature(_function(method)).parameters.values()
@@ -102,7 +102,7 @@ def _given(method: Any) -> list[str]:
 
 
 def _takes(cls: type, name: str, value: Any, given: list[str]) -> bool:
-    """Whether a class's own method can be called with these arguments, of which the first is the object."""
+    """Return True if a class's method accepts these arguments, of which the first is the object."""
     first = 0 if inspect.isfunction(value) else 1
     try:
         inspect.signature(getattr(cls, name), follow_wrapped=False).bind(*given[first:])
@@ -112,28 +112,28 @@ def _takes(cls: type, name: str, value: Any, given: list[str]) -> bool:
 
 
 def _unfit(cls: type, name: str, value: Any, other: Any) -> Iterator[str]:
-    """Whether a method can be called as the one is in whose place it is."""
-    place, what = defined(value if _is_method(value) else cls), f"{cls.__name__}.{name}"
+    """Return an error if a method cannot be called like the method that it overrides."""
+    where, what = defined(value if _is_method(value) else cls), f"{cls.__name__}.{name}"
     if isinstance(other, property) and _is_method(value):
-        yield f"{place}: {what} must be a property, as it is read without (): write @property above it"
+        yield f"{where}: {what} must be a property, because it is read without (): write @property above it"
     if name.startswith("__") or not _is_method(other):
         return
     form = "async def" if inspect.iscoroutinefunction(_function(other)) else "def"
     if not callable(getattr(cls, name)):
-        yield f"{place}: {what} must be a method, `{form} {name}({', '.join(_given(other))})`"
+        yield f"{where}: {what} must be a method, `{form} {name}({', '.join(_given(other))})`"
     elif not _is_method(value):
-        return  # something of the user's that can be called, in its own way
+        return  # another callable of the user
     elif inspect.iscoroutinefunction(_function(value)) != (form == "async def"):
         hint = "" if form == "async def" else ", without async"
-        yield f"{place}: {what}() must be written `{form} {name}(...)`{hint}"
+        yield f"{where}: {what}() must be written `{form} {name}(...)`{hint}"
     elif isinstance(other, classmethod) and inspect.isfunction(value):
-        yield f"{place}: {what}() must be a @classmethod"
+        yield f"{where}: {what}() must be a @classmethod"
     elif not _takes(cls, name, value, _given(other)):
-        yield f"{place}: {what}() must take ({', '.join(_given(other))})"
+        yield f"{where}: {what}() must take ({', '.join(_given(other))})"
 
 
 def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
-    """Whether something is meant for coterie, by its name or as a server's class, and used by nothing."""
+    """Return an error if an attribute resembles a hook, or is a server's class, but is not used."""
     hooks = _fitting(cls, name, value, _hooks(kind))
     written = {each for base in kind.__mro__ if not _is_ours(base) for each in vars(base)} - {"collected"}
     near = _nearest(name, {hook for hook in hooks if hook not in written})
@@ -148,7 +148,7 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     if _is_used(name, kind, of_any=not is_slip, as_text=is_handler and not is_slip):
         return
     if is_server(value):
-        hint = "a RoundClient has a `server`, others name theirs in servers()"
+        hint = "a RoundClient states its class of server in `server`, other clients in servers()"
     elif elsewhere:
         hint = f"it belongs to a {elsewhere[0]}"
     elif near:
@@ -156,12 +156,12 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
         hint = f"did you mean {like}?"
     else:
         hint = f"its hooks are {', '.join(each for each in _HOOKS if each in _hooks(kind))}"
-    place = defined(value if is_method else cls)
-    yield f"{place}: {cls.__name__}.{name} is used neither by coterie nor by this code; {hint}"
+    where = defined(value if is_method else cls)
+    yield f"{where}: {cls.__name__}.{name} is used neither by coterie nor by this code; {hint}"
 
 
 def _fitting(cls: type, name: str, value: Any, hooks: Mapping[str, Any]) -> dict[str, Any]:
-    """The hooks that a misspelt attribute may be meant for: for a method, those whose arguments it takes."""
+    """Return the hooks that a misspelled attribute may stand for; for a method, those with its arguments."""
     alike = {hook: other for hook, other in hooks.items() if _is_method(other) == _is_method(value)}
     if not _is_method(value):
         return alike
@@ -169,22 +169,22 @@ def _fitting(cls: type, name: str, value: Any, hooks: Mapping[str, Any]) -> dict
 
 
 def _nearest(name: str, hooks: set[str]) -> str | None:
-    """The hook whose name is nearly this one, however its words are joined: onMessage is on_message."""
+    """Return the hook with a similar name, regardless of how words are joined: onMessage is on_message."""
     plain = {hook.replace("_", "").lower(): hook for hook in sorted(hooks)}
     near = nearest(name.replace("_", "").lower(), plain, _CLOSE)
     return None if near is None else plain[near]
 
 
 def _is_used(name: str, kind: type, *, of_any: bool, as_text: bool) -> bool:
-    """Whether a name of a class is asked for by the code which lies beside that of the class or its bases.
+    """Return True if code in the folder of the class or of its bases uses an attribute of the class.
 
-    of_any: as an attribute of any object, which may have one of the same name, as `layer.weight` is.
-    as_text: as a text, too, by which it may be looked up.
+    of_any: count the attribute of any object, which may have the same name, such as `layer.weight`.
+    as_text: also count the name as a text, by which the attribute may be looked up.
     """
     modules = [sys.modules.get(cls.__module__) for cls in kind.__mro__ if not _is_ours(cls)]
     folders = {_folder_of(module) for module in modules} - {None}
     beside = [module for module in list(sys.modules.values()) if _folder_of(module) in folders]
-    return any(_asks_for(_parsed(module), name, of_any, as_text) for module in beside)
+    return any(_uses(_parsed(module), name, of_any, as_text) for module in beside)
 
 
 def _folder_of(module: Any) -> str | None:
@@ -193,19 +193,19 @@ def _folder_of(module: Any) -> str | None:
 
 
 def _parsed(module: Any) -> ast.AST:
-    """The syntax tree of a module's file; not by inspect, for which an empty file has no source."""
+    """Parse a module's file. inspect fails for an empty file."""
     try:
         return ast.parse(Path(module.__file__).read_bytes())
-    except (OSError, SyntaxError, ValueError):  # gone, or changed, since it was imported
+    except (OSError, SyntaxError, ValueError):  # removed or changed since the import
         return ast.Module([], [])
 
 
-def _asks_for(node: ast.AST, name: str, of_any: bool, as_text: bool) -> bool:
+def _uses(node: ast.AST, name: str, of_any: bool, as_text: bool) -> bool:
     match node:
         case ast.FunctionDef(name=of) | ast.AsyncFunctionDef(name=of) if of == name:
-            # What decorates it may keep it; within it, it is not used from elsewhere.
+            # A decorator may register the function; uses inside the function do not count.
             names = [ast.unparse(each).partition("(")[0] for each in node.decorator_list]
-            return any(each.rpartition(".")[2] not in _KEEP_NOTHING for each in names)
+            return any(each.rpartition(".")[2] not in _NOT_REGISTERING for each in names)
         case ast.Call(func=ast.Attribute(attr=attribute)) if attribute == name:
             return True
         case ast.Attribute(attr=attribute, value=of, ctx=ast.Load()) if attribute == name:
@@ -216,17 +216,17 @@ def _asks_for(node: ast.AST, name: str, of_any: bool, as_text: bool) -> bool:
             parts = [part for value in values if value is not None for part in ast.walk(value)]
             if any(isinstance(part, ast.Name) and part.id == name for part in parts):
                 return True
-        case ast.Call(func=ast.Name(id="getattr"), args=[of, asked, *_]):
-            if isinstance(of, ast.Name) and re.fullmatch(_pattern(asked), name):
+        case ast.Call(func=ast.Name(id="getattr"), args=[of, key, *_]):
+            if isinstance(of, ast.Name) and re.fullmatch(_pattern(key), name):
                 return True
         case ast.Constant(value=text) if text == name and as_text:
             return True
-    return any(_asks_for(child, name, of_any, as_text) for child in ast.iter_child_nodes(node))
+    return any(_uses(child, name, of_any, as_text) for child in ast.iter_child_nodes(node))
 
 
-def _pattern(asked: ast.expr) -> str:
-    """A regular expression for the names that an expression can have as its value."""
-    match asked:
+def _pattern(value: ast.expr) -> str:
+    """Return a regular expression for the names that an expression can have as its value."""
+    match value:
         case ast.Constant(value=str(text)):
             return re.escape(text)
         case ast.JoinedStr(values=parts):

@@ -1,4 +1,4 @@
-"""The text of scenario files: found by path or by name, read, and parsed; UserError for what is none."""
+"""Scenario files: search by path or name, reading, and parsing. Invalid files raise UserError."""
 
 import os
 import re
@@ -13,22 +13,22 @@ from sim.files.input_file import read_regular
 from sim.plugins.source_files import PRODUCT
 from sim.scenario.sections.run import NAME_BYTES_MAX
 
-_BYTES_MAX = 4 * 2**20  # a list of 100,000 clients with their places has half of it
+_BYTES_MAX = 4 * 2**20  # twice the size of a list of 100,000 clients with positions
 DEPTH_MAX = 32
-"""Tables within tables, and parts of a key."""
+"""Maximum depth of nested tables, and maximum number of parts of a key."""
 _PART = r"""(?:"[^"\n]*+"|'[^'\n]*+'|[\w-]++)"""
 _DEEP_KEY = re.compile(rf"(?<![\w.-])(?:{_PART}[ \t]*+\.[ \t]*+){{{DEPTH_MAX}}}{_PART}")
 
 
 def find_scenario(path: Path | str) -> Path:
-    """The file that is meant: `path` itself, or the scenario of that name in one of the known folders.
+    """Return `path`, or the scenario of that name in one of the known folders.
 
-    A file comes before a name. Where there is neither, it is `path` again, which cannot be read.
+    A file has priority over a name. If there is neither, returns `path`, which cannot be read.
     """
     path = Path(path)
     if os.path.lexists(path) and not os.path.isdir(path):
         return path
-    if path.name and len(path.parts) == 1:  # a name, not a place
+    if path.name and len(path.parts) == 1:  # a name, not a path
         wanted = path.name.removesuffix(".toml")
         for known in (path.with_name(f"{wanted}.toml"), *scenario_files()):
             if known.stem == wanted and os.path.isfile(known):
@@ -37,18 +37,18 @@ def find_scenario(path: Path | str) -> Path:
 
 
 def scenario_files() -> list[Path]:
-    """Scenarios and studies in ./scenarios, and those of coterie's own whose names are not there."""
+    """Return scenarios and studies in ./scenarios, and coterie's scenarios with other names."""
     found: dict[str, Path] = {}
-    places = (Path("scenarios"), (PRODUCT / "coterie" / "scenarios").resolve())
-    for folder in (place / part for place in places for part in ("", "studies", "studies/papers")):
+    roots = (Path("scenarios"), (PRODUCT / "coterie" / "scenarios").resolve())
+    for folder in (root / part for root in roots for part in ("", "studies", "studies/papers")):
         for path in sorted(folder.glob("*.toml")):
             found.setdefault(path.stem, path)
     return list(found.values())
 
 
 def read_text(path: Path) -> str:
-    """The text of a scenario file, in UTF-8. UserError."""
-    if os.path.isdir(path):  # unlike Path.is_dir, no error for names that cannot be
+    """Read the text of a scenario file, in UTF-8. Raises UserError."""
+    if os.path.isdir(path):  # unlike Path.is_dir, without an error for impossible names
         raise UserError("cannot be read: it is a folder; name a scenario file in it", path)
     try:
         return read_regular(path, _BYTES_MAX).decode("utf-8-sig")
@@ -64,34 +64,34 @@ def read_text(path: Path) -> str:
 
 
 def _instead_of(path: Path) -> str:
-    """Which scenario may be meant by a path where there is no file."""
+    """Return a hint to a scenario with a similar name, for a path without a file."""
     beside = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
     by_name = {known.stem: known for known in (*scenario_files(), *beside)}
     near = nearest(path.stem, by_name)
     if near is None:
-        return "`coterie list scenarios` names those that there are"
+        return "`coterie list scenarios` lists the known scenarios"
     return f"did you mean {by_name[near]}?"
 
 
 def default_name(path: Path) -> str:
-    """The name in results of a scenario without run.name: its file's, with "-" for what no name has."""
+    """Return the name in results of a scenario without run.name: its file's, with "-" for other signs."""
     name = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", path.stem)).strip("-.")
     return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore") or "scenario"
 
 
 def first_comment(text: str) -> str:
-    """The question that a scenario answers, as its first comment says, without the comment signs."""
+    """Return a scenario's question: the first comment, without the comment signs."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("#"):
             break
-        if not line.startswith("#:"):  # which speaks to editors: `#:schema scenario.json`
+        if not line.startswith("#:"):  # a directive for editors: `#:schema scenario.json`
             lines.append(line.removeprefix("#").strip())
     return "\n".join(lines)
 
 
 def question_of(path: Path) -> str:
-    """The first line of a scenario's question, for lists, or why there is none."""
+    """Return the first line of a scenario's question, for lists, or the error if the file cannot be read."""
     try:
         return first_comment(read_text(path)).partition("\n")[0]
     except UserError as error:
@@ -99,31 +99,31 @@ def question_of(path: Path) -> str:
 
 
 def contents_of(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file, unchecked. UserError."""
+    """Return the tables of a TOML file, unchecked. Raises UserError."""
     with errors_about(path):
         return parse_toml(read_text(path))
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The contents of TOML. UserError."""
-    if deep := _DEEP_KEY.search(text):  # tomllib keeps each part together with all before it
+    """Parse TOML. Raises UserError."""
+    if deep := _DEEP_KEY.search(text):  # tomllib stores each part with all parts before it
         problem = f"not valid TOML: a key has more than {DEPTH_MAX} parts: {deep[0]}"
         raise UserError(one_line(problem, 150), line=text.count("\n", 0, deep.start()) + 1)
     try:
         contents = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # of int(), too, which refuses thousands of digits
+    except (ValueError, RecursionError) as error:  # also from int(), which rejects thousands of digits
         raise UserError(one_line(f"not valid TOML: {error}")) from None
     require_bounded(contents)
     return contents
 
 
 def require_bounded(value: Any, key: str = "", depth: int = 0) -> None:
-    """Refuse what no scenario has: tables in tables without end, whole numbers of more than TOML's 64 bits.
+    """Reject tables that are nested too deeply, and whole numbers of more than TOML's 64 bits.
 
-    Files and arrays hold no larger ones. UserError.
+    Files and arrays cannot hold larger numbers. Raises UserError.
     """
     if type(value) is int and not -(2**63) <= value < 2**63:
-        raise UserError(one_line(f"{key}: a whole number must have 64 bits at most"))
+        raise UserError(one_line(f"{key}: a whole number must have at most 64 bits"))
     if isinstance(value, dict | list):
         if depth > DEPTH_MAX:
             raise UserError("tables or lists are nested too deeply")

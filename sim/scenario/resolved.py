@@ -1,4 +1,4 @@
-"""Writing a scenario with every setting stated, and the digest that tells two scenarios apart."""
+"""Scenarios with every setting stated, and digests that distinguish scenarios."""
 
 import hashlib
 import os
@@ -19,13 +19,13 @@ from sim.scenario.scenario import Protocol, Scenario
 from sim.scenario.sections import Sections
 
 _FILES = {"file", "test_file", "path", "source", "tokenizer", "base"}
-"""Keys that name files which a run reads, or a folder of them."""
+"""Keys that name a file, or a folder of files, that a run reads."""
 
 
 def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The scenario with every setting stated, defaults included; loads to an equal scenario.
+    """Write the scenario with every setting stated, including defaults; it loads to an equal scenario.
 
-    instead: what some keys are to say, such as the copy of the user's code that a table names.
+    instead: other values of some keys, such as the copy of the user's code that a table names.
     """
     comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.question.splitlines())
     contents = resolved(scenario)
@@ -35,9 +35,9 @@ def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({}
 
 
 def digest(scenario: Scenario) -> str:
-    """Eight hexadecimal digits that change with any setting, the code of methods, and data files' content.
+    """Return eight hexadecimal digits that change with any setting, method code, and content of data files.
 
-    They don't change with the comment, nor with the folders that these files lie in.
+    They do not change with the comment or with the folders of these files.
     """
     contents = resolved(scenario)
     for plugin in scenario.plugins:
@@ -51,16 +51,16 @@ def digest(scenario: Scenario) -> str:
 
 
 def digests_of_files(scenario: Scenario) -> dict[str, str]:
-    """Sixteen hexadecimal digits that change with the content of each file that a scenario names, by name."""
+    """Return sixteen hexadecimal digits for the content of each file that a scenario names, by file name."""
     found: dict[str, str] = {}
     for _, _, file in _files(resolved(scenario)):
-        both = f"{found.get(file.name, '')}{_content(file)}"  # in two folders there may be two of a name
+        both = f"{found.get(file.name, '')}{_content(file)}"  # two folders may have files of one name
         found[file.name] = hashlib.blake2b(both.encode(), digest_size=8).hexdigest()
     return found
 
 
 def _files(contents: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Path]]:
-    """The files and folders that a scenario names, each with its table and its key there."""
+    """Return the files and folders that a scenario names, each with its table and its key there."""
     for table in _tables(contents):
         for key in sorted(_FILES & table.keys()):
             if isinstance(file := table[key], str) and os.path.isabs(file):
@@ -68,7 +68,7 @@ def _files(contents: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Path
 
 
 def _tables(value: Any) -> Iterator[dict[str, Any]]:
-    """All tables of a scenario, however deep."""
+    """Return all tables of a scenario, at any depth."""
     if isinstance(value, dict):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -76,11 +76,11 @@ def _tables(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _content(path: Path) -> str:
-    """A file's name and the hash of its content, or of a folder's; its path if it cannot be read."""
+    """Return the name and content hash of a file or folder, or its path if it cannot be read."""
     if path.is_dir() and (files := saved_files(path) or checkpoint_files(path) or picture_files(path)):
         inside = [f"{file.parent.relative_to(path)} {_content(file)}" for file in files]
         return f"{path.name} {hashlib.blake2b(str(inside).encode()).hexdigest()}"
-    if not path.is_file():  # to open a pipe waits for who writes to it
+    if not path.is_file():  # opening a pipe waits for its writer
         return str(path)
     try:
         with path.open("rb") as file:
@@ -90,7 +90,7 @@ def _content(path: Path) -> str:
 
 
 def resolved(scenario: Scenario) -> dict[str, Any]:
-    """The contents of a file that states everything; quantities with units, None left out."""
+    """Return the contents of a file that states every setting, with units, and without None."""
     contents: dict[str, Any] = {}
     for section in Sections.model_fields:
         part = getattr(scenario, section)
@@ -106,7 +106,7 @@ def _dump(settings: Settings) -> dict[str, Any]:
 
 
 def _without_none(value: Any) -> Any:
-    # TOML has no null. Pydantic's exclude_none would also leave out the None that is written "unlimited".
+    # TOML has no null. Pydantic's exclude_none would also omit the None that is written "unlimited".
     if isinstance(value, dict):
         kind_first = sorted(value.items(), key=lambda item: item[0] not in ("kind", "name"))
         return {key: _without_none(item) for key, item in kind_first if item is not None}

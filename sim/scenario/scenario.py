@@ -1,6 +1,6 @@
-"""Scenario files: read, overridden, and validated.
+"""Loading of scenario files: reading, overriding, and validating.
 
-A scenario is TOML. Refused input raises UserError, whose lines name file, key, value and what is allowed.
+A scenario is a TOML file. Invalid input raises UserError, with file, key, value and allowed values.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
     from protocols.framework.client import Client
     from protocols.framework.objectives import Objective
 
-_PROBLEMS_SHOWN = 20  # of a file that may be wrong altogether
+_PROBLEMS_SHOWN = 20  # a file may have very many
 _SEED = "run.seed"
 _Model = TypeVar("_Model", bound=Settings)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The protocol of a scenario: its name in the file, its class, and its validated settings.
+    """The protocol of a scenario: name in the file, class, and validated settings.
 
-    objective: what its clients minimise, if that is not the loss of the data.
+    objective: the objective that its clients minimize, if that is not the loss of the data.
     """
 
     name: str
@@ -71,18 +71,18 @@ class Protocol:
 
     @property
     def label(self) -> str:
-        """The name to show: that of the class, for one from a file or a package."""
+        """Name for display: that of the class, for a protocol from a file or a package."""
         return self.name.rpartition(":")[2]
 
     @property
     def alone(self) -> bool:
-        """Whether each client runs without peers, as a local baseline."""
+        """True if each client runs without peers, as a local baseline."""
         return self.settings.alone
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A validated scenario. Two are equal if every setting is: where they came from makes no difference."""
+    """A validated scenario. Two scenarios are equal if all settings are, regardless of their files."""
 
     run: Run
     clients: Clients
@@ -99,17 +99,17 @@ class Scenario:
     change: tuple[Change, ...] = ()
     server: ServerSection | None = None
     question: str = ""
-    """The file's first comment: which question it answers, and what to expect."""
+    """First comment of the file: the question that it answers, and the expected result."""
     path: Path | None = field(default=None, compare=False)
     plugins: tuple[Plugin, ...] = field(default=(), compare=False)
-    """The user's code that it names: the protocol, if it is one's own, and what other tables name."""
+    """The user's code that the scenario names: its protocol, if that is the user's, and code in tables."""
     overrides: tuple[str, ...] = field(default=(), compare=False)
-    """Changes stated beside the file, as given: ``"--unset section.key"`` of each key that was taken away,
-    ``"section.key=value"`` of each ``--set``, then the seed."""
+    """Changes by options, as stated: ``"--unset section.key"`` for each removed key, ``"section.key=value"``
+    for each ``--set``, then the seed."""
     sweep: Sweep | None = field(default=None, compare=False)
-    """What `coterie sweep` runs of this file; no part of a single run."""
+    """Runs of this file for `coterie sweep`; not part of a single run."""
     notices: tuple[str, ...] = field(default=(), compare=False)
-    """Changes to the file that were not asked for explicitly; a sentence each."""
+    """Sentences about implicit changes of the file."""
 
     @property
     def name(self) -> str:
@@ -129,12 +129,12 @@ def load_scenario(
 ) -> Scenario:
     """Read and validate a scenario, by its path or by the name of a known one.
 
-    overrides: ``"section.key=value"``, the value TOML where it can be read as such, else text:
-    ``network.latency=20 ms`` needs no quotes. seed: instead of run.seed. unset: keys of the file that go
-    before anything is overridden. more: contents that are added before that. Overriding protocol.name
-    takes out what the file says for its own protocol alone; `Scenario.notices` says what that was. code:
-    execute the user's Python that it names; else it is refused. method: a class in place of the protocol
-    that the file names. Raises UserError.
+    overrides: ``"section.key=value"``, with a value in TOML if it parses, else text:
+    ``network.latency=20 ms`` needs no quotes. seed: replaces run.seed. unset: keys to remove from the file
+    before any override. more: contents to add before that. Overriding protocol.name removes the keys that
+    only the file's protocol uses, and `Scenario.notices` lists them. code: execute the user's code that the
+    scenario names; False rejects a scenario with user's code. method: a class that replaces the file's
+    protocol. Raises UserError.
     """
     path = find_scenario(path)
     with errors_about(path), files_beside(path):
@@ -153,18 +153,18 @@ def load_contents(
     unset: Sequence[str] = (),
     method: "type[Client] | None" = None,
 ) -> Scenario:
-    """As `load_scenario`, of what would stand in a file. UserError."""
+    """Validate the contents of a scenario file, with options as in `load_scenario`. Raises UserError."""
     try:
         raw = parse_toml(tomli_w.dumps(contents))
     except (TypeError, ValueError) as error:
-        raise UserError(f"the scenario holds what no file could: {error}") from None
+        raise UserError(f"the scenario contains a value that TOML cannot store: {error}") from None
     path = Path.cwd() / "scenario.toml"
     with files_beside(path):
         return replace(_named(_scenario(raw, overrides, seed, unset, True, method), path), path=path)
 
 
 def _named(scenario: Scenario, path: Path) -> Scenario:
-    """The scenario with the name that its file gives it where it states none."""
+    """Return the scenario, named after its file if it states no name."""
     name = scenario.run.name or default_name(path)
     return replace(scenario, run=scenario.run.model_copy(update={"name": name}))
 
@@ -177,19 +177,19 @@ def _scenario(
     code: bool,
     method: "type[Client] | None",
 ) -> Scenario:
-    """The scenario of the contents of a file."""
+    """Return the scenario of the contents of a file."""
     if seed is not None:
         overrides = [*overrides, f"{_SEED}={seed}"]
     if (other := value_at(raw, "sweep.scenario")) is not None:
-        raise UserError(f"has no run of its own, but a sweep of {show(other)}: coterie sweep runs it")
-    named, own = value_at(raw, "protocol.name"), None
+        raise UserError(f"contains only a sweep of {show(other)}: run it with coterie sweep")
+    named, users = value_at(raw, "protocol.name"), None
     if method is not None:
-        own = given_protocol(method)
-        put(raw, "protocol.name", own.name)
-    parts = _parts(_File(raw, overrides, unset), named, seed, code, own)
-    if own is not None and own.file is not None and not own.file.is_file():
-        said = f"{own.label} is written in a notebook: results keep its cell, and may not be run again by it"
-        parts["notices"] = (*parts["notices"], said)
+        users = given_protocol(method)
+        put(raw, "protocol.name", users.name)
+    parts = _parts(_File(raw, overrides, unset), named, seed, code, users)
+    if users is not None and users.file is not None and not users.file.is_file():
+        notice = f"{users.label} is defined in a notebook: its cell in the results may not run on its own"
+        parts["notices"] = (*parts["notices"], notice)
     given = (*(f"--unset {key}" for key in unset), *overrides)
     return Scenario(overrides=given, **parts)
 
@@ -197,9 +197,9 @@ def _scenario(
 def sweep_alone(
     path: Path, overrides: Sequence[str] = (), unset: Sequence[str] = ()
 ) -> tuple[Path, Sweep] | None:
-    """The scenario file and the sweep of a file that holds nothing but a sweep; None for a scenario.
+    """Return the scenario file and the sweep of a file that contains only a sweep; None for a scenario.
 
-    overrides, unset: as for `load_scenario`, of keys of the sweep. Raises UserError.
+    overrides, unset: changes of the sweep, as for `load_scenario`. Raises UserError.
     """
     raw = contents_of(path)
     with errors_about(path):
@@ -210,24 +210,24 @@ def sweep_alone(
         assert sweep is not None and sweep.scenario is not None
         if raw:
             problem = (
-                f"its runs are of that scenario, but this file has {show(', '.join(raw))} beside the sweep; "
-                "state what differs in sweep.set"
+                f"is the scenario of the runs, but this file also has {show(', '.join(raw))}; state changes "
+                "of the scenario in sweep.set"
             )
             raise file.refusal([SettingError("sweep.scenario", sweep.scenario, problem)])
         return path.parent / sweep.scenario, sweep
 
 
 class _File:
-    """The contents of a file, and which option stated those of its keys that an option did."""
+    """Contents of a file, and the option that stated a key, for keys from options."""
 
     def __init__(self, raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -> None:
-        """Changes `raw` as the options say. UserError."""
+        """Apply the options to `raw`. Raises UserError."""
         self.raw = raw
         self.keys = apply(raw, overrides, unset)
         self.stated = dict.fromkeys(self.keys, "--set")
 
     def sweep(self) -> Sweep | None:
-        """Take the table of a study out of the file. UserError."""
+        """Remove the table of a study from the file, and return it. Raises UserError."""
         table = self.raw.pop("sweep", None)
         if table is None:
             return None
@@ -237,7 +237,7 @@ class _File:
         return self.validated(Sweep, table, "sweep")
 
     def require_fitting(self, sections: Sections, method: "type[Client]", settings: ProtocolSettings) -> None:
-        """Refuse sections that do not fit each other, or the protocol. UserError."""
+        """Reject sections that do not fit each other, or the protocol. Raises UserError."""
         wrong = [*misfits(sections), *unmet(method, settings, sections)]
         try:
             changed_settings(settings, sections.change)
@@ -245,12 +245,12 @@ class _File:
             wrong.append(error)
         except ValidationError as error:
             raise self._invalid(method.Settings, error, {}, "change", "protocol") from None
-        # One without a value is about what is missing, or about all of a section.
+        # An error without a value is about a missing key, or about a whole section.
         if wrong := [misfit if misfit.value is None else as_written(self.raw, misfit) for misfit in wrong]:
             raise self.refusal(wrong)
 
     def validated(self, model: type[_Model], contents: dict[str, Any], *prefix: str) -> _Model:
-        """A section, or all, of the file. UserError."""
+        """Validate a section, or all sections, of the file. Raises UserError."""
         try:
             return model.model_validate(contents)
         except ValidationError as error:
@@ -259,31 +259,31 @@ class _File:
     def _invalid(
         self, model: type[Settings], error: ValidationError, contents: Mapping[str, Any], *prefix: str
     ) -> UserError:
-        """The error for what was refused in a section's contents; of very many problems the first ones."""
+        """Return the error for invalid contents of a section, with a limited number of problems."""
         found = refused(error)
         explained = list(problems(model, found[: 2 * _PROBLEMS_SHOWN], contents, prefix))
         return self.refusal(explained, max(0, len(found) - 2 * _PROBLEMS_SHOWN))
 
-    def refusal(self, found: Sequence[SettingError], untold: int = 0) -> UserError:
-        """A line for each problem: key, value, what is allowed. untold: how many there are beside `found`."""
+    def refusal(self, found: Sequence[SettingError], omitted: int = 0) -> UserError:
+        """Return an error with a line for each problem. omitted: the number of further problems."""
         lines = []
         for problem in found[:_PROBLEMS_SHOWN]:
             options = [option for key, option in self.stated.items() if overlap(key, problem.key)]
             lines.append(line_of(problem, f" (from {options[-1]})" if options else ""))
-        more = len(found) - len(lines) + untold
+        more = len(found) - len(lines) + omitted
         return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))
 
 
 def _parts(file: _File, named: Any, seed: int | None, code: bool, given: Plugin | None) -> dict[str, Any]:
-    """The fields of a `Scenario`, made of the contents of its file.
+    """Return the fields of a `Scenario`, from the contents of its file.
 
-    named: the protocol, without options. given: the one that was given as a class.
+    named: the protocol's name before any option. given: the protocol that was passed as a class.
     """
     raw, notices = file.raw, []
     if seed is not None:
         file.stated[_SEED] = "--seed"
         if file.keys.count(_SEED) > 1:
-            notices.append(f"--seed {seed} is taken instead of what --set says of {_SEED}")
+            notices.append(f"--seed {seed} overrides {_SEED} from --set")
     sweep = file.sweep()
     typed = value_at(raw, "protocol.name")
     if isinstance(typed, str):
@@ -291,30 +291,30 @@ def _parts(file: _File, named: Any, seed: int | None, code: bool, given: Plugin 
     plugins, contents = with_plugins(raw, file.validated, code=code)
     sections = file.validated(Sections, contents)
     name = sections.protocol.name
-    own = given if given and given.name == name else load_protocol(name, code=code)
-    method: type[Client] = own.found
-    if typed != named and (gone := fit_to(method, raw, sections.network, file.stated)):
+    chosen = given if given and given.name == name else load_protocol(name, code=code)
+    method: type[Client] = chosen.found
+    if typed != named and (removed := fit_to(method, raw, sections.network, file.stated)):
         plugins, contents = with_plugins(raw, file.validated, code=code)
         sections = file.validated(Sections, contents)
-        notices.append(f"left out, as {_left_out(gone, str(typed))}")
+        notices.append(f"removed, as {_removed(removed, str(typed))}")
     stated_of = {key: value for key, value in raw["protocol"].items() if key != "name"}
     with blaming(method, "Settings"):
         settings = file.validated(method.Settings, stated_of, "protocol")
     require_statable(method, settings)
     file.require_fitting(sections, method, settings)
     protocol = Protocol(sections.protocol.name, method, settings, objective_of(method, settings))
-    plugins = (own, *plugins) if own.sources is not None else plugins
+    plugins = (chosen, *plugins) if chosen.sources is not None else plugins
     for hidden in dict.fromkeys([name for each in plugins if each.sources for name in each.sources.hidden()]):
         package = hidden.partition("/")[0].removesuffix(".py")
-        notices.append(f"{hidden} beside the method is not what `import {package}` finds, which is coterie's")
+        notices.append(f"`import {package}` finds the package of coterie, not {hidden} beside the method")
     more = {"protocol": protocol, "plugins": plugins, "sweep": sweep, "notices": tuple(notices)}
     return dict(sections) | more
 
 
-def _left_out(gone: Iterable[str], protocol: str) -> str:
-    """Why keys were left out for a protocol: it has no such settings, or no servers."""
-    settings = [key for key in gone if key.startswith("protocol.")]
-    about_servers = [key for key in gone if key not in settings]
+def _removed(keys: Iterable[str], protocol: str) -> str:
+    """Return the reasons for removed keys: the protocol has no such settings, or no servers."""
+    settings = [key for key in keys if key.startswith("protocol.")]
+    about_servers = [key for key in keys if key not in settings]
     reasons = [("no such keys", settings), ("no servers", about_servers)]
     why = [f"has {reason}: {', '.join(keys)}" for reason, keys in reasons if keys]
     return f'protocol.name = "{protocol}" {"; and ".join(why)}'

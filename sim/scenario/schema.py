@@ -1,4 +1,4 @@
-"""The JSON Schema of scenario files, so that editors complete them, and its contents in words."""
+"""JSON Schema of scenario files, for completion in editors, and its contents in words."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,15 +16,15 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A section of the user's own code. place: where it may stand, "*" for any item of a list."""
+    """A section of the user's code. path: the keys that lead to it, "*" for any item of a list."""
 
-    place: str
+    path: str
     name: str
     section: type[Settings]
 
 
 def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTable] = ()) -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of scenario files, with settings of protocols, by name, and own tables."""
+    """Return the JSON Schema (draft 2020-12) of scenario files, with these protocols and user's tables."""
     models: list[type[Settings]] = [Sections, Sweep, *protocols.values()]
     references, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]
@@ -41,38 +41,38 @@ def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTa
                 "additionalProperties": False,
             }
         )
-    # A protocol of the user's own: its settings are checked when its class is loaded.
+    # The user's protocol: its settings are checked when its class is loaded.
     custom = {"type": "object", "properties": {"name": {"pattern": ":"}}, "required": ["name"]}
     definitions["ProtocolChoice"] = {"anyOf": [*choices, custom]}
     for name in {_definition(references[settings, "validation"]) for settings in protocols.values()}:
-        del definitions[name]  # they are used by the choices only
+        del definitions[name]  # only the choices use them
     root = definitions.pop("Sections")
     root["properties"]["sweep"] = {"$ref": "#/$defs/Sweep"}
     for table in own:
         named = {"pattern": _ending_in(table.name), "table": _section_schema(table, definitions)}
-        for node in _nodes(root, table.place.split("."), definitions):
+        for node in _nodes(root, table.path.split("."), definitions):
             node.setdefault("x-named", []).append(named)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root, "$defs": definitions}
 
 
 def _ending_in(name: str) -> str:
-    """A pattern for names of the user's code, whatever the path to its file."""
-    place, _, label = name.rpartition(":")
-    return f"(^|/){re.escape(place.rpartition('/')[2])}:{label}$"
+    """Return a pattern for the name of the user's code, with any path to its file."""
+    file, _, label = name.rpartition(":")
+    return f"(^|/){re.escape(file.rpartition('/')[2])}:{label}$"
 
 
 def _section_schema(table: OwnTable, definitions: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a section; those that it needs are added to the definitions."""
+    """Return the schema of a section, and add the schemas that it needs to the definitions."""
     schema = table.section.model_json_schema()
     definitions.update(schema.pop("$defs", {}))
     for key, value in schema["properties"].items():
-        if value.get("const") == table.name:  # a file may name it by another path
+        if value.get("const") == table.name:  # a file may use another path
             schema["properties"][key] = {"pattern": _ending_in(table.name)}
     return schema
 
 
 def _nodes(node: dict[str, Any], parts: Sequence[str], definitions: Schema) -> Iterator[dict[str, Any]]:
-    """The nodes of the schema at a path that allow the user's code."""
+    """Return the nodes of the schema at a path that allow the user's code."""
     options = [node, *node.get("anyOf", ())]
     if not parts:
         yield from [option for option in options if "x-own" in option]
@@ -91,12 +91,12 @@ def _definition(reference: Schema) -> str:
 
 
 def resolve(schema: Schema, definitions: Schema) -> Schema:
-    """The schema itself, or the definition that it refers to."""
+    """Return the schema, or the definition that it refers to."""
     return definitions[_definition(schema)] if "$ref" in schema else schema
 
 
 def allowed_values(schema: Schema, definitions: Schema) -> str:
-    """What a key's value may be, in words."""
+    """Describe the allowed values of a key in words."""
     if "x-allowed" in schema:
         return schema["x-allowed"]
     if "const" in schema:
@@ -108,10 +108,10 @@ def allowed_values(schema: Schema, definitions: Schema) -> str:
         return f"a table with the keys {', '.join(resolve(schema, definitions)['properties'])}"
     if "discriminator" in schema:
         key, mapping = schema["discriminator"]["propertyName"], schema["discriminator"]["mapping"]
-        own = ', or names code of your own, "my_file.py:name"' if "x-own" in schema else ""
-        return f"a table whose {key} is one of {', '.join(map(_quoted, mapping))}{own}"
+        users = ', or names your code, "my_file.py:name"' if "x-own" in schema else ""
+        return f"a table whose {key} is one of {', '.join(map(_quoted, mapping))}{users}"
     if "x-own" in schema:
-        return 'a table whose kind names code of your own, "my_file.py:name"'
+        return 'a table whose kind names your code, "my_file.py:name"'
     if "anyOf" in schema:
         options = [option for option in schema["anyOf"] if option.get("type") != "null"]
         return ", or ".join(allowed_values(option, definitions) for option in options)
@@ -132,7 +132,7 @@ def _bounds(schema: Schema) -> str:
         "exclusiveMaximum": "less than",
         "multipleOf": "a multiple of",
     }
-    # Bounds such as 2**63 are there for the machine; nobody needs to read them.
+    # Omit technical bounds such as 2**63.
     bounds = [
         f"{word} {schema[key]:,}".removesuffix(".0")
         for key, word in words.items()

@@ -1,4 +1,4 @@
-"""Which prefix two scenarios share: up to a moment they say the same, so it is simulated only once."""
+"""Shared prefix of two scenarios: the part up to a virtual time that is simulated only once."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from sim.scenario.sections.change import ChangedNetwork, ChangedTraining
 from sim.scenario.sections.server import ServerSection
 
 LATER = ("run.duration", "change", "churn", "network.partition", "devices.slowdown", "server.crash")
-"""What may differ after a moment: when the run ends, and entries that begin later; a change may begin with
-it, as it comes after all that happens then."""
+"""Keys that may differ after a given time: the end of the run, and entries that start later. A change may
+also start at that time, as it comes after all other events of the time."""
 
 _CHANGING = tuple(f"network.{key}" for key in ChangedNetwork.model_fields) + tuple(
     f"training.{key}" for key in ChangedTraining.model_fields
@@ -23,44 +23,44 @@ _CHANGING = tuple(f"network.{key}" for key in ChangedNetwork.model_fields) + tup
 
 
 def prefix_digest(scenario: Scenario, time_s: float) -> str:
-    """A digest of a scenario without the entries that begin after `time_s` and without its duration."""
+    """Return the digest of a scenario without its duration and without entries that start after `time_s`."""
     return digest(_up_to(scenario, time_s))
 
 
 def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> None:
-    """UserError, with the key, unless a scenario differs from its parent only in what is after `time_s`."""
+    """Raise UserError, with the key, if a scenario differs from its parent at or before `time_s`."""
     ours, theirs = (dict(_leaves(resolved(_up_to(each, time_s)))) for each in (scenario, parent))
     for key in dict.fromkeys([*ours, *theirs]):
         if ours.get(key) != theirs.get(key):
             kind = next((kind for kind in LATER if key.startswith(f"{kind}.")), None)
             if kind is None:
-                can, changing = ", ".join(LATER), ", ".join(changing_of(parent))
+                later, changing = ", ".join(LATER), ", ".join(changing_of(parent))
                 raise UserError(
-                    f"{key}: cannot be another one from a moment on; what can begin later is {can}, and "
-                    f"--set can change {changing}"
+                    f"{key}: cannot change during a run; these can start later: {later}; and --set can "
+                    f"change {changing}"
                 )
-            raise UserError(f"{key}: changes what is at or before --at ({time_s:g} s); must be after it")
+            raise UserError(f"{key}: changes an entry at or before --at ({time_s:g} s); must be after it")
 
 
 def shared_until(scenario: Scenario, parent: Scenario) -> float | None:
-    """The last virtual time (seconds) until which both are the same; None if they differ from the start.
+    """Return the last virtual time (seconds) until which both are the same; None if they differ at the start.
 
-    It is the one right before the first entry that only one of them has.
+    This is the time right before the first entry that only one of them has.
     """
     if prefix_digest(scenario, -math.inf) != prefix_digest(parent, -math.inf):
         return None
     durations_s = [each.run.duration for each in (scenario, parent) if each.run.duration is not None]
-    moments_s = {moment_s for each in (scenario, parent) for moment_s in _before_entries(each)}
-    for moment_s in sorted(moments_s, reverse=True):
-        is_within = 0 < moment_s < min(durations_s, default=math.inf)
-        if is_within and prefix_digest(scenario, moment_s) == prefix_digest(parent, moment_s):
-            return moment_s
+    times_s = {time_s for each in (scenario, parent) for time_s in _before_entries(each)}
+    for time_s in sorted(times_s, reverse=True):
+        is_within = 0 < time_s < min(durations_s, default=math.inf)
+        if is_within and prefix_digest(scenario, time_s) == prefix_digest(parent, time_s):
+            return time_s
     return None
 
 
 def _before_entries(scenario: Scenario) -> Iterator[float]:
-    """The last moment (seconds) before each entry that does not begin with the run."""
-    yield from [change.at for change in scenario.change]  # a change comes after all of its moment
+    """Return the last time (seconds) before each entry that does not start with the run."""
+    yield from [change.at for change in scenario.change]  # a change comes after all events of its time
     server = scenario.server
     starts_s = [entry.at for entry in scenario.churn] + [cut.start for cut in scenario.network.partition]
     starts_s += [slow.start for slow in scenario.devices.slowdown]
@@ -71,7 +71,7 @@ def _before_entries(scenario: Scenario) -> Iterator[float]:
 def timed_changes(
     overrides: Sequence[str], time_s: float, changing: Sequence[str]
 ) -> tuple[list[str], dict[str, Any]]:
-    """Splits overrides into those that must hold from the start and a `[[change]]` at `time_s` of the others.
+    """Split overrides into those that must hold from the start, and a `[[change]]` at `time_s` of the others.
 
     changing: the keys that can change, see `changing_of`.
     """
@@ -84,7 +84,7 @@ def timed_changes(
 
 
 def changing_of(scenario: Scenario) -> tuple[str, ...]:
-    """The keys that a `[[change]]` can change while this scenario runs."""
+    """Return the keys that a `[[change]]` can change while this scenario runs."""
     return (*_CHANGING, *[f"protocol.{key}" for key in scenario.protocol.method.Settings.changing])
 
 

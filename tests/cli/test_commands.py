@@ -185,7 +185,7 @@ def test_a_checkpoint_that_would_come_after_the_end_is_refused(
 ) -> None:
     result = invoke("--set", "run.duration=60 s", "--checkpoint-at", "60 s", "--checkpoint-at", "90 s")
     assert result.exit_code == 2 and not runs.calls
-    said = "--checkpoint-at 90 s: comes after the end of the run; must be at most run.duration (1 min)"
+    said = "--checkpoint-at 90 s: is after the end of the run; must be at most run.duration (1 min)"
     assert said in result.stderr
     assert invoke("--set", "run.duration=60 s", "--checkpoint-at", "60 s").exit_code == 0
     assert runs.calls[0][2]["checkpoints_s"] == [60.0]
@@ -220,7 +220,7 @@ def test_interrupted_with_results(runs: Runs, invoke: Callable[..., Any], number
     assert result.exit_code == code
     assert [kind for kind, *_ in runs.calls] == ["run"]
     assert "report: " in result.stdout
-    assert result.stderr == "interrupted; the results up to then are in that directory\n"
+    assert result.stderr == "interrupted; the results so far are in that directory\n"
 
 
 @pytest.mark.parametrize(
@@ -282,10 +282,10 @@ def test_the_table_of_results() -> None:
         f"{text.share(0.75)} of the clients",
         f"+10.0 points on average, {text.points(-0.05)} (client-2) to +20.0 (client-0), 1 worse off",
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
-        "3 at first, 1 joined, 1 rejoined, 2 crashed, 3 at the end",
+        "3 at the start, 1 joined, 1 rejoined, 2 crashed, 3 at the end",
         f"{text.share(0.95)} ± {text.share(0.01)}, worst 10 %: {text.share(0.94)} (2 with at least 30",
         "1 of 2 reached 90 % of the others' accuracy, 1 went before; median 5 s (Kaplan-Meier)",
-        f"accuracy fell by 12.5 points at most; back after 2 of 3, at most {text.duration(18.0)}",
+        f"accuracy fell by 12.5 points at most; recovered after 2 of 3, in at most {text.duration(18.0)}",
         f"1,200 ({text.size(4_000_000)}), 10 lost, 3 duplicated",
         f"150 ({text.size(40_000)}, {text.share(0.01)} of all bytes)",
         f"{text.duration(60.0)} virtual, simulated in {text.duration(2.0)}",
@@ -358,7 +358,7 @@ def test_progress_elsewhere_than_on_a_terminal_is_a_line_a_minute() -> None:
     [
         ({"iterations": 1200, "last_iteration": 5000, "diverged": 2}, "1,200 of 5,000 iterations"),
         ({"diverged": 2}, "accuracy 50.0%, 2 models not finite, 4 clients up"),
-        ({"budget_spent": 0.25}, "25.0% of the budget spent"),
+        ({"budget_spent": 0.25}, "25.0% of the budget used"),
         ({"measure": measure_called("perplexity"), "reached": 12.5}, "perplexity 12.5, 4 clients up"),
     ],
 )
@@ -465,7 +465,7 @@ def test_a_name_like_none_is_answered_with_where_names_are(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["check", "zzz"])
-    expected = "zzz: no such scenario file; `coterie list scenarios` names those that there are\n"
+    expected = "zzz: no such scenario file; `coterie list scenarios` lists the known scenarios\n"
     assert (result.exit_code, result.stderr) == (2, expected)
 
 
@@ -523,7 +523,7 @@ def test_a_cluster_that_is_not_used_is_refused_unless_the_environment_names_it(
         return result.exit_code, result.output
 
     code, output = said("--address", "10.0.0.5:6379")
-    assert code == 2 and "--address" in output and "is for --on ray" in output
+    assert code == 2 and "--address" in output and "needs --on ray" in output
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.5:6379")
     assert said("--quiet")[0] == 0

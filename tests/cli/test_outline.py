@@ -39,10 +39,9 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
         "  model     mlp; 610 parameters (2.44 kB)",
         "  time      10 s virtual, evaluated every 3 s (5 times)",
         "  training  at most 400 steps, 100 ms each, if every device trained all the time",
-        "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of results not "
-        "computed yet; torch and each call come on top",
-        "  trace     up to about 30 B of events.parquet for each message, so 12 kB if each such step sends "
-        "one",
+        "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of pending "
+        "results; torch and each call need additional memory",
+        "  trace     up to about 30 B of events.parquet for each message, so 12 kB if each step sends one",
         "  threads   1",
     ]
 
@@ -69,7 +68,7 @@ def test_what_a_method_keeps_besides_the_models(tmp_path: Path, protocol: str, n
 
 def test_who_comes_and_goes(tmp_path: Path) -> None:
     said = rows(tmp_path, SHORT + JOIN + CRASH, "engine.threads=2", 'training.optimizer="adam"')
-    assert said["clients"] == "4, 3 of them from the start, 1 join, 2 crashes"
+    assert said["clients"] == "4, 3 of them up at the start, 1 join, 2 crashes"
     assert said["training"].startswith("at most 260 steps, ")  # 5 s + 5 s + 10 s + 6 s
     assert said["threads"] == "2"
     assert said["memory"].startswith("29.3 kB of models")  # and two moments
@@ -96,8 +95,8 @@ def test_servers_validation_and_several_models(tmp_path: Path) -> None:
 def test_what_cannot_be_known_is_called_unknown(tmp_path: Path) -> None:
     text = changed(SHORT, 'duration = "10 s"', "iterations = 50")
     said = rows(tmp_path, text)
-    assert said["training"].startswith("unknown how many steps, 100 ms each")
-    assert said["time"] == "50 iterations, evaluated every 3 s (unknown how often)"
+    assert said["training"].startswith("an unknown number of steps, 100 ms each")
+    assert said["time"] == "50 iterations, evaluated every 3 s (an unknown number of times)"
     said = rows(tmp_path, text, 'run.evaluate_every="20 iterations"')
     assert said["time"] == "50 iterations, evaluated every 20 iterations (at most 4 times)"
 
@@ -110,7 +109,7 @@ def test_a_control_is_called_one_and_has_no_server(tmp_path: Path) -> None:
 def test_a_budget_says_how_many_steps_there_are_at_most(tmp_path: Path) -> None:
     by_budget = changed(SHORT, 'duration = "10 s"', "budget = { steps = 50 }")
     said = rows(tmp_path, by_budget)
-    assert said["time"] == "50 steps of each client, evaluated every 3 s (unknown how often)"
+    assert said["time"] == "50 steps of each client, evaluated every 3 s (an unknown number of times)"
     assert said["training"] == "at most 200 steps, 100 ms each"
     said = rows(tmp_path, by_budget, "run.duration=2 s", "run.evaluate_every=1 s")
     assert said["time"] == "2 s virtual or 50 steps of each client, evaluated every 1 s (at most 3 times)"
@@ -120,7 +119,7 @@ def test_a_budget_says_how_many_steps_there_are_at_most(tmp_path: Path) -> None:
     assert said["training"] == "at most 1,000 steps, 100 ms each"
     said = rows(tmp_path, changed(SHORT, 'duration = "10 s"', 'budget = { time = "1 min" }'))
     assert said["time"].startswith("1 min of each client, ")
-    assert said["training"].startswith("unknown how many steps")
+    assert said["training"].startswith("an unknown number of steps")
 
 
 @pytest.mark.parametrize("every", ["3 s", "5 s", "10 s", "100 ms"])
@@ -148,11 +147,11 @@ def test_step_times_of_mean_zero_are_cut_off_above_it(tmp_path: Path) -> None:
         (["protocol.patience=1 s"], None),
         (
             ["protocol.patience=900 ms"],
-            "too long for 4 of 4 clients: they train for 1 s or more in each, and the server waits for 900",
+            "too short for 4 of 4 clients: they train for 1 s or more per round, but the server waits",
         ),
         (
             ["protocol.patience=3 s", "devices.override=[{clients=[1],slowdown=5}]"],
-            "too long for 1 of 4 clients",
+            "too short for 1 of 4 clients",
         ),
         (["protocol.patience=900 ms", "protocol.alone=true"], None),
         (["protocol.name=local"], None),
@@ -170,10 +169,8 @@ def test_what_the_trace_will_weigh(tmp_path: Path) -> None:
     def trace(*overrides: str) -> str:
         return rows(tmp_path, SHORT, *overrides)["trace"]
 
-    assert trace() == (
-        "up to about 30 B of events.parquet for each message, so 12 kB if each such step sends one"
-    )
-    assert trace("run.duration=100 s").endswith("so 120 kB if each such step sends one")
+    assert trace() == ("up to about 30 B of events.parquet for each message, so 12 kB if each step sends one")
+    assert trace("run.duration=100 s").endswith("so 120 kB if each step sends one")
     assert trace("run.keep_messages=false") == "without messages (run.keep_messages)"
 
 

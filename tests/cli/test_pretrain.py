@@ -37,7 +37,9 @@ def test_it_writes_a_base_and_says_where(tmp_path: Path, monkeypatch: pytest.Mon
     before = path.read_bytes()
     again = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n')
     assert again.exit_code == 2
-    assert 'base.toml: out = "mine.safetensors": is there already; --overwrite replaces it' in again.output
+    assert (
+        'base.toml: out = "mine.safetensors": already exists; pass --overwrite to replace it' in again.output
+    )
     replaced = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\nseed = 2\n', "--overwrite")
     assert replaced.exit_code == 0 and path.read_bytes() != before
 
@@ -77,7 +79,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(pretraining, "_train", interrupted)
     result = pretrain(tmp_path, monkeypatch, SMALL)
-    assert result.exit_code == 130 and "interrupted; nothing was written" in result.output
+    assert result.exit_code == 130 and "interrupted; no file was written" in result.output
     assert sorted(each.name for each in tmp_path.iterdir()) == ["base.toml", "corpus.txt"]
 
 
@@ -164,7 +166,7 @@ def test_a_disk_that_became_full_meanwhile(tmp_path: Path, monkeypatch: pytest.M
     result = pretrain(tmp_path, monkeypatch, SMALL + 'out = "mine.safetensors"\n', "--quiet")
     [kept] = elsewhere.glob("*/mine.safetensors")
     assert result.exit_code == 1
-    assert f"mine.safetensors could not be written: move {kept} there" in result.output
+    assert f"mine.safetensors: move {kept} there" in result.output
     assert load_base(InputFile("model.base", kept)).shape.width == 8
 
 

@@ -145,7 +145,7 @@ def test_failures_that_differ_are_not_all_shown(invoke: Callable[..., Result], t
     each_its_own = FAILS.replace('"not today"', 'self.name.replace("client", "number")')
     result = invoke(QUADRATIC, *own(tmp_path, each_its_own), "--set", "clients.count=12")
     assert result.stdout.count("failed: client-") == 10
-    assert "and 2 more failures, in summary.json" in result.stdout
+    assert "and 2 more failures, see summary.json" in result.stdout
 
 
 def test_a_deadlock_names_who_waits_for_what(invoke: Callable[..., Result], tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_deadlock_names_who_waits_for_what(invoke: Callable[..., Result], tmp_
         f"  client-1: step: iteration 1, {place}: waits for Word from client-0, client-2",
         f"  client-2: step: iteration 1, {place}: waits for Word from client-0, client-1",
     ]
-    assert lines[-1] == f"the results up to then are in {results(tmp_path).path}"
+    assert lines[-1] == f"the results so far are in {results(tmp_path).path}"
     summary = check_results(tmp_path)
     assert "client-1" in summary["ended_by"]
     assert summary["virtual_seconds"] == 0.125
@@ -179,7 +179,7 @@ def test_an_error_half_way_keeps_what_was_measured_until_then(
     assert "Traceback" not in result.output
     lines = result.stderr.splitlines()
     assert "too late" in lines[0]
-    assert lines[-1] == f"the results up to then are in {results(tmp_path).path}"
+    assert lines[-1] == f"the results so far are in {results(tmp_path).path}"
     summary = check_results(tmp_path)
     assert "too late" in summary["ended_by"]
     assert summary["finished"] is False

@@ -97,7 +97,7 @@ def test_values_that_no_file_holds(finished: Path) -> None:
     endless: list[Any] = []
     endless.append(endless)
     for key, value, problem in (
-        ("run.seed", 10**5000, "run.seed: a whole number must fit into 64 bits"),
+        ("run.seed", 10**5000, "run.seed: a whole number must have at most 64 bits"),
         ("clients.count", endless, "is nested too deeply"),
         (5, 1, "keys must be strings"),
         ("run.seed", {1: 2}, "keys must be strings"),
@@ -112,7 +112,7 @@ def test_the_current_folder_was_removed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(gone)
     gone.rmdir()
     for use in (lambda: coterie.run("quickstart"), lambda: coterie.load("x"), lambda: coterie.compare("x")):
-        with pytest.raises(UserError, match="the current folder does not exist any more: change to one"):
+        with pytest.raises(UserError, match="the current folder no longer exists: change to"):
             use()
 
 

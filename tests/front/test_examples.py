@@ -29,7 +29,7 @@ def test_a_run_that_gets_nowhere_is_given_up(
     runpy.run_path(str(SCRIPTS / "stop_early.py"), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
     [given_up] = [
-        number for number, line in enumerate(lines) if line.startswith("given up; the results up to")
+        number for number, line in enumerate(lines) if line.startswith("given up; the results so far")
     ]
     assert lines[given_up - 1].startswith("10 s: ") and lines[-1].startswith("20 s: ")
 

@@ -86,7 +86,7 @@ def test_what_the_function_raises_ends_the_run_whose_results_stay(here: Path, er
         coterie.run(CONTENTS, quiet=True, on_evaluation=stops)
     assert raised.value is error
     run = only_results()
-    assert error.__notes__ == [f"the results up to then are in {run.directory}"]
+    assert error.__notes__ == [f"the results so far are in {run.directory}"]
     assert run.summary["finished"] is False and run.summary["virtual_seconds"] == 4.0
     assert run.summary["ended_by"].startswith(f"on_evaluation raised {type(error).__name__}")
     assert set(run.metrics["time"]) == {0.0, 4.0}

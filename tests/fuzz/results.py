@@ -55,7 +55,7 @@ def _going_on(run: str, rng: Random) -> list[str]:
 
 
 def checkpoints(rng: Random, changes: int) -> tuple[list[str], Commands]:
-    """A run that goes on from a spoiled checkpoint or log, some of them from what a killed process left."""
+    """A run that continues from a spoiled checkpoint or log, some of them from what a killed process left."""
     directory = _copied(rng)
     names = ["reads.log", *sorted(path.name for path in directory.glob("checkpoint*.pt"))]
     if rng.random() < 0.5:

@@ -79,7 +79,7 @@ def test_what_takes_batches_whole_is_refused(overrides: list[str], why: str, tmp
     (tmp_path / "net.py").write_text(NORMED)
     file = write(tmp_path, DIGITS)
     scenario = load_scenario(file, [*overrides, "engine.micro_batch=4"])
-    with pytest.raises(UserError, match=rf"engine.micro_batch = 4: .* takes batches whole, because of {why}"):
+    with pytest.raises(UserError, match=rf"engine.micro_batch = 4: .* needs whole batches, because of {why}"):
         build(scenario)
 
 

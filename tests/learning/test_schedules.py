@@ -246,7 +246,7 @@ class Mine(RoundClient):
 @pytest.mark.parametrize("method", ["gossip", "dpsgd", "local"])
 def test_without_rounds_of_a_server_they_are_refused(method: str) -> None:
     problem = f'training.schedule.every = "1 round".*: protocol.name = "{method}" has no rounds of a server; '
-    with pytest.raises(UserError, match=f"{problem}must be steps, or durations"):
+    with pytest.raises(UserError, match=f"{problem}must be in steps, or a duration"):
         make(QUADRATIC, f"protocol.name={method}", BY_ROUNDS)
 
 

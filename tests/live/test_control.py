@@ -8,47 +8,47 @@ import pytest
 from actors.message import Envelope
 from sim.live.control import (
     CONTROL,
-    AskPresence,
-    AskTime,
-    Begin,
     Ended,
     Leave,
+    LogRecords,
     Presence,
+    PresenceRequest,
     ProcessReady,
+    StartRun,
     Stop,
-    TellTime,
-    Told,
-    TransferBegun,
+    TimeReply,
+    TimeRequest,
     TransferCut,
+    TransferStarted,
     decoded,
 )
 
 SOUND = [
-    AskTime(1.0),
-    TellTime(1.0, 2.0),
+    TimeRequest(1.0),
+    TimeReply(1.0, 2.0),
     ProcessReady("1234abcd"),
-    Begin(3.5),
+    StartRun(3.5),
     Presence(("client-0", "client-1"), True),
-    AskPresence(),
-    TransferBegun(1, 0.5, "client-0", "client-1", 800.0),
+    PresenceRequest(),
+    TransferStarted(1, 0.5, "client-0", "client-1", 800.0),
     TransferCut(1),
-    Told(b"records"),
+    LogRecords(b"records"),
     Stop(),
     Ended(),
     Leave(),
 ]
 LIES: list[tuple[Any, ...]] = [
-    (AskTime, "now"),
-    (Begin, float("nan")),
-    (Begin, True),  # a truth value is no time
+    (TimeRequest, "now"),
+    (StartRun, float("nan")),
+    (StartRun, True),  # a truth value is no time
     (Presence, ({"client-0": 1},), True),
     (Presence, "client-0", True),
     (Presence, ("client-0",), 1),
-    (TransferBegun, 1, float("inf"), "client-0", "client-1", 800.0),
-    (TransferBegun, 1, 0.5, {}, "client-1", 800.0),
-    (TransferBegun, 1, 0.5, "client-0", "client-1", "all"),
+    (TransferStarted, 1, float("inf"), "client-0", "client-1", 800.0),
+    (TransferStarted, 1, 0.5, {}, "client-1", 800.0),
+    (TransferStarted, 1, 0.5, "client-0", "client-1", "all"),
     (TransferCut, (1,)),
-    (Told, "records"),
+    (LogRecords, "records"),
 ]
 
 
@@ -74,5 +74,5 @@ def test_what_is_not_what_it_says_is_refused(lie: tuple[Any, ...]) -> None:
 
 
 def test_what_is_told_to_actors_is_nothing_of_this() -> None:
-    with pytest.raises(ValueError, match="is nothing that processes tell"):
+    with pytest.raises(ValueError, match="is not a control message"):
         decoded(CONTROL.encode(Envelope("client-0", "client-1", None)))

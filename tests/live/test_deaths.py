@@ -158,11 +158,11 @@ def test_what_was_told_outlives_the_coordinator(tmp_path: Path) -> None:
     from sim.cli.commands import app
 
     found = CliRunner().invoke(app, ["resume", str(target), "--until", "2 min"])
-    assert found.exit_code == 2 and "a live run cannot go on" in found.output
+    assert found.exit_code == 2 and "a live run cannot continue" in found.output
     found = CliRunner().invoke(app, ["resume", str(target)])
     assert found.exit_code == 0, found.output
     require_all_told(target, events)
     assert not list(tmp_path.glob(".*"))
     summary = json.loads((target / "summary.json").read_text())
-    assert summary["finished"] is False and "the coordinator was ended" in summary["ended_by"]
+    assert summary["finished"] is False and "the coordinator was killed" in summary["ended_by"]
     assert summary["accuracy"]["clients"] == 6  # measured by the processes that it left

@@ -14,7 +14,7 @@ from actors.message import Envelope
 from actors.scan import Buffer, DecodeError
 from sim.learning.engine import Vector
 from sim.live.codec import codec_of, message_types
-from sim.live.control import Presence, TransferBegun, TransferCut
+from sim.live.control import Presence, TransferCut, TransferStarted
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
 from sim.live.wire import Stamp
@@ -80,8 +80,8 @@ class _Hand:
         match content:
             case Presence():
                 other.noticed(self.process, content)
-            case TransferBegun():
-                other.begun(self.process, content)
+            case TransferStarted():
+                other.transfer_started(self.process, content)
             case TransferCut():
                 other.cut(self.process, content)
 

@@ -14,7 +14,7 @@ from sim.live.logs import FileLog, log_path
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
 from sim.live.parts import Merged, Outcome, ProcessResults, merge
-from sim.live.telling import Teller, ToldTrace
+from sim.live.reporting import Reporter, StreamedTrace
 from sim.results.trace import EVENTS_SCHEMA, Trace
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
@@ -222,10 +222,10 @@ def test_events_of_all_make_one_trace_whatever_the_order_of_processes(simulation
 
 def test_what_a_process_tells_is_what_is_read(tmp_path: Path, simulation: Any) -> None:
     """Also of lists whose last row changes, and of a log whose last record is torn."""
-    trace, log = ToldTrace(), FileLog(log_path(tmp_path, "process-1"), pytest.fail)
+    trace, log = StreamedTrace(), FileLog(log_path(tmp_path, "process-1"), pytest.fail)
     trace.tell = log.write
     simulation.trace, simulation.network.listener = trace, trace.message
-    teller = Teller(simulation, ["client-1"], log)
+    teller = Reporter(simulation, ["client-1"], log)
     metrics = simulation.observer.metrics
     own = Trace()
     for each in (trace, own):
@@ -274,15 +274,15 @@ def test_a_log_that_makes_no_sense_is_named(tmp_path: Path, record: list[Any]) -
     log = FileLog(log_path(tmp_path, "process-1"), pytest.fail)
     log.write(*record)
     (lost,) = Outcome.read(tmp_path).lost
-    assert lost.startswith("process-1 has told what makes no sense: ")
+    assert lost.startswith("the log of process-1 is invalid: ")
 
 
 def test_bytes_told_grow_with_what_happens_and_not_with_its_square(simulation: Any) -> None:
     """An hour in which a client with a process of its own is told each second."""
     told = Counted()
-    simulation.trace = trace = ToldTrace()
+    simulation.trace = trace = StreamedTrace()
     trace.tell = told.write
-    teller = Teller(simulation, ["client-1"], told)
+    teller = Reporter(simulation, ["client-1"], told)
     envelope, device = Envelope("client-1", "client-0", None), simulation.clients[1].device
     bytes_by = []
     lateness: list[float] = []
@@ -323,4 +323,4 @@ def test_a_row_with_other_columns_than_its_table_is_refused(tmp_path: Path, reco
     log.write(*record)
     log.close()
     [found] = Outcome.read(tmp_path).lost
-    assert found.startswith("process-1 has told what makes no sense: ")
+    assert found.startswith("the log of process-1 is invalid: ")

@@ -55,12 +55,12 @@ def test_more_processes_than_clients_are_not_needed() -> None:
     ("name", "overrides", "refused"),
     [
         ("cobo_cross_silo", (), "run.duration: must be stated"),
-        ("gossip", ("run.iterations=5",), "run.iterations: must be left out"),
-        ("gossip", ("run.budget.steps=5",), "run.budget: must be left out"),
+        ("gossip", ("run.iterations=5",), "run.iterations: must be removed"),
+        ("gossip", ("run.budget.steps=5",), "run.budget: must be removed"),
         ("gossip", ("run.evaluate_every=2 iterations",), 'run.evaluate_every: must be a time, such as "5 s"'),
         ("gossip", ("run.shuffle_ties=true",), "run.shuffle_ties: must be false"),
-        ("gossip", ("network.membership.kind=all-knowing",), "nobody knows at once who is up"),
-        ("gossip", ("run.converged.patience=10 s",), "run.converged: must be left out"),
+        ("gossip", ("network.membership.kind=all-knowing",), "needs a simulated network"),
+        ("gossip", ("run.converged.patience=10 s",), "run.converged: must be removed"),
     ],
 )
 def test_what_cannot_be_on_the_wall_clock_is_refused(
@@ -114,7 +114,7 @@ def test_hosts_have_the_processes_that_their_file_says(tmp_path: Path) -> None:
         ("[[host]]\nname = 'a/b'\naddress = 'x'", "host.0.name"),
         ("[[host]]\nname = 'a'\naddress = 'x'\nport = 70000", "host.0.port"),
         ("[[host]]\nname = 'a'\naddress = 'x'\ncolour = 1", "host.0.colour"),
-        (2 * "[[host]]\nname = 'a'\naddress = 'x'\n", "host: two are called a"),
+        (2 * "[[host]]\nname = 'a'\naddress = 'x'\n", "host: two hosts have the name a"),
         ("[[host", "not valid TOML"),
     ],
 )

@@ -122,7 +122,7 @@ def test_mistakes_of_a_method_are_told_as_by_a_run(tmp_path: Path) -> None:
         result.summary["warnings"],
         run_scenario(wanted, RunOptions(out=tmp_path)).summary["warnings"],
     )
-    assert len(told) == 2 and told[1] == simulated[1] and "no client's model ever changed" in told[1]
+    assert len(told) == 2 and told[1] == simulated[1] and "no client's model changed" in told[1]
     start, place, end = re.split(r"[()]", told[0])
     assert simulated[0] == f"{start}({tmp_path / 'own.py'}:5){end}"
     assert result.directory is not None
@@ -202,7 +202,7 @@ def test_who_stands_still_loses_that_time_and_nobody_else_does(tmp_path: Path) -
 @dataclass
 class Ended:
     code: int | None
-    last_words: str = "the coordinator has ended, or cannot be reached"
+    last_words: str = "the coordinator has ended, or is not reachable"
 
 
 def test_a_machine_that_takes_part_says_why_its_processes_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_certificates_are_made_once(tmp_path: Path, what: str) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"hooks": [RunHook()]}, "hooks: is an option of simulations, not of live runs; leave it out"),
+        ({"hooks": [RunHook()]}, "hooks: is an option of simulations, not of live runs; remove it"),
         ({"on_evaluation": print}, "on_evaluation: is an option of simulations"),
         ({"checkpoints_s": [1.0]}, "checkpoints_s: is an option of simulations"),
         ({"device": "cuda"}, "--device cuda: live runs compute on CPUs; must be auto or cpu"),

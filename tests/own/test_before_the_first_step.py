@@ -46,9 +46,9 @@ def partition(folder: Path, *sizes: int) -> str:
 @pytest.mark.parametrize(
     ("sizes", "batch", "who"),
     [
-        ((1, 9, 9, 4, 5, 6), 8, "client-0 trains on one sample at a time (1 of its own)"),
-        ((4, 9, 9, 4, 1, 6), 4, "client-4 trains on one sample at a time (1 of its own)"),
-        ((4, 9, 9, 4, 5, 6), 1, "client-0 trains on one sample at a time (4 of its own)"),
+        ((1, 9, 9, 4, 5, 6), 8, "client-0 trains on one sample at a time (it owns 1)"),
+        ((4, 9, 9, 4, 1, 6), 4, "client-4 trains on one sample at a time (it owns 1)"),
+        ((4, 9, 9, 4, 5, 6), 1, "client-0 trains on one sample at a time (it owns 4)"),
     ],
 )
 def test_a_batch_of_one_under_a_batch_norm(

@@ -142,7 +142,7 @@ def test_a_scenario_of_images_is_run(tmp_path: Path) -> None:
     assert [len(x) for x, _ in owned(simulation, "train")] == [10, 10, 10]
     saved(tmp_path / "s", {"label": CLASSES}, train={"age": range(30), "label": np.arange(30) % 3})
     with pytest.raises(
-        UserError, match=r'augmentation: changes images, and data.name = "huggingface" has rows'
+        UserError, match=r'augmentation: changes images, but data.name = "huggingface" has rows'
     ):
         built(tmp_path, keys, crop)
 

@@ -138,7 +138,7 @@ def test_what_fails_in_the_run_ends_it_and_keeps_the_results_so_far(tmp_path: Pa
     scenario = load_scenario(scenario_with(tmp_path, LATENCY, FAILS_LATER), ["run.evaluate_every=1 s"])
     with pytest.raises(UserError, match=r"own\.py:3: mine failed .*time = 3.*KeyError: 'too late'") as raised:
         run_scenario(scenario, RunOptions(out=tmp_path / "runs", device="cpu"))
-    assert "the results up to then are in" in raised.value.__notes__[-1]
+    assert "the results so far are in" in raised.value.__notes__[-1]
     [directory] = (tmp_path / "runs").iterdir()
     summary = RunDirectory.load(directory).summary()
     assert not summary["finished"] and "own.py:3" in summary["ended_by"]

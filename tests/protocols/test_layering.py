@@ -27,7 +27,7 @@ WALL_CLOCK = {
     "sim/cli/pretrain.py": {""},  # how long it took, for people
     "sim/learning/engine/engine.py": {"Engine._run"},
     # Live runs are on the wall clock; the simulator uses nothing of them.
-    "sim/live/telling.py": {""},
+    "sim/live/reporting.py": {""},
     "sim/live/worker.py": {""},
     "sim/live/coordinator.py": {""},
     "sim/live/processes.py": {""},

@@ -287,7 +287,7 @@ def test_alone_nobody_negotiates(tmp_path: Path) -> None:
     [
         (
             "run.duration=5 s",
-            ["no client was in a coalition by the end at 5 s: all that was measured is from before"],
+            ["no client was in a coalition by the end at 5 s: all metrics are from before the coalitions"],
         ),
         ("protocol.alone=true", []),
         ("protocol.mode=synchronous", []),

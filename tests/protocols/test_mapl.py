@@ -370,7 +370,7 @@ def test_who_comes_back_does_not_blame_others_for_its_own_silence() -> None:
 
 @pytest.mark.parametrize("kind", ["mean", "peer"])
 def test_newcomers_cannot_take_over_models_of_another_make(kind: str) -> None:
-    with pytest.raises(UserError, match=f'newcomers.kind = "{kind}": takes over whole models'):
+    with pytest.raises(UserError, match=f'newcomers.kind = "{kind}": copies whole models'):
         make(WORLD[0], "protocol.name=mapl", TWO_BACKBONES, f"clients.newcomers={kind}")
     make(WORLD[0], "protocol.name=mapl", f"clients.newcomers={kind}").close()
 

@@ -88,7 +88,7 @@ def require_same_walk(scenario: Scenario, whole: Whole) -> None:
 
 
 def require_same_end(scenario: Scenario, whole: Whole, at: Checkpoint, log: Path) -> None:
-    """A run that goes on from a checkpoint ends as the one that was not cut short."""
+    """A run that continues from a checkpoint ends as the one that was not cut short."""
     with ready(scenario) as run:
         ResumableRun(whole.folder, at, is_finished=False).replay(run, log)
         run.simulation.run()

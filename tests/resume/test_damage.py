@@ -47,7 +47,7 @@ def test_numbers_that_were_altered_are_refused(results: Path) -> None:
     (results / "checkpoint-2.pt").unlink()
     result = coterie("resume", results, "--until", "6 s", *QUIET)
     assert result.exit_code == 2
-    assert f"{results / CHECKPOINT} is damaged (its checksum is another one); delete it to" in result.stderr
+    assert f"{results / CHECKPOINT} is damaged (its checksum differs); delete it to" in result.stderr
 
 
 def test_what_is_said_beside_the_numbers_is_checked_too(results: Path) -> None:

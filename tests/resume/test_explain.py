@@ -55,7 +55,9 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
 
     rows = explained(0, "1500 ms")
     assert rows["client"] == "client-0, up at 1.5 s"
-    assert "waits for" in rows["it"] and "Question" in rows["it"] and "client-1" in rows["it"]
+    assert (
+        "waits for" in rows["activity"] and "Question" in rows["activity"] and "client-1" in rows["activity"]
+    )
     assert sorted(rows["mailbox"].split(", ")) == [f"Note from client-{peer}" for peer in range(1, 6)]
     assert rows["peers"].split(", ") == [f"client-{peer}" for peer in range(1, 6)]
     assert rows["told"] == "1.0"
@@ -88,8 +90,8 @@ def test_who_trains_is_said_to_and_since_when(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     rows = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
     assert rows["device"] == "busy since 2 s, 0 jobs queued, 2 training steps so far"
-    assert rows["it"].startswith("trains; iteration 3") and "waits for its own device" in rows["it"]
-    assert set(rows) == {"client", "device", "it", "mailbox", "peers", "finished", "iterations"}
+    assert rows["activity"].startswith("trains; iteration 3") and "waits for its device" in rows["activity"]
+    assert set(rows) == {"client", "device", "activity", "mailbox", "peers", "finished", "iterations"}
 
 
 def test_who_has_finished_is_said_to_have(tmp_path: Path) -> None:
@@ -101,6 +103,6 @@ def test_who_has_finished_is_said_to_have(tmp_path: Path) -> None:
     for client in ("0", "1"):
         shown = coterie("explain", path, "--at", "3 s", "--client", client)
         assert shown.exit_code == 0, shown.output
-        said[client] = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())["it"]
-    assert said["0"] == f"has finished: its budget was spent at {spent_s[0]:g} s"
+        said[client] = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())["activity"]
+    assert said["0"] == f"finished: its budget was used at {spent_s[0]:g} s"
     assert "finished" not in said["1"] and "iteration" in said["1"]

@@ -197,10 +197,10 @@ clients = [5]
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("churn.0.at=400 ms", "churn.0.at: changes what is at or before --at (0.6 s); must be after it"),
-        ("churn.1.at=600 ms", "churn.1.at: changes what is at or before --at (0.6 s); must be after it"),
-        ("network.link=datagram", "network.link: cannot be another one from a moment on; what can"),
-        ("protocol.domain=simplex", "protocol.domain: cannot be another one from a moment on"),
+        ("churn.0.at=400 ms", "churn.0.at: changes an entry at or before --at (0.6 s); must be after it"),
+        ("churn.1.at=600 ms", "churn.1.at: changes an entry at or before --at (0.6 s); must be after it"),
+        ("network.link=datagram", "network.link: cannot change during a run; these can"),
+        ("protocol.domain=simplex", "protocol.domain: cannot change during a run"),
         ("protocol.local_steps=0", "change.protocol.local_steps = 0: must be more than 0"),
     ],
 )
@@ -215,7 +215,7 @@ def test_what_the_past_hangs_on_cannot_change(tmp_path: Path, parent: Path) -> N
     more = write(tmp_path, '[[churn]]\nat = "1 s"\nevent = "join"\nclients = [0]\n', "more.toml")
     result = coterie("fork", parent, "--at", "600 ms", "--from-toml", more, *QUIET)
     assert result.exit_code == 2
-    assert "cannot go on from 0.6 s: " in result.stderr
+    assert "cannot continue from 0.6 s: " in result.stderr
 
 
 def test_a_fork_whose_server_crashes_is_the_full_run(tmp_path: Path) -> None:
@@ -254,9 +254,7 @@ def test_a_setting_that_is_read_once_cannot_change(tmp_path: Path) -> None:
     change = '[[change]]\nat = "600 ms"\nprotocol = { domain = "simplex" }\n'
     result = coterie("check", write(tmp_path, f"{BUSY}\n{change}"))
     assert result.exit_code == 2
-    problem = (
-        "cannot become another one while a run goes on; what can of this protocol is local_steps, rho, gamma"
-    )
+    problem = "cannot change during a run; settings of this protocol that can: local_steps, rho, gamma"
     assert f'change.0.protocol.domain = "simplex": {problem}' in result.stderr
 
 
@@ -264,8 +262,8 @@ def test_a_setting_that_is_read_once_cannot_change(tmp_path: Path) -> None:
     ("at", "duration", "problem"),
     [
         ("2 min", "3 min", "has ended at 1.5 s, before 120 s; fork it earlier"),
-        ("1500 ms", None, "run.duration: the fork would end at 1.5 s, and is another run from 1.5 s on"),
-        ("1 s", "900 ms", "run.duration: the fork would end at 0.9 s, and is another run from 1 s on"),
+        ("1500 ms", None, "run.duration: the fork would end at 1.5 s, but starts at 1.5 s"),
+        ("1 s", "900 ms", "run.duration: the fork would end at 0.9 s, but starts at 1 s"),
     ],
 )
 def test_a_fork_has_a_past_and_a_future(parent: Path, at: str, duration: str | None, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""What killed processes leave of a run: which of it the run goes on from, and what is cleared away."""
+"""What killed processes leave of a run: which of it the run continues from, and what is cleared away."""
 
 import json
 import os
@@ -170,16 +170,16 @@ def test_what_made_a_run_is_compared_without_a_checkpoint(tmp_path: Path) -> Non
 
     explained = coterie("explain", path, "--at", "1 s", "--client", "0")
     assert explained.exit_code == 0, explained.output
-    assert f"this may not be what {path} did: the user's code was" in explained.stderr
+    assert f"this may differ from the run in {path} did: the user's code was" in explained.stderr
     result = coterie(*fork)
     assert result.exit_code == 2
-    assert f"{path} would not go on as it was: the user's code was" in result.stderr
+    assert f"{path} cannot continue exactly: the user's code was" in result.stderr
     left(path, "53dd4cc9")
     explained = coterie("explain", path, "--at", "1 s", "--client", "0")
     assert explained.exit_code == 0, explained.output
     result = coterie("resume", path, *quiet)
     assert result.exit_code == 2
-    assert "would not go on as it was: the user's code was" in result.stderr
+    assert "cannot continue exactly: the user's code was" in result.stderr
     result = coterie("resume", path, "--anyway", *quiet)
     assert result.exit_code == 0 and "no longer exact: the user's code was" in result.stderr
     [path] = [each.parent for each in tmp_path.glob("runs/world-*/summary.json")]
@@ -189,7 +189,7 @@ def test_what_made_a_run_is_compared_without_a_checkpoint(tmp_path: Path) -> Non
     as_if_written(path)
     (path / CHECKPOINT).unlink()
     result = coterie("fork", path, *fork[2:])
-    assert result.exit_code == 2 and "which code and libraries it was run with is not known" in result.stderr
+    assert result.exit_code == 2 and "the code and libraries of the run are unknown" in result.stderr
 
 
 def test_what_was_left_stays_until_the_results_outlive_a_power_cut(
@@ -222,4 +222,4 @@ def test_a_run_that_ended_by_its_iterations_is_not_prolonged(tmp_path: Path) -> 
     for words in (["--until", "8 s"], []):
         result = coterie("resume", path, *words, "--quiet", "--device", "cpu")
         assert result.exit_code == 2
-        assert "by iterations, rounds, budget or run.converged; --until prolongs only" in result.stderr
+        assert "by iterations, rounds, budget or run.converged; --until extends only" in result.stderr

@@ -291,7 +291,7 @@ def test_what_a_client_would_be_alone(optimizer: Optimizer, monkeypatch: pytest.
 def test_alone_the_optimizer_begins_anew_where_it_did(
     optimizer: Optimizer, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in a job of more steps than are trained at once, after which it goes on from its own moments."""
+    """Also in a job of more steps than are trained at once, after which it continues from its own moments."""
     monkeypatch.setattr(taken_module, "_STEPS_AT_ONCE", 3)
 
     async def trained(compute: DeviceCompute, anew: bool, social: bool) -> Any:

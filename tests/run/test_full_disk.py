@@ -155,7 +155,7 @@ def test_where_nothing_fits_anywhere_the_outcome_is_shown(
 ) -> None:
     monkeypatch.setattr(RunDirectory, "write_summary", full)
     again = "summary.json: No space left on device"
-    check_said(invoke("--verify"), "nothing could be kept", again, again)
+    check_said(invoke("--verify"), "no result could be saved", again, again)
     assert list((tmp_path / "runs").iterdir()) == list((tmp_path / "temporary").iterdir()) == []
 
 

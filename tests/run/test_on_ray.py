@@ -140,13 +140,13 @@ def test_nodes_that_would_compute_something_else_are_refused(
     with monkeypatch.context() as patched:
         patched.setattr(on_ray, "_conditions", lambda: conditions | {"torch": "1.0"})
         node = f"a node of the Ray cluster has torch {conditions['torch']}"
-        assert refusal() == f"--on ray: {node}, and the run's machine 1.0"
+        assert refusal() == f"--on ray: {node}, but the run's machine has 1.0"
     with monkeypatch.context() as patched:  # a folder that hides the package of these names
         patched.setattr(on_ray, "_write_code", lambda scenario, to: (to / "sim.py").write_text(""))
-        assert refusal().startswith("--on ray: the cluster's nodes have no coterie that works: ")
+        assert refusal().startswith("--on ray: coterie does not work on the cluster's nodes: ")
     with monkeypatch.context() as patched:
         patched.setattr(RayWorkers, "_cores_of_nodes", lambda self: [0.0])
-        assert refusal() == "engine.threads = 1: no node of the Ray cluster has so many cores"
+        assert refusal() == "engine.threads = 1: more than the cores of any node of the Ray cluster"
 
 
 @slow

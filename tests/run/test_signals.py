@@ -72,7 +72,7 @@ def test_they_end_a_run_between_two_events(
     monkeypatch.undo()
     signal.signal(number, before)
     assert result.exit_code == code, result.output
-    assert result.stderr == "interrupted; the results up to then are in that directory\n"
+    assert result.stderr == "interrupted; the results so far are in that directory\n"
     [run] = results(tmp_path).values()
     summary = run.summary()
     assert (summary["virtual_seconds"], summary["interrupted"], summary["finished"]) == (1.0, True, False)
@@ -105,7 +105,7 @@ def test_an_interrupted_rerun_leaves_finished_results_alone(
     assert {path.name: path.read_bytes() for path in first.path.iterdir() if path.is_file()} == before
     assert list(results(tmp_path)) == [name, f"{name}-2"]
     assert results(tmp_path)[f"{name}-2"].summary()["interrupted"] is True
-    said = "\nthe run was interrupted: it has replaced nothing\n"
+    said = "\nthe run was interrupted: earlier results are kept\n"
     assert (said in result.stderr) is ("--overwrite" in options)
 
 
@@ -122,7 +122,7 @@ def test_neither_a_failed_nor_a_deadlocked_run_replaces_finished_results(
     result = invoke(step, "--overwrite")
     assert result.exit_code == 1
     if "raise" in end:
-        assert "\nthe run failed: it has replaced nothing\n" in result.stderr
+        assert "\nthe run failed: earlier results are kept\n" in result.stderr
     assert first.summary()["finished"] is True
     assert results(tmp_path)[f"{name}-2"].summary()["finished"] is False
 
@@ -136,7 +136,7 @@ def test_an_unfinished_rerun_takes_the_place_of_an_unfinished_one(
     (first.path / "report.html").write_text("old")
     result = invoke(SIGNALS_ITSELF, "--overwrite")
     assert result.exit_code == 130
-    assert f"{first.path} will be replaced when this run has ended\n" in result.stderr
+    assert f"{first.path} will be replaced when this run ends\n" in result.stderr
     assert "replaced nothing" not in result.stderr
     assert list(results(tmp_path)) == [name]
     assert (first.path / "report.html").read_text() != "old"
@@ -150,7 +150,7 @@ def test_a_finished_rerun_takes_the_place_if_asked_to(invoke: Callable[..., Resu
     result = invoke("", "--overwrite")
     assert result.exit_code == 0
     [second] = results(tmp_path).values()
-    assert result.stderr == f"{second.path} will be replaced when this run is finished\n"
+    assert result.stderr == f"{second.path} will be replaced when this run finishes\n"
     assert second.summary()["finished"] is True
     assert (second.path / "notes.txt").read_text() == "mine"
 
@@ -237,7 +237,7 @@ def test_verifying_ends_with_both_processes(
     finally:
         signal.signal(number, before)
     assert result.exit_code == code, result.output
-    assert result.stderr.endswith("interrupted before the second run had ended; nothing is verified\n")
+    assert result.stderr.endswith("interrupted before the end of the second run; the run is not verified\n")
     with pytest.raises(ProcessLookupError):
         os.kill(int(second.read_text()), 0)
     assert list(temporary.iterdir()) == []

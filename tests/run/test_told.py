@@ -52,7 +52,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_errors_that_a_method_swallows_are_told(here: Path, kind: str) -> None:
     text = CATCHES.format(kind=kind, then="pass", fails="self.parms")
     [said] = warnings(here, text)
-    count, _, rest = said.partition(" errors were caught and not told in the code of client-0 and 5 others; ")
+    count, _, rest = said.partition(
+        " errors were caught and not reported in the code of client-0 and 5 others; "
+    )
     assert int(count) > 6
     assert rest.startswith("the first: own.py:16: AttributeError: 'Own' object has no attribute 'parms'")
     assert rest.endswith("(caught at own.py:12)")

@@ -38,7 +38,7 @@ def counted(digits: str) -> str:
     [
         (f"x = {'[' * 50_000}{']' * 50_000}\n{SMALL}", "not valid TOML: maximum recursion depth"),
         (counted("9" * 5000), "not valid TOML: Exceeds the limit"),
-        (counted("9" * 4000), "clients.count: a whole number must have 64 bits at most"),
+        (counted("9" * 4000), "clients.count: a whole number must have at most 64 bits"),
         (changed(SMALL, '"20 ms"', f'"{"9" * 5000} ms"'), 'network.latency = "999'),
         (changed(SMALL, '"20 ms"', f'"{"ab " * 100_000}"'), 'network.latency = "ab ab'),
         (changed(SMALL, "[run]", f'[run]\nname = "{"x" * 300}"'), 'run.name = "xxx'),
@@ -151,7 +151,7 @@ def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, before: str) -> No
 
 def test_an_override_of_too_many_parts_is_refused(tmp_path: Path) -> None:
     answer = refusal(write(tmp_path, SMALL), "--set", f"{'.'.join('a' * 40)}=1")
-    assert "the key has 40 parts; must have 32 at most" in answer
+    assert "the key has 40 parts; must have at most 32" in answer
     assert "nested too deeply" in refusal(write(tmp_path, SMALL), "--set", f"run.x={'[' * 40}{']' * 40}")
 
 
@@ -205,13 +205,13 @@ def test_stated_names_are_refused_rather_than_changed(tmp_path: Path, name: str)
     ("override", "complaint"),
     [
         (f"model.hidden={'[' * 3000}", "must be a list"),
-        ("run.seed=1\nrun.compare_alone=true", "must be one value; give each key a --set of its own"),
-        ("run.name=a\nb", "must be one value on one line; give each key a --set of its own"),
+        ("run.seed=1\nrun.compare_alone=true", "must be one value; use one --set for each key"),
+        ("run.name=a\nb", "must be one value on one line; use one --set for each key"),
         ("run.duration.x=1 s", 'run.duration is "1 min", which has no keys'),
-        ("model.hidden.3=1", "model.hidden is a list; after it comes a number from 0 to 0"),
+        ("model.hidden.3=1", "model.hidden is a list; its index must be a number from 0 to 0"),
         ("model.hidden.0.x=1", "model.hidden.0 is 8, which has no keys"),
         ("network.loss", 'must be section.key=value, such as --set run.duration="5 min"'),
-        ("run.name=", "has no value; --unset takes a key away, and '\"\"' is an empty text"),
+        ("run.name=", "has no value; use --unset to remove a key, or '\"\"' for empty text"),
         ("..=1", 'must be section.key=value, such as --set run.duration="5 min"'),
     ],
 )

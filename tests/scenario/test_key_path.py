@@ -2,17 +2,17 @@
 
 import copy
 
-from sim.scenario.key_path import places, put, replaced, value_at
+from sim.scenario.key_path import matching_paths, put, replaced, value_at
 
 FILE = {"network": {"latency": "1 ms", "class": [{"latency": {"kind": "a"}}, {"loss": 0.1}]}, "churn": []}
 
 
 def test_a_star_is_each_item_of_a_list_and_what_is_missing_is_left_out() -> None:
-    assert [*places(FILE, "network.latency")] == ["network.latency"]
-    assert [*places(FILE, "network.class.*.latency")] == ["network.class.0.latency"]
-    assert [*places(FILE, "network.class.*")] == ["network.class.0", "network.class.1"]
+    assert [*matching_paths(FILE, "network.latency")] == ["network.latency"]
+    assert [*matching_paths(FILE, "network.class.*.latency")] == ["network.class.0.latency"]
+    assert [*matching_paths(FILE, "network.class.*")] == ["network.class.0", "network.class.1"]
     for nowhere in ("model", "churn.*", "network.latency.kind", "network.*", "churn.*.kind"):
-        assert [*places(FILE, nowhere)] == []
+        assert [*matching_paths(FILE, nowhere)] == []
 
 
 def test_values_are_found_and_put() -> None:

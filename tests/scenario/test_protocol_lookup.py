@@ -307,5 +307,5 @@ def test_a_word_that_is_no_text_without_quotes(tmp_path: Path, given: str, word:
     if word is None:
         assert told == "did you mean 'sign'?"
         return
-    assert told == f'the word is written "{word}": --set \'protocol.attack="{word}"\''
+    assert told == f'put the word in quotes, "{word}": --set \'protocol.attack="{word}"\''
     assert load_scenario(path, [f'protocol.attack="{word}"']).protocol.settings.attack == word  # type: ignore[attr-defined]

@@ -39,8 +39,8 @@ BAD = {
     ),
     "augmentation of what is no image": (
         edited("batch_size = 4", "batch_size = 4\n[training.augmentation]"),
-        'training.augmentation: changes images, and a sample of data.name = "digits" is none but a row of '
-        'numbers; leave the section out, or take another data set, such as "fashion-mnist"',
+        'training.augmentation: changes images, but samples of data.name = "digits" are not images; '
+        'remove the section, or use another data set, such as "fashion-mnist"',
     ),
     "unknown section": (
         SMALL + "\n[netwrok]\nloss = 0.5\n",
@@ -151,8 +151,8 @@ BAD = {
         .replace(GOSSIP, 'name = "dfedavgm"')
         .replace("batch_size", "momentum = 0.9\nbatch_size"),
         'model.initialisation = "independent": protocol.name = "dfedavgm" averages layers of different '
-        'clients, which has little effect if these start apart; must be "shared" (protocol.unusual = '
-        '["model.initialisation"] takes it all the same)',
+        'clients, which has little effect if these start apart; must be "shared" (to run it anyway, '
+        'state protocol.unusual = ["model.initialisation"])',
     ),
     "what a protocol needs of other data": (
         edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2')
@@ -175,8 +175,8 @@ BAD = {
     ),
     "budget that nobody may spend": (
         edited('duration = "1 min"', 'budget = { bytes = "1 MB" }'),
-        "run.budget.bytes = \"1 MB\": needs 'duration' or 'iterations' beside it, as who sends nothing never "
-        "spends it",
+        "run.budget.bytes = \"1 MB\": needs 'duration' or 'iterations' also: a client that sends nothing "
+        "never uses it",
     ),
     "no evaluation": (
         edited('evaluate_every = "15 s"\n', ""),
@@ -192,7 +192,7 @@ BAD = {
     ),
     "override in other terms": (
         SMALL + '\n[[devices.override]]\nclients = [1]\nspeed = "1 GFLOP/s"\n',
-        "devices.override.0.speed = \"1 GFLOP/s\": these devices are described by 'step_time', so state that",
+        "devices.override.0.speed = \"1 GFLOP/s\": [devices] states 'step_time'; state 'step_time' here also",
     ),
     "steps of a class without duration": (
         SMALL + '\n[[devices.class]]\nname = "a"\nshare = 0.5\n'
@@ -201,11 +201,11 @@ BAD = {
     ),
     "event after the end": (
         SMALL + join("1 min", "crash", "1"),
-        'churn.0.at = "1 min": comes after the end of the run; must be before run.duration (60 s)',
+        'churn.0.at = "1 min": is after the end of the run; must be before run.duration (60 s)',
     ),
     "fresh state of a crash": (
         SMALL + join("10 s", "crash", "1") + 'state = "fresh"\n',
-        'churn.0.state = "fresh": only a rejoin can be fresh, this is a crash',
+        'churn.0.state = "fresh": only a rejoin can be fresh, but this event is a crash',
     ),
     "a word for another, or a duration": (
         edited("[devices]", f"[devices.periodic]\n{PERIODIC}\nphase = 'rondom'\n[devices]"),
@@ -233,11 +233,11 @@ BAD = {
     ),
     "betas of sgd": (
         edited("batch_size = 4", "batch_size = 4\nbetas = [0.5, 0.9]"),
-        'training.betas = [0.5, 0.9]: does nothing: they are of adam and adamw, and optimizer is "sgd"',
+        'training.betas = [0.5, 0.9]: does nothing: only adam and adamw use it, and optimizer is "sgd"',
     ),
     "epsilon of sgd": (
         edited("batch_size = 4", "batch_size = 4\nepsilon = 1e-4"),
-        "training.epsilon = 0.0001: does nothing: they are of adam and adamw",
+        "training.epsilon = 0.0001: does nothing: only adam and adamw use it",
     ),
     "a change of nothing": (
         edited("[devices]", '[[change]]\nat = "1 s"\n[devices]'),
@@ -251,11 +251,11 @@ BAD = {
         edited(
             "[devices]", '[[change]]\nat = "1 s"\nprotocol = {}\ntraining = { learning_rate = 1 }\n[devices]'
         ),
-        "change.0.protocol = {}: is empty, and changes nothing",
+        "change.0.protocol = {}: is empty and changes nothing",
     ),
     "one of two betas": (
         edited("batch_size = 4", "batch_size = 4\nbetas = [0.9]"),
-        "training.betas.1: is missing; training.betas has a value too few",
+        "training.betas.1: is missing; training.betas has too few values",
     ),
     "section that is no table": (
         edited('[devices]\nstep_time = "100 ms"\n', "").replace("[run]", 'devices = "fast"\n[run]'),
@@ -317,7 +317,7 @@ def test_of_two_seeds_it_is_said_which_is_taken(tmp_path: Path, runner: CliRunne
     path = write(tmp_path, SMALL)
     result = runner.invoke(app, ["check", str(path), "--set", "run.seed=3", "--seed", "4"])
     assert result.exit_code == 0
-    assert f"{path}: --seed 4 is taken instead of what --set says of run.seed" in result.stderr
+    assert f"{path}: --seed 4 overrides run.seed from --set" in result.stderr
     assert "--seed" not in runner.invoke(app, ["check", str(path), "--seed", "4"]).stderr
 
 
@@ -338,7 +338,7 @@ def test_a_missing_file_is_answered_with_the_nearest_beside_it(tmp_path: Path, r
     result = runner.invoke(app, ["check", str(path)])
     assert (result.exit_code, result.output) == (2, f"{path}: no such scenario file; did you mean {there}?\n")
     result = runner.invoke(app, ["check", str(tmp_path / "zzz.toml")])
-    assert result.output.endswith("such scenario file; `coterie list scenarios` names those that there are\n")
+    assert result.output.endswith("such scenario file; `coterie list scenarios` lists the known scenarios\n")
 
 
 def test_a_missing_data_folder_names_the_data(

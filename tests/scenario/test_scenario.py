@@ -171,7 +171,7 @@ def test_the_number_after_the_last_begins_another_item(small: Path) -> None:
     stated += ["churn.1.at=30 s", "churn.1.event=rejoin", "churn.1.clients=[3]"]
     found = load_scenario(small, stated).churn
     assert [(entry.at, entry.event) for entry in found] == [(10.0, "crash"), (30.0, "rejoin")]
-    with pytest.raises(UserError, match=r"churn is a list; after it comes a number from 0 to 2"):
+    with pytest.raises(UserError, match=r"churn is a list; its index must be a number from 0 to 2"):
         load_scenario(small, [*stated, "churn.3.at=40 s"])
 
 

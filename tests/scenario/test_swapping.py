@@ -35,7 +35,7 @@ def test_what_a_protocol_without_servers_cannot_use_is_left_out_and_told() -> No
     assert scenario.network.server is None
     assert scenario.protocol.settings.model_dump()["local_steps"] == 10  # both know it
     assert scenario.notices == (
-        'left out, as protocol.name = "local" has no such keys: protocol.fraction, protocol.patience, '
+        'removed, as protocol.name = "local" has no such keys: protocol.fraction, protocol.patience, '
         "protocol.broadcast; and has no servers: network.server",
     )
 
@@ -45,7 +45,7 @@ def test_an_own_protocol_is_named_as_it_was_typed(tmp_path: Path) -> None:
     lines += ["    async def step(self):", "        await self.sleep(1)", ""]
     (tmp_path / "mine.py").write_text("\n".join(lines), encoding="utf-8")
     scenario = load_scenario(write(tmp_path, SMALL), ["protocol.name=mine.py:Mine"])
-    assert scenario.notices[0].startswith('left out, as protocol.name = "mine.py:Mine" has no such keys: ')
+    assert scenario.notices[0].startswith('removed, as protocol.name = "mine.py:Mine" has no such keys: ')
 
 
 def test_the_command_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_the_command_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(f"sim.cli.outline.{name}", lambda *given: [])
     result = CliRunner().invoke(app, ["check", str(FEDAVG), "--set", "protocol.name=local"])
     assert result.exit_code == 0
-    assert result.stderr.startswith(f"{FEDAVG}: left out, as ")
+    assert result.stderr.startswith(f"{FEDAVG}: removed, as ")
     assert result.stderr.count("\n") == 1
 
 
@@ -112,10 +112,10 @@ def test_keys_are_taken_away_before_any_is_stated(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "complaint"),
     [
-        ("network.sever", "there is no such key; network has latency, uplink, downlink"),
-        ("netwrok", "there is no such key; the file has run, clients, data, model, "),
+        ("network.sever", "no such key; network has latency, uplink, downlink"),
+        ("netwrok", "no such key; the file has run, clients, data, model, "),
         ("clients.count.x", "clients.count is 4, which has no keys"),
-        ("model.hidden.1", "model.hidden is a list; after it comes a number from 0 to 0"),
+        ("model.hidden.1", "model.hidden is a list; its index must be a number from 0 to 0"),
         ("", "must be section.key, such as network.server"),
         ("run..seed", "must be section.key, such as network.server"),
     ],
@@ -168,5 +168,5 @@ def test_results_tell_what_was_left_out(tmp_path: Path) -> None:
     assert scenario.notices == ()  # it was taken away already, and not silently
     scenario = load_scenario(write(tmp_path, changed(SMALL, '"1 min"', '"15 s"')), ["protocol.name=local"])
     result = run_scenario(scenario, RunOptions(out=tmp_path))
-    told = ['left out, as protocol.name = "local" has no such keys: protocol.period']
+    told = ['removed, as protocol.name = "local" has no such keys: protocol.period']
     assert RunDirectory.load(result.directory).summary()["notices"] == told

@@ -150,7 +150,7 @@ def test_verify_of_a_protocol_that_reads_a_file_beside_it(tmp_path: Path, once: 
     if once:
         assert result.exit_code == 1
         assert result.stderr.startswith(
-            "not verified: the second run could not be compared: it left no results, and exit code 2:\n"
+            "not verified: the second run could not be compared: it left no results, with exit code 2:\n"
         )
         assert "table.json" in result.stderr
     else:

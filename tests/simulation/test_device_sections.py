@@ -166,13 +166,13 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         ('\n[[devices.class]]\nname = "a"\nshare = 1\n', "class.0.slowdown: state 'slowdown', 'step_"),
         ("\n[[devices.override]]\nclients = [3, 1]\nslowdown = 1e4\n" * 2, "client 3 would be 1e+08 times"),
         ("\n[[devices.override]]\nclients = [3]\nslowdown = 1e-4\n" * 2, "must be from 1e-06 to 1,000,000"),
-        (SLOW.format("1 s", "2 s") * 17, "slowdown.16.factor = 1000000.0: slow times at once multiply"),
+        (SLOW.format("1 s", "2 s") * 17, "slowdown.16.factor = 1000000.0: the factors of simultaneous slow times"),
         ('\n[[devices.class]]\nname = "a"\n', "state exactly one of 'share' or 'clients'"),
         ('\n[[devices.class]]\nname = "a"\nclients = [77]\nslowdown = 2\n', "there is no client 77"),
         (
             '\n[[devices.class]]\nname = "a"\nclients = [0, 1]\nslowdown = 2\n'
             '\n[[devices.class]]\nname = "b"\nclients = [1, 2]\nslowdown = 2\n',
-            "class.1.clients = [1, 2]: client 1 is in an earlier class already",
+            "class.1.clients = [1, 2]: client 1 is already in an earlier class",
         ),
         ('\n[devices.periodic]\nperiod = "1 s"\nshare = 0.5\nfactor = 2\nphase = "2 s"\n', "less than"),
         ('\n[devices.measured]\nfile = "nowhere.csv"\n', "nowhere.csv"),

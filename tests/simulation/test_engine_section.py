@@ -291,23 +291,25 @@ def test_devices_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return str(raised.value).removeprefix('engine.devices = ["cuda:0", "cuda:1"]: ')
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    none = "there is no cuda:0 on this machine, which has no CUDA device that torch can use"
+    none = "no cuda:0 on this machine, which has no CUDA device that torch can use"
     assert refusal() == none
     with pytest.raises(UserError, match=none):
         check(load(tmp_path, DIGITS, TWO))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert refusal() == "there is no cuda:1 on this machine, which has cuda:0"
+    assert refusal() == "no cuda:1 on this machine, which has cuda:0"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
-    assert refusal() == "are GPU cuda:0 and GPU cuda:1; must be of one kind, or numbers would differ"
+    assert (
+        refusal() == "are GPU cuda:0 and GPU cuda:1; must be of one kind, as results would differ otherwise"
+    )
     for device in ("cpu", "cuda"):
-        assert refusal(device).startswith(f"only for --device auto, and this run is on {device}; leave one")
+        assert refusal(device).startswith(f"cannot be combined with --device {device}; remove one")
 
 
 def test_devices_are_not_for_a_cluster(tmp_path: Path) -> None:
     with (
         workers_on_ray() as make,
-        pytest.raises(UserError, match=r"engine.devices = .*: are GPUs, and --on ray"),
+        pytest.raises(UserError, match=r"engine.devices = .*: cannot be combined with --on ray"),
     ):
         make(load(tmp_path, DIGITS, TWO), None)
 

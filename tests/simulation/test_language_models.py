@@ -168,7 +168,7 @@ def test_check_tells_what_all_share(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["check", str(world(tmp_path))])
     assert result.exit_code == 0, result.output
     said = result.output.replace("\N{NO-BREAK SPACE}", " ")
-    assert f"{NUMBERS} parameters (512 B), 25.9 kB that nothing trains, once for all clients" in said
+    assert f"{NUMBERS} parameters (512 B), 25.9 kB of constants, shared by all clients" in said
 
 
 def test_results_are_named_by_the_content_of_base_and_texts(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_every_method_runs_or_says_what_it_needs(protocol: str, tmp_path: Path) 
     try:
         result = run(tmp_path, *overrides)
     except UserError as error:
-        assert ("classification" if protocol == "flt" else 'for which it must be "decoupled"') in str(error)
+        assert ("classification" if protocol == "flt" else 'which needs the model "decoupled"') in str(error)
         return
     assert "failures" not in result.summary or not result.summary["failures"]
     assert np.isfinite(result.summary["perplexity"]["mean"])

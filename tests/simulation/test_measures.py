@@ -235,7 +235,7 @@ def load(rng):
         [said] = undefined(simulation)
     assert said == (
         "auc is undefined for 1 of 3 clients (client-2), whose test samples are all of one class; "
-        "its mean is over the others"
+        "its mean is over the other clients"
     )
     result = run_scenario(scenario, RunOptions(out=tmp_path / "out", device="cpu"))
     assert result.summary["auc"] == {"mean": pytest.approx(np.mean(found[:2])), "clients": 2}

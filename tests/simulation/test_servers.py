@@ -274,7 +274,7 @@ class Lonely(Listener):
 
 PLANS: Mapping[str, str] = {
     "TwiceNamed": "two actors are called client-1",
-    "OfStrangers": "a serves client-9, which is no client",
+    "OfStrangers": "a serves client-9, which is not a client",
     "Lonely": "a names b, no other server",
 }
 
@@ -336,9 +336,9 @@ CRASHES: Mapping[str, tuple[str, str]] = {
     "unknown": (crash("1 s", servers="servers = [1]\n"), "there is no server 1; must be numbers from 0 to 0"),
     "down": (crash("1 s") + crash("2 s"), "server.crash.1.at: server 0 is down at 2 s already"),
     "backwards": (crash("3 s", "2 s"), "must be after the crash"),
-    "late": (crash("9 s"), "comes after the end of the run"),
+    "late": (crash("9 s"), "is after the end of the run"),
     "no time": ("\n[server]\nsamples = 3\n", "training on them takes time"),
-    "no data": ('\n[server]\nspeed = "1 GFLOP/s"\n', "a device is for data of its own"),
+    "no data": ('\n[server]\nspeed = "1 GFLOP/s"\n', "a server's device needs data"),
     "two speeds": (SERVER + 'speed = "1 GFLOP/s"\n', "state either 'step_time' or 'speed', not both"),
 }
 
@@ -352,7 +352,7 @@ def test_what_cannot_be_said_of_servers_is_refused(kind: str) -> None:
 
 def test_without_servers_nothing_is_said_of_them() -> None:
     with pytest.raises(
-        UserError, match=r"server: must be left out, as protocol.name = .gossip. has no servers"
+        UserError, match=r"server: must be removed, as protocol.name = .gossip. has no servers"
     ):
         make(DIGITS.replace('"local"', '"gossip"') + SERVER)
     scenario = loaded(DIGITS.replace('"local"', '"fedavg"') + SERVER, "protocol.name=gossip")

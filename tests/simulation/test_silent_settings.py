@@ -73,7 +73,7 @@ def test_events_of_which_none_comes_in_the_run(verb: str, tmp_path: Path) -> Non
     churn = "churn=[{at='1 s', event='crash', clients=[0, 1], spread='300 h'}]"
     result = answered(verb, tmp_path, QUADRATIC, "run.duration=5 s", churn)
     assert result.exit_code == 2
-    assert 'churn.0.spread = "300 h": 2 of 2 events come after the end of the run (5 s)' in result.output
+    assert 'churn.0.spread = "300 h": 2 of 2 events are after the end of the run (5 s)' in result.output
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
@@ -81,7 +81,7 @@ def test_events_of_which_some_come_in_the_run(verb: str, tmp_path: Path) -> None
     churn = "churn=[{at='1 s', event='crash', share=1.0, spread='8 s'}]"
     result = answered(verb, tmp_path, QUADRATIC, "run.duration=5 s", churn)
     assert result.exit_code == 0, result.output
-    assert 'churn.0.spread = "8 s": ' in result.stderr and "come after the end of the run" in result.stderr
+    assert 'churn.0.spread = "8 s": ' in result.stderr and "are after the end of the run" in result.stderr
 
 
 def test_a_process_that_does_nothing(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_process_that_does_nothing(tmp_path: Path) -> None:
     process = f"churn_process=[{{kind='table', file={str(tmp_path / 'up.csv')!r}, clients=[0, 1]}}]"
     result = answered("check", tmp_path, QUADRATIC, "run.duration=5 s", process)
     assert result.exit_code == 0, result.output
-    assert "churn_process.0: nobody comes or goes by it before the end of the run" in result.stderr
+    assert "churn_process.0: makes no join or departure before the end of the run" in result.stderr
 
 
 # --- lists and numbers that contradict each other -----------------------------------------------------------
@@ -122,7 +122,7 @@ def test_more_samples_at_least_than_each_client_has(tmp_path: Path) -> None:
 def test_the_device_is_an_option_of_commands(key: str, tmp_path: Path) -> None:
     result = answered("check", tmp_path, QUADRATIC, f"{key}=cpu")
     assert result.exit_code == 2
-    assert "the option --device of a command says where it computes" in result.output
+    assert "use the option --device of a command" in result.output
     assert "did you mean" not in result.output
 
 
@@ -149,10 +149,10 @@ def test_a_method_that_waits_for_or_reads_the_machines_clock(
     assert result.exit_code == 0, result.output
     place = f"({tmp_path / 'own.py'}:8)"
     if "sleep" in call:
-        assert f"time.sleep {place} lets no virtual time pass" in result.stderr
+        assert f"time.sleep {place} takes no virtual time" in result.stderr
         assert "`await self.sleep(seconds)`" in result.stderr
     else:
-        assert f"{place} tells the machine's time, which is another one in each run" in result.stderr
+        assert f"{place} reads the machine's clock, which differs in each run" in result.stderr
 
 
 def test_the_clock_outside_of_functions_is_of_no_concern(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Numbers that nobody can mean: refused with key, value and what does not fit, before any allocation."""
+"""Numbers that no client can mean: refused with key, value and what does not fit, before any allocation."""
 
 import math
 import os
@@ -110,7 +110,7 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
         (
             SMALL,
             ["model.hidden=[1000000, 1000000]"],
-            "a training step takes 8,000.6 GB at least, for a model",
+            "a training step takes at least 8,000.6 GB, for a model",
         ),
         (SMALL, ["training.batch_size=1000000", "engine.threads=1"], "a training step takes 0.3 GB at least"),
         (
@@ -191,7 +191,7 @@ def test_check_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_an_empty_data_dir_is_not_the_current_folder(tmp_path: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, str(write(tmp_path, SMALL)), "--data-dir", ""])
     assert result.exit_code == 2
-    assert "must name a folder, and is empty" in " ".join(result.stderr.replace("│", " ").split())
+    assert "must name a folder, but is empty" in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_an_empty_data_variable_is_not_the_current_folder(

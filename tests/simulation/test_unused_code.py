@@ -49,13 +49,13 @@ REFUSED = {
     **{
         f"no property: {name}": (
             with_client(f"    def {name}(self):  # here\n        return 3\n"),
-            f"Own.{name} must be a property, as it is read without (): write @property above it",
+            f"Own.{name} must be a property, because it is read without (): write @property above it",
         )
         for name in ("samples", "params", "peers", "mixing_weights")
     },
     "a server of a plain client": (
         with_client("    server = Coordinator\n").replace("class Own(Client):", "class Own(Client):  # here"),
-        "Own.server is used neither by coterie nor by this code; a RoundClient has a `server`, others name",
+        "Own.server is used neither by coterie nor by this code; a RoundClient states its class of server",
     ),
     "a server of a plain client that talks to it": (
         with_client(
@@ -77,7 +77,7 @@ REFUSED = {
     ),
     "parameters that are read before an await": (
         with_client("").replace("await self.sleep(1)", f"{MERGED} + await self.train()  # here"),
-        "Own.step() reads self.params before an await, and so loses what is merged meanwhile; write `update",
+        "Own.step() reads self.params before an await and loses any merge during the await; write `update",
     ),
     "parameters that are read before an await in one arm": (
         with_client("").replace(
@@ -107,33 +107,34 @@ REFUSED = {
     ),
     "a field of coterie, assigned": (
         with_client("    def setup(self):\n        self.compute = 0.0  # here\n"),
-        "Own.setup() assigns self.compute, which is coterie's: choose another name, such as self.own_compute",
+        "Own.setup() assigns self.compute, an attribute of coterie: choose another "
+        "name, such as self.own_compute",
     ),
     "a field of coterie, counted on": (
         with_client("").replace(
             "await self.sleep(1)", "self.iterations += 1  # here\n        await self.sleep(1)"
         ),
-        "Own.step() assigns self.iterations, which is coterie's",
+        "Own.step() assigns self.iterations, an attribute of coterie",
     ),
     "a property of coterie, assigned": (
         with_client("    def setup(self):\n        self.peers = []  # here\n"),
-        "Own.setup() assigns self.peers, which is coterie's",
+        "Own.setup() assigns self.peers, an attribute of coterie",
     ),
     "a verb of clients": (
         with_client("    async def sleep(self, seconds):  # here\n        pass\n"),
-        "Own.sleep hides what coterie calls by this name: rename it, or mark it by @override",
+        "Own.sleep replaces a method that coterie calls: rename it, or mark it with @override",
     ),
     "a verb of clients, without its arguments": (
         with_client("    def train(self):  # here\n        pass\n"),
-        "Own.train hides what coterie calls by this name",
+        "Own.train replaces a method that coterie calls",
     ),
     "a verb that each client is given": (
         with_client("    def observe(self):  # here\n        pass\n"),
-        "Own.observe hides what coterie calls by this name",
+        "Own.observe replaces a method that coterie calls",
     ),
     "a verb of servers": (
         with_server("    async def ask(self, peer):  # here\n        pass\n"),
-        "Coordinator.ask hides what coterie calls by this name",
+        "Coordinator.ask replaces a method that coterie calls",
     ),
     "a step with an argument": (
         with_client("").replace("step(self):", "step(self, number):  # here"),
@@ -181,7 +182,7 @@ REFUSED = {
         f"{BEGIN}\n\nclass Own(Client):\n{PLAN.replace('def servers', 'def servers')}{STEP}".replace(
             "Coordinator, tuple", "Client, tuple"
         ).replace("    @classmethod", "    @classmethod  # here"),
-        "Own.servers(): server: <class 'protocols.framework.client.Client'> is no class of Server",
+        "Own.servers(): server: <class 'protocols.framework.client.Client'> is not a subclass of Server",
     ),
 }
 NEAR = {
@@ -272,7 +273,7 @@ FORM = {
     ),
     "no server": (
         f"{BEGIN}\n\nclass Own(AsyncClient):  # here\n    pass\n",
-        "Own names no server: write `server = ...`, the class of its own AsyncServer with arrived()",
+        "Own names no server: write `server = ...`, a subclass of AsyncServer with arrived()",
     ),
     "a server that makes use of nothing": (
         f"{BEGIN}\n\nclass Mine(AsyncServer):  # here\n    pass\n\n\nclass Own(AsyncClient):\n"
@@ -282,16 +283,16 @@ FORM = {
     "settings without those of such clients": (
         f"{BEGIN}\n\nclass Own(AsyncClient):\n    class Settings(Client.Settings):  # here\n"
         "        x: int = 3\n",
-        "Own.Settings must be a class that is written `class Settings(AsyncClient.Settings):`, not the class",
+        "Own.Settings must be a class, written `class Settings(AsyncClient.Settings):`, not the class",
     ),
     "settings without those of rounds": (
         f"{BEGIN}\n\nclass Own(RoundClient):\n    class Settings(Client.Settings):  # here\n"
         "        x: int = 3\n",
-        "Own.Settings must be a class that is written `class Settings(RoundClient.Settings):`, not the class",
+        "Own.Settings must be a class, written `class Settings(RoundClient.Settings):`, not the class",
     ),
     "what is no server, in our own plan": (
         f"{BEGIN}\n\nclass Own(RoundClient):  # here\n    server = 3\n",
-        "Own.servers(): server: 3 is no class of Server",
+        "Own.servers(): server: 3 is not a subclass of Server",
     ),
 }
 REFUSED |= NEAR | FORM

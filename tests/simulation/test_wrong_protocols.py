@@ -65,8 +65,7 @@ REFUSED = {
     ),
     "settings of another kind": (
         "    class Settings(BaseModel):  # here\n        x: int = 3\n" + STEP,
-        "Own.Settings must be a class that is written `class Settings(Client.Settings):`, not the class "
-        "Settings",
+        "Own.Settings must be a class, written `class Settings(Client.Settings):`, not the class Settings",
     ),
     "a default of another type": (
         "    class Settings(Client.Settings):  # here\n        x: Duration = 3\n" + STEP,
@@ -83,7 +82,8 @@ REFUSED = {
     ),
     "a name of coterie's": (
         "    def setup(self):\n        self.peers = []  # here\n" + STEP,
-        "Own.setup() assigns self.peers, which is coterie's: choose another name, such as self.own_peers\n",
+        "Own.setup() assigns self.peers, an attribute of coterie: choose another "
+        "name, such as self.own_peers\n",
     ),
     "an error of its own before it begins": (
         "    def setup(self):\n        self.x = self.y  # here\n" + STEP,
@@ -395,8 +395,8 @@ async def helper():
     assert result.exit_code == 0
     first = BEGIN.count("\n") + 3
     expected = [
-        f"client-0 called {call}() at {tmp_path / 'own.py'}:{first + line} without awaiting it, which does "
-        f"nothing: write `await {call}(...)`"
+        f"client-0 called {call}() at {tmp_path / 'own.py'}:{first + line} without await, which has no "
+        f"effect: write `await {call}(...)`"
         for line, call in enumerate(["self.sleep", "self.train", "self.ask"], 1)
     ]
     expected.append(expected[0].replace(f":{first + 1} ", f":{first + 5} ").replace("self.sleep", "helper"))

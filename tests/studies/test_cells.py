@@ -76,9 +76,9 @@ def test_rows_go_together(tmp_path: Path) -> None:
         ("sweep.seeds=0", "sweep.seeds = 0 (from --set): must be a whole number from 1"),
         ("sweep.grid=3", "sweep.grid = 3 (from --set): must be a table"),
         ("sweep.grid.a=3", "sweep.grid.a = 3"),
-        ("sweep.zip={a=[1],b=[1,2]}", "all lists must be of one length"),
+        ("sweep.zip={a=[1],b=[1,2]}", "all lists must have the same length"),
         ("sweep.case=[{nam='x'}]", "did you mean 'name'?"),
-        ("sweep.case=[{name='x'},{name='x'}]", "has a case of that name already"),
+        ("sweep.case=[{name='x'},{name='x'}]", "already has a case of this name"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_key(tmp_path: Path, option: str, said: str) -> None:
@@ -154,11 +154,11 @@ def test_a_file_may_hold_a_sweep_of_another_files_scenario(tmp_path: Path) -> No
     [
         (
             f"{ALONE}[run]\nseed = 2\n",
-            'but this file has "run" beside the sweep; state what differs in sweep.set',
+            'but this file also has "run"; state changes of the scenario in sweep.set',
         ),
         (ALONE.replace("study.toml", "stud.toml"), "stud.toml: no such scenario file; did you mean"),
         (ALONE.replace('"study.toml"', "3"), "sweep.scenario = 3: must be text"),
-        (ALONE.replace('"study.toml"', '"loss.toml"'), "has no run of its own, but a sweep of"),
+        (ALONE.replace('"study.toml"', '"loss.toml"'), "contains only a sweep of"),
     ],
 )
 def test_what_is_wrong_with_a_sweep_alone_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -247,5 +247,5 @@ def test_a_sweep_does_not_sweep_itself(tmp_path: Path) -> None:
 
 def test_an_old_file_is_told_the_new_key(tmp_path: Path) -> None:
     (tmp_path / "old.toml").write_text(STUDY.replace('500 ms"]\n', '500 ms"]\nstruck = [1]\n'))
-    with pytest.raises(UserError, match=r"struck = \[1\]: is called excluded now"):
+    with pytest.raises(UserError, match=r"struck = \[1\]: is now called excluded"):
         plan(tmp_path / "old.toml")

@@ -94,7 +94,7 @@ def test_the_command_begins_a_cluster_of_its_own(small: tuple[Plan, SweepResult]
     words = command(planned.file, tmp_path)
     done = subprocess.run([*words, "--on", "ray"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "8 of 8 runs done" in done.stdout
+    assert "8 of 8 runs finished" in done.stdout
     assert hashes(tmp_path / result.directory.name) == hashes(result.directory)
 
 

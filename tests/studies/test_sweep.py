@@ -261,7 +261,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(
     process.send_signal(number)
     _, errors = process.communicate(timeout=120)
     if number == signal.SIGTERM:
-        assert process.returncode == 128 + number and "the same command goes on" in errors
+        assert process.returncode == 128 + number and "repeat the command to resume" in errors
     done = len(list(tmp_path.glob("[!.]*/cell.json")))
     assert 2 <= done < 8
     again: list[str] = []

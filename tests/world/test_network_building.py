@@ -320,9 +320,9 @@ ONE_CLASS = "[[network.class]]\nloss = 0.1\n"
 @pytest.mark.parametrize(
     ("section", "text"),
     [
-        ("duplicate = 0.1", 'network.duplicate = 0.1: only with link = "datagram"'),
+        ("duplicate = 0.1", 'network.duplicate = 0.1: needs link = "datagram"'),
         ('link = "datagram"\nreorder = 0.1', "network.reorder_delay: is missing"),
-        ('reorder_delay = "1 s"', 'network.reorder_delay = "1 s": does nothing: reorder is 0 everywhere'),
+        ('reorder_delay = "1 s"', 'network.reorder_delay = "1 s": has no effect: reorder is 0 everywhere'),
         ('link = "datagram"\nreorder_delay = "1 s"', "network.reorder_delay = .*: does nothing"),
         ('link = "datagram"\nreorder = 0.1\nreorder_delay = "1 s"\n[[network.class]]\nservers = true\n'
          'reorder = 0.0\nreorder_delay = "2 s"', "network.class.0.reorder_delay = .*: does nothing"),
@@ -376,7 +376,7 @@ def test_what_is_said_about_servers_needs_a_protocol_that_has_some(tmp_path: Pat
     scenario = load_scenario(write(tmp_path, text), ["clients.count=4"])
     with pytest.raises(UserError, match=r', as protocol\.name = "gossip" has no servers') as refusal:
         build(scenario, device="cpu")
-    allowed = "must be less than 1" if "share" in stated else "must be left out"
+    allowed = "must be less than 1" if "share" in stated else "must be removed"
     assert str(refusal.value).startswith(f"{stated}: {allowed}, ")
 
 
@@ -393,16 +393,14 @@ def test_both_bandwidths_of_a_phone_are_in_one_unit(tmp_path: Path) -> None:
         'latency = "1 s"\nuplink = { kind = "trace", source = "phones", unit = "kB/s" }\n'
         'downlink = { kind = "trace", source = "phones" }'
     )
-    with pytest.raises(
-        UserError, match=r"network\.downlink\.unit = .*: must be that of network\.uplink\.unit"
-    ):
+    with pytest.raises(UserError, match=r"network\.downlink\.unit = .*: must equal network\.uplink\.unit"):
         network(tmp_path, section)
 
 
 @pytest.mark.parametrize(
     ("latency", "text"),
     [
-        ('{ kind = "positions", floor = "1 ms", places = ["Paris"] }', "one place for each client"),
+        ('{ kind = "positions", floor = "1 ms", places = ["Paris"] }', "one position for each client"),
         ('{ kind = "positions", floor = "1 ms", places = ["Atlantis"] }', "a latitude and a longitude"),
         ('{ kind = "positions", floor = "1 ms", server_place = [91, 0] }', "a latitude and a longitude"),
         ('{ kind = "positions" }', "network.latency.floor: is missing"),

@@ -1,1 +1,1 @@
-"""Going on from a checkpoint, and going through a run again."""
+"""Resuming from a checkpoint, and replaying a run."""

@@ -1,4 +1,4 @@
-"""Checkpoints: what a run held at one moment, so that a replay up to there can go on computing."""
+"""Checkpoints: vectors of a run at one virtual time, with which a replay up to that time can continue."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from sim.run.options import RunOptions
 from sim.run.setup.builder import PreparedRun
 from sim.scenario.shared_prefix import prefix_digest
 
-ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
+ALWAYS_BYTES = 64e6  # maximum size of the checkpoint that is written by default at the end of a run
 _FORM = 3
 
 
 class OtherVersion(UserError):
-    """A checkpoint that another version of coterie wrote, in a form that this one cannot read."""
+    """A checkpoint of another version of coterie, in a format that this version cannot read."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A moment of a run, after all that happened at `time_s`.
+    """State of a run, after all events at `time_s`.
 
-    reads, flushes, log_bytes: how far the log and the engine were. trace_hash: of all until then. wall_s:
-    real time until then. scenario: what `prefix_digest` says of it. made_by: what else numbers depend on.
+    reads, flushes, log_bytes: positions of the log and the engine. trace_hash: hash of the trace so far.
+    wall_s: wall-clock time so far. scenario: its `prefix_digest`. made_by: other conditions of its values.
     """
 
     time_s: float
@@ -51,7 +51,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, run: PreparedRun, wall_s: float, made_by: dict[str, str]) -> Checkpoint:
-        """Where a run is now. Raises OSError where its log cannot be written."""
+        """Return the current state of a run. Raises OSError if its log cannot be written."""
         simulation = run.simulation
         read_log = simulation.engine.read_log
         assert isinstance(read_log, RecordedReadLog)
@@ -68,7 +68,7 @@ class Checkpoint:
         )
 
     def write(self, file: Path) -> None:
-        """Put it in the place of an earlier one, in one step, whatever is cut off. Raises OSError."""
+        """Write the file, and replace an earlier one atomically. Raises OSError."""
         folder, new = file.parent, file.with_name(f".{file.name}.new")
         rows = {width: tuple(each) for width, each in self.rows.items()}
         contents = vars(self) | {"rows": rows, "form": _FORM, "checksum": self._checksum()}
@@ -78,7 +78,7 @@ class Checkpoint:
                 opened.flush()
                 os.fsync(opened.fileno())
             new.replace(file)
-        except RuntimeError as error:  # as torch says of files that cannot be written
+        except RuntimeError as error:  # torch's error for files that cannot be written
             raise OSError(errno.EIO, str(error).partition("\n")[0]) from error
         finally:
             new.unlink(missing_ok=True)
@@ -89,26 +89,26 @@ class Checkpoint:
             os.close(descriptor)
 
     def _checksum(self) -> int:
-        """CRC-32 of all that the checkpoint says and holds: torch does not check what it reads."""
-        said = {name: value for name, value in vars(self).items() if name != "rows"}
-        checksum = zlib.crc32(repr(sorted(said.items())).encode())
-        for width, there in sorted(self.rows.items()):
-            checksum = zlib.crc32(f"{width} {tuple(there.rows.shape)}".encode(), checksum)
-            for numbers in there:
+        """Return the CRC-32 of all contents: torch does not verify the data that it reads."""
+        fields = {name: value for name, value in vars(self).items() if name != "rows"}
+        checksum = zlib.crc32(repr(sorted(fields.items())).encode())
+        for width, stored_rows in sorted(self.rows.items()):
+            checksum = zlib.crc32(f"{width} {tuple(stored_rows.rows.shape)}".encode(), checksum)
+            for numbers in stored_rows:
                 checksum = zlib.crc32(numbers.numpy().reshape(-1).view("uint8").data, checksum)
         return checksum
 
     def _is_intact(self, checksum: int) -> bool:
         try:
             return self._checksum() == checksum
-        except Exception:  # whatever torch has read, it need not be tensors of numbers
+        except Exception:  # damaged contents may have any type
             return False
 
     @classmethod
     def latest(cls, folder: Path, until_s: float = math.inf) -> tuple[Checkpoint | None, list[UserError]]:
-        """The last intact one of a results directory up to a time, None without any.
+        """Return the last intact checkpoint of a results directory up to a time, or None.
 
-        Beside it what there is to say of those that cannot be used, which may be later.
+        The second value lists errors of unusable checkpoints, which may be later.
         """
         found, unusable = [], list[UserError]()
         for file in sorted(checkpoints(folder)) if folder.is_dir() else []:
@@ -120,14 +120,14 @@ class Checkpoint:
         for (at, checksum), file in sorted(found, key=lambda each: each[0][0].time_s, reverse=True):
             if at._is_intact(checksum):
                 return at, unusable
-            unusable.append(_damage(file, "its checksum is another one"))
+            unusable.append(_damage(file, "its checksum differs"))
         return None, unusable
 
     @classmethod
     def _opened(cls, file: Path) -> tuple[Checkpoint, int]:
-        """The checkpoint that a file seems to hold, and the checksum it should have; reads no numbers."""
+        """Return the checkpoint of a file, and its stated checksum, without reading tensors."""
         try:
-            if not file.is_file():  # reading from a pipe waits for ever
+            if not file.is_file():  # reading from a pipe may wait forever
                 raise ValueError("must be a regular file")
             contents: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
             form, checksum = contents.pop("form"), contents.pop("checksum", 0)
@@ -142,14 +142,14 @@ class Checkpoint:
         raise OtherVersion(f"{file} was written by another version of coterie")
 
 
-def _damage(file: Path, why: str) -> UserError:
-    return UserError(f"{file} is damaged ({why})")
+def _damage(file: Path, reason: str) -> UserError:
+    return UserError(f"{file} is damaged ({reason})")
 
 
 class Checkpointer(RunHook):
-    """Writes the checkpoints that the options ask for into `folder`.
+    """Hook that writes the checkpoints of the options to `folder`.
 
-    started_s: as of a `Watcher`. `failure` says why the last checkpoint could not be written.
+    started_s: as for `Watcher`. `failure` is the error if the last checkpoint could not be written.
     """
 
     def __init__(self, run: PreparedRun, folder: Path, options: RunOptions, started_s: float) -> None:
@@ -157,9 +157,9 @@ class Checkpointer(RunHook):
         self.every_s = options.checkpoint_every_s
         self._run, self._simulation = run, run.simulation
         self._folder = folder
-        self._made_by = run.made_by  # as it is before the run
+        self._made_by = run.made_by  # the state before the run
         self._at_end = options.checkpoint_at_end
-        self._is_described = False  # whether what describes the run outlives a power cut
+        self._is_described = False  # True once the run's description is safe from a power cut
         self._started_s, self._written_s = started_s, time.perf_counter()
         self._at_s = frozenset(options.checkpoints_s)
         loop = self._simulation.loop
@@ -167,13 +167,13 @@ class Checkpointer(RunHook):
             loop.call_at_observer(time_s, loop.pause)
 
     def look(self) -> None:
-        """See whether one is due; then it is written when this instant is over."""
+        """Pause the loop after the current virtual time if a checkpoint is due."""
         if self.every_s is not None and time.perf_counter() - self._written_s >= self.every_s:
             self._simulation.loop.pause()
 
     def paused(self, simulation: Simulation) -> None:
         now = simulation.loop.time()
-        # All digits: two moments that differ are two files.
+        # All digits, so that different times have different files.
         self._write(f"checkpoint-{repr(now).removesuffix('.0')}.pt" if now in self._at_s else CHECKPOINT)
 
     def ended(self, simulation: Simulation) -> None:
@@ -184,10 +184,10 @@ class Checkpointer(RunHook):
     def _write(self, name: str = CHECKPOINT) -> None:
         self._written_s = time.perf_counter()
         try:
-            if not self._is_described:  # without it nobody could go on from here
+            if not self._is_described:  # resuming needs the description
                 sync(self._folder)
                 self._is_described = True
             wall_s = self._written_s - self._started_s
             Checkpoint.of(self._run, wall_s, self._made_by).write(self._folder / name)
-        except OSError as error:  # the run is worth more
+        except OSError as error:  # the run continues
             self.failure = error

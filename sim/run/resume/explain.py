@@ -1,4 +1,4 @@
-"""What a client holds, waits for and has in its mailbox at one moment of a run."""
+"""State, awaited event and mailbox of a client at one virtual time of a run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.devices.device import BUSY
 
 _OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe")
-_OF_NUMBERS_ALONE = ("the device", "torch", "numpy", "python")  # a replay takes all numbers from the log
-_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # of a process that is gone
+_OF_NUMBERS_ALONE = ("the device", "torch", "numpy", "python")  # a replay takes all values from the log
+_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # an address in an ended process
 _SHOWN_MAX = 200  # characters of a value
 
 
@@ -40,10 +40,10 @@ def explained_client(
     code: bool = True,
     notice: Callable[[str], None] | None = None,
 ) -> list[tuple[str, str]]:
-    """Name and value of what there is to say of a client, after everything that happens at `time_s`.
+    """Return rows of name and value about a client, after all events at `time_s`.
 
-    Replays the log of the run up to that moment, also of one that was killed; `notice` is told which code
-    has changed since. UserError without such a client, or where the log ends before.
+    Replays the log of the run up to that time, also of a killed run; `notice` gets a line about code that
+    has changed since. Raises UserError if there is no such client, or if the log ends before.
     """
     folder = max(folders_of(path), key=lambda each: ((each / READS).stat().st_size, each.name))
     directory = RunDirectory.found(folder)
@@ -54,22 +54,22 @@ def explained_client(
         raise UserError(f"--client {number}: must be from 0 to {scenario.clients.count - 1}")
     if directory.is_whole and (end_s := directory.summary()["virtual_seconds"]) < time_s:
         raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
-    said = Provenance.of(folder)
-    device = said.machine.device.partition(":")[0]  # the first of several is enough
+    recorded = Provenance.of(folder)
+    device = recorded.machine.device.partition(":")[0]  # the first of several is enough
     scenario = with_engine(scenario, devices=None)
     with replaying(scenario, directory, device=device, data_dir=data_dir) as simulation:
         now = made_by(scenario, simulation.engine.device, simulation.engine.data)
         matters = {name: what for name, what in now.items() if name not in _OF_NUMBERS_ALONE}
-        other = changed(said.made_by, matters)
+        other = changed(recorded.made_by, matters)
         if notice is not None and other:
-            notice(f"this may not be what {path} did: {'; '.join(other)}")
+            notice(f"this may differ from the run in {path}: {'; '.join(other)}")
         ended = f"{path}: the run ended"
         try:
             simulation.begin()
             reached = simulation.loop.run_until(time_s)
         except ReplayError:
             reached, ended = False, f"{path}: its log ends"
-        except Exception as error:  # other code can make anything of numbers that it did not compute
+        except Exception as error:  # changed code may raise any error
             if not other:
                 raise
             raise UserError(f"{path}: cannot be replayed to {time_s:g} s by this code: {error}") from error
@@ -86,9 +86,9 @@ def explained_client(
 def replaying(
     scenario: Scenario, directory: RunDirectory, *, device: str, data_dir: Path | None = None
 ) -> Iterator[Simulation]:
-    """A simulation at virtual time 0 that does what a run did by the log of its reads, with no tensor work.
+    """Return a simulation at virtual time 0 that replays a run from its log of reads, without tensor work.
 
-    Raises UserError for what cannot be built, and `ReplayError` where the log is of another run.
+    Raises UserError if the simulation cannot be built, and `ReplayError` if the log is of another run.
     """
     assert scenario.engine.threads != "fastest", "a scenario as results state it"
     with built(scenario, data_dir, device) as run:
@@ -103,24 +103,24 @@ def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str
     yield "client", f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
     yield "device", f"{client.device}, {client.work.steps:,} training steps so far"
     if actor is None:
-        yield "state", "none: nothing is left of it, or it has not joined yet"
+        yield "state", "none: the client has not joined yet, or its state is lost"
         return
     if client.up:
-        yield "it", _whereabouts(client, actor)
+        yield "activity", _whereabouts(client, actor)
     yield "mailbox", ", ".join(ActorStatus(actor).inbox) or "empty"
     yield "peers", ", ".join(actor.peers) or "none"
     for name, value in sorted(vars(actor).items()):
-        says_something = type(value).__repr__ is not object.__repr__
-        if says_something and not name.startswith("_") and name not in _OF_THE_FRAMEWORK:
-            shown = _ADDRESS.sub("", " ".join(repr(value).split()))
-            yield name, shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}..."
+        has_repr = type(value).__repr__ is not object.__repr__
+        if has_repr and not name.startswith("_") and name not in _OF_THE_FRAMEWORK:
+            text = _ADDRESS.sub("", " ".join(repr(value).split()))
+            yield name, text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def _whereabouts(client: ClientLife, actor: Client) -> str:
-    """What a client does and waits for; for one that trains no more, since when."""
+    """Describe a client's activity and awaited event; for a finished one also the time since then."""
     if client.compute.spent_s is None:
         trains = "trains; " if client.device.state == BUSY else ""
-        return trains + ActorStatus(actor).whereabouts("its own device, a timer or the like")
+        return trains + ActorStatus(actor).whereabouts("its device, a timer or a similar event")
     waits = ActorStatus(actor).waiting_for
-    since = f"has finished: its budget was spent at {client.compute.spent_s:g} s"
+    since = f"finished: its budget was used at {client.compute.spent_s:g} s"
     return f"{since}; waits for {waits}" if waits else since

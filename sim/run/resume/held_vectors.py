@@ -1,4 +1,4 @@
-"""Names for the vectors that the clients and servers of a simulation hold, for messages."""
+"""Names of the vectors that clients and servers of a simulation hold, for messages."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from sim.core.simulation import Simulation
 from sim.learning.engine import Vector
 from sim.learning.engine.snapshot import Owner
 
-_DEPTH_MAX = 4  # of attributes, keys, and items of lists, one within the other
+_DEPTH_MAX = 4  # of nested attributes, keys, and list items
 
 
 def name_of_owner(simulation: Simulation, owner: Owner) -> str:
-    """The number of a vector among those of its width, and its place, such as `params of client-3`.
+    """Return the number of a vector among those of its width, and its attribute: `params of client-3`.
 
-    A vector in a message or in a local variable of a method has no place.
+    A vector in a message or in a local variable of a method has no attribute.
     """
     number = f"vector {owner.serial:,}"
     for life in simulation.lives:
         if life.actor is not None:
-            for place, vector in _vectors(vars(life.actor), _DEPTH_MAX):
+            for path, vector in _vectors(vars(life.actor), _DEPTH_MAX):
                 if _is_made_of(vector, owner):
-                    return f"{number} ({place} of {life.name})"
+                    return f"{number} ({path} of {life.name})"
     return number
 
 
@@ -31,20 +31,20 @@ def _is_made_of(vector: Vector, owner: Owner) -> bool:
 
 
 def _vectors(fields: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Vector]]:
-    """The vectors in the values of a mapping, with the path to each."""
+    """Return the vectors in the values of a mapping, with the path to each."""
     for name, value in fields.items():
         if isinstance(value, Vector):
             yield name, value
         elif depth:
             inner = _inside(value)
-            yield from ((f"{name}.{place}", vector) for place, vector in _vectors(inner, depth - 1))
+            yield from ((f"{name}.{path}", vector) for path, vector in _vectors(inner, depth - 1))
 
 
 def _inside(value: Any) -> Mapping[str, Any]:
-    """What a value consists of, by name."""
+    """Return the parts of a value, by name."""
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return {str(place): item for place, item in enumerate(value)}
+        return {str(index): item for index, item in enumerate(value)}
     belongs_to_a_method = type(value).__module__.partition(".")[0] not in ("sim", "asyncio", "torch", "numpy")
     return vars(value) if belongs_to_a_method and hasattr(value, "__dict__") else {}

@@ -1,4 +1,4 @@
-"""A run that goes on: found by its results or what a killed process left, and replayed to its checkpoint."""
+"""Resumable runs: lookup by results or by the files of a killed process, and replay to the checkpoint."""
 
 from __future__ import annotations
 
@@ -38,58 +38,61 @@ from sim.scenario.scenario import Scenario, load_scenario
 from sim.scenario.shared_prefix import changing_of, prefix_digest, require_same_prefix, timed_changes
 
 _NEEDED = ("scenario.toml", READS)
-_WITHOUT = "delete it to go on from an earlier checkpoint, or from the start"
+_WITHOUT = "delete it to continue from an earlier checkpoint, or from the start"
 
 
 @dataclass(frozen=True)
 class ResumableRun:
-    """A run that is to go on: the folder of its results, complete or not, and where it can go on from."""
+    """A run that can continue: the folder of its results, complete or not, and its checkpoint."""
 
     path: Path
     checkpoint: Checkpoint | None
     is_finished: bool
     fork_s: float | None = None
-    """The virtual time from which on it is another run; None for the same one."""
+    """Virtual time of the fork; None for the same run."""
 
     attempts: tuple[Path, ...] = ()
-    """All that killed processes left hidden of it, several where one was killed that went on with it."""
+    """Hidden folders of killed processes; several if a resumed run was also killed."""
     unusable: tuple[str, ...] = ()
-    """Checkpoints, damaged or of another version, from which it cannot go on: a line for each."""
+    """Lines about unusable checkpoints, damaged or of another version."""
     cut_short: Path | None = None
-    """The folder of an interrupted run's results, which are replaced."""
+    """Folder of an interrupted run's results, which are replaced."""
 
     @classmethod
     def find(cls, path: Path, fork_s: float | None = None) -> ResumableRun:
-        """The run of a results directory, also of one that a killed process left hidden. UserError."""
+        """Find the run of a results directory, also one in the hidden folder of a killed process.
+
+        Raises UserError.
+        """
         folders = folders_of(path)
-        # Who was killed while it wrote its results has not finished, whatever its summary says.
+        # A run that was killed while it wrote its results has not finished, even if its summary states it.
         results = None if HIDDEN.fullmatch(folders[0].name) else folders[0]
         finished = results is not None and _has_finished(results)
         if results is not None and fork_s is None and not finished:
-            folders += _can_go_on(left_hidden(results))  # who went on with them may have been killed
+            folders += _resumable(left_hidden(results))  # a resumed run may have been killed
         hidden = tuple(folder for folder in folders if folder != results)
         until_s = math.inf if fork_s is None else fork_s
-        # Who was killed last need not be who got furthest: it may have been on its way there.
+        # The last killed process need not be the furthest: it may have been replaying.
         found = {each: Checkpoint.latest(each, until_s) for each in folders}
         folder, at = max(((each, at) for each, (at, _) in found.items()), key=_how_far)
         unusable = [error for _, errors in found.values() for error in errors]
-        # Nobody would expect a run to start again. A fork may, where nothing but the version is in the way.
+        # Do not silently restart a run. A fork may restart if all errors are about other versions.
         only_others = fork_s is not None and all(isinstance(error, OtherVersion) for error in unusable)
         if at is None and unusable and not only_others:
             raise UserError("\n".join(f"{error}; {_WITHOUT}" for error in unusable))
         cut_short = None if finished or fork_s is not None else results
         return cls(folder, at, finished, fork_s, hidden, tuple(map(str, unusable)), cut_short)
 
-    def is_cut_short_of(self, place: Path) -> bool:
-        """Whether there are results of a part of the run whose results belong to `place`, or beside it."""
+    def is_cut_short_of(self, target: Path) -> bool:
+        """Return True if an interrupted part of the run has results at `target` or its numbered variant."""
         if self.cut_short is None:
             return False
         name = self.cut_short.name
-        return place.name in (name, re.sub(r"-\d+$", "", name))
+        return target.name in (name, re.sub(r"-\d+$", "", name))
 
     @property
     def time_s(self) -> float:
-        """The virtual time from which it goes on."""
+        """Virtual time from which the run continues."""
         return 0.0 if self.checkpoint is None else self.checkpoint.time_s
 
     def scenario(
@@ -101,10 +104,10 @@ class ResumableRun:
         code: bool = True,
         method: type[Client] | None = None,
     ) -> Scenario:
-        """The scenario it ran, changed as by `--set` and `--unset`, with entries of another file. UserError.
+        """Return the run's scenario, changed as by `--set` and `--unset`, with entries of another file.
 
-        method: the class that takes the place of the copy in the results, which must be of the same text. In
-        a fork, what can change in a running world is one `[[change]]` at its moment.
+        method: a class that replaces the copy in the results, with the same source text. In a fork, changes
+        of keys that can change during a run become a `[[change]]` at its time. Raises UserError.
         """
         file = RunDirectory.found(self.path).file("scenario.toml")
         given = [*(f"--unset {key}" for key in unset), *changes]
@@ -121,26 +124,26 @@ class ResumableRun:
         if self.fork_s is not None:
             self._require_within(scenario, parent, self.fork_s)
             require_same_prefix(scenario, parent, self.fork_s)
-        said = self.provenance
+        recorded = self.provenance
         return replace(
             scenario,
-            overrides=(*said.overrides, *given),
-            notices=(*said.notices, *scenario.notices),
+            overrides=(*recorded.overrides, *given),
+            notices=(*recorded.notices, *scenario.notices),
         )
 
     def _require_same_text(self, scenario: Scenario) -> None:
-        """UserError for a method that was given as a class and is another one than the run's."""
+        """Raise UserError for a method that was passed as a class and differs from the run's."""
         digests = [
             each.sources.digest for each in scenario.plugins if each.key == "protocol.name" and each.sources
         ]
         if not any((self.path / f"protocol-{digest}").is_dir() for digest in digests):
             name = scenario.protocol.method.__name__
             raise UserError(
-                f"protocol = {name}: is not the method that {self.path} was run with, word for word"
+                f"protocol = {name}: its source text differs from the method of the run in {self.path}"
             )
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
-        """UserError for a fork at a moment that its parent has not, or that leaves it no time."""
+        """Raise UserError for a fork after the end of its parent, or of the fork."""
         end_s = self.ended_s if self.is_finished else parent.run.duration
         if end_s is not None and fork_s > end_s:
             ends = "has ended" if self.is_finished else "ends"
@@ -148,64 +151,64 @@ class ResumableRun:
         duration_s = scenario.run.duration
         if duration_s is not None and duration_s <= fork_s:
             raise UserError(
-                f"run.duration: the fork would end at {duration_s:g} s, and is another run from {fork_s:g} s "
-                "on; fork it earlier, or --set run.duration to more"
+                f"run.duration: the fork would end at {duration_s:g} s, but starts at {fork_s:g} s; fork it "
+                "earlier, or use --set for a longer run.duration"
             )
 
     @property
     def ended_s(self) -> float:
-        """The virtual time at which it ended; only of a run that has finished."""
+        """Virtual time at which a finished run ended."""
         return float(RunDirectory.load(self.path).summary()["virtual_seconds"])
 
-    def require_some_left(self, scenario: Scenario) -> None:
-        """UserError if nothing of the scenario is left to run."""
+    def require_unfinished(self, scenario: Scenario) -> None:
+        """Raise UserError if no part of the scenario is left to run."""
         if self.fork_s is not None:
             return
-        self.require_prolongable()
+        self.require_extensible()
         duration_s = scenario.run.duration
         if self.is_finished and self.checkpoint is None:
-            raise UserError(f"{self.path} has ended, and has no checkpoint from which it could be prolonged")
+            raise UserError(f"{self.path} has ended, and has no checkpoint from which it can be extended")
         if duration_s is not None:
             self.require_later(duration_s)
 
-    def require_prolongable(self) -> None:
-        """UserError for a run that has ended by something else than its duration."""
+    def require_extensible(self) -> None:
+        """Raise UserError for a run that did not end by its duration."""
         if not self.is_finished:
             return
         planned_s = RunDirectory.load(self.path).summary()["planned_seconds"]
         if planned_s is None or self.ended_s < planned_s:
             raise UserError(
                 f"{self.path} has ended at {self.ended_s:g} s by iterations, rounds, budget or "
-                "run.converged; --until prolongs only what has ended by its duration; `coterie run` its "
-                "scenario.toml with another --set of what ended it"
+                "run.converged; --until extends only a run that ended by its duration; use `coterie run` "
+                "with its scenario.toml, and --set the key that ended it"
             )
 
     def require_later(self, end_s: float) -> None:
-        """UserError if the run is beyond `end_s` already."""
+        """Raise UserError if the run is already beyond `end_s`."""
         if self.checkpoint is not None and end_s <= self.time_s:
             if self.is_finished:
                 raise UserError(
-                    f"{self.path} has ended at {self.time_s:g} s: --until a later time prolongs it"
+                    f"{self.path} has ended at {self.time_s:g} s: pass a later --until to extend it"
                 )
             if end_s < self.time_s:
-                raise UserError(f"{self.path} goes on from {self.time_s:g} s: --until must be later")
+                raise UserError(f"{self.path} continues from {self.time_s:g} s: --until must be later")
 
     def differences(self, run: PreparedRun) -> list[str]:
-        """What has changed since it was run and would change its numbers, a line each."""
+        """Return a line for each change since the run that could change its values."""
         before = self.provenance.made_by if self.checkpoint is None else self.checkpoint.made_by
         return changed(before, run.made_by)
 
     @property
     def name(self) -> str:
-        """The name of the run's results directory, also if that is not there yet."""
+        """Name of the run's results directory, even if that does not exist yet."""
         hidden = HIDDEN.fullmatch(self.path.name)
         return self.path.name if hidden is None else hidden["name"]
 
     @cached_property
     def fork(self) -> dict[str, Any] | None:
-        """What a summary says of a fork, also of one that goes on: which run it is one of, and since when.
+        """Entry of a fork in the summary: its parent and its time.
 
-        Read before the run goes on, whose results may take the place of these.
+        It is read before the run continues, as its results may replace the earlier ones.
         """
         if self.fork_s is None:
             fork = self.provenance.fork
@@ -217,9 +220,9 @@ class ResumableRun:
         return Provenance.of(self.path)
 
     def _evaluations(self, run: PreparedRun) -> dict[float, str]:
-        """The trace hashes of evaluations that the run made after its checkpoint, by virtual time.
+        """Return the trace hashes of the run's evaluations after its checkpoint, by virtual time.
 
-        A run that goes on exactly has the same ones. Empty for a run that need not: a fork, or other code.
+        A run that continues exactly repeats them. Empty for a fork, or for changed code.
         """
         assert self.checkpoint is not None
         if self.fork_s is not None or self.differences(run):
@@ -227,22 +230,22 @@ class ResumableRun:
         return evaluations_after(self.checkpoint.reads, frames(self.path / READS))
 
     def replay(self, run: PreparedRun, log: Path, *, exactly: bool = True) -> None:
-        """Take a simulation at virtual time 0 to the checkpoint, and have it write `log` on from there.
+        """Replay a simulation from virtual time 0 to the checkpoint, and let it continue with `log`.
 
-        exactly: whether evaluations after the checkpoint must be those that the run has logged. UserError
-        where that is not the run that the checkpoint is of.
+        exactly: True if evaluations after the checkpoint must equal those in the run's log. Raises UserError
+        if the simulation does not match the checkpoint.
         """
         at, simulation = self.checkpoint, run.simulation
         assert at is not None
         if prefix_digest(run.scenario, at.time_s) != at.scenario:
-            raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: its scenario is another one now")
+            raise UserError(f"{self.path} cannot continue from {at.time_s:g} s: its scenario has changed")
 
         def arrive(replayed: ReplayedReadLog) -> None:
             try:
                 if simulation.trace.hash() != at.trace_hash or not replayed.ended:
-                    raise ReplayError("other things happened than in the run")
+                    raise ReplayError("its events differ from those of the run")
                 require_same_owners(simulation.engine, at.rows, partial(name_of_owner, simulation))
-            except ReplayError as error:  # noted, too: an actor that reads may catch it
+            except ReplayError as error:  # also stored: an actor that reads may catch it
                 replayed.failure = error
                 raise
             journal = Journal.continued(log, self.path / READS, at.log_bytes)
@@ -256,35 +259,35 @@ class ResumableRun:
         simulation.begin()
         try:
             while not simulation.loop.run_until(at.time_s):
-                if not simulation.loop.paused:  # for a checkpoint that is due: a replay writes none
+                if not simulation.loop.paused:  # paused for a due checkpoint, which a replay does not write
                     raise ReplayError("it ended earlier than the run")
             if read_log.failure is not None:
                 raise read_log.failure
             if simulation.engine.read_log is read_log:
                 arrive(read_log)
-        except Exception as error:  # of whatever came of numbers that are another run's
-            why = error if isinstance(error, ReplayError) else "other things happened than in the run"
-            raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: {why}") from error
+        except Exception as error:  # any error that follows from the values of another run
+            reason = error if isinstance(error, ReplayError) else "its events differ from those of the run"
+            raise UserError(f"{self.path} cannot continue from {at.time_s:g} s: {reason}") from error
 
 
 def _how_far(found: tuple[Path, Checkpoint | None]) -> tuple[float, int, str]:
-    """By the checkpoint, then by the log; the name only decides which of two equal ones it is."""
+    """Return a sort key of progress: the checkpoint, then the log, then the name."""
     folder, at = found
     return (-1.0 if at is None else at.time_s, (folder / READS).stat().st_size, folder.name)
 
 
 def folders_of(path: Path) -> tuple[Path, ...]:
-    """The folder of a run's results, or those that killed processes left of it hidden. UserError."""
+    """Return the folder of a run's results, or the hidden folders of killed processes. Raises UserError."""
     if path.name in ("", ".."):
-        path = path.resolve()  # it has a name, and a folder in which it lies
+        path = path.resolve()  # to get a name and a parent folder
     found = [path] if path.exists() else left_hidden(path)
-    can = _can_go_on(found)
-    if not can:
-        raise UserError(f"{path} is no run that can go on: it has no {' and '.join(_NEEDED)}")
-    return can
+    resumable = _resumable(found)
+    if not resumable:
+        raise UserError(f"{path} is not a run that can be resumed: it has no {' and '.join(_NEEDED)}")
+    return resumable
 
 
-def _can_go_on(folders: Iterable[Path]) -> tuple[Path, ...]:
+def _resumable(folders: Iterable[Path]) -> tuple[Path, ...]:
     return tuple([each for each in folders if all(os.path.isfile(each / name) for name in _NEEDED)])
 
 
@@ -302,7 +305,7 @@ class _Machine(BaseModel):
 
 
 class Provenance(BaseModel):
-    """What was known of a run from its start, as far as one that goes on needs it."""
+    """Provenance of a run, as far as a resumed run needs it."""
 
     coterie: str | None = None
     commit: str | None = None
@@ -314,7 +317,7 @@ class Provenance(BaseModel):
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """The provenance of a run; an empty one if it is damaged in a run that was killed. UserError."""
+        """Read the provenance of a run; it is empty if it is damaged in a killed run. Raises UserError."""
         directory = RunDirectory.found(folder)
         try:
             return cls.model_validate(directory.provenance())
@@ -326,26 +329,26 @@ class Provenance(BaseModel):
 
 @contextmanager
 def of_another_version(folder: Path) -> Iterator[None]:
-    """Add to a UserError about the scenario of results which version wrote it, if that is another one."""
+    """Add the version that wrote the results to a UserError about their scenario, if it differs."""
     try:
         yield
     except UserError as error:
-        said, code = Provenance.of(folder), "the code of coterie"
-        if (said.made_by or {}).get(code) == computed_by()[code]:
+        recorded, code = Provenance.of(folder), "the code of coterie"
+        if (recorded.made_by or {}).get(code) == computed_by()[code]:
             raise
-        version = f"coterie {said.coterie or 'of an unknown version'}"
-        version += f", commit {said.commit[:12]}" if said.commit else ""
+        version = f"coterie {recorded.coterie or 'of an unknown version'}"
+        version += f", commit {recorded.commit[:12]}" if recorded.commit else ""
         raise UserError(
             f"{error}\n{folder} is a run of {version}, and this version cannot read its scenario: install "
-            "that version to resume, fork or explain it, or `coterie run` its scenario.toml anew, with "
+            "that version to resume, fork or explain it, or use `coterie run` with its scenario.toml and "
             "--unset for keys that this version does not know"
         ) from error
 
 
 def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
-    """What the numbers of a run depend on and is different now from before, a line each."""
+    """Return a line for each condition of a run's values that has changed."""
     if before is None:
-        return ["which code and libraries it was run with is not known"]
+        return ["the code and libraries of the run are unknown"]
     return [
         f"{name} was {before[name]} and is {value}"
         if name in before
@@ -356,7 +359,7 @@ def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[st
 
 
 def other_future(earlier: ResumableRun | None) -> pa.Table | None:
-    """What the clients of a fork's parent are judged by, later than the fork; None where it is not known."""
+    """Return the quality of a fork's parent after the fork, by client and time; None if it is unknown."""
     if earlier is None:
         return None
     directory = RunDirectory.found(earlier.path)

@@ -1,1 +1,1 @@
-"""What is written of a run, and how far it is."""
+"""Results of a run, and its progress."""

@@ -1,4 +1,4 @@
-"""How far a run is, for people to read meanwhile."""
+"""Progress of a run, for display."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ WRITING = "writing results"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is. None: unknown, or no limit of this run.
+    """Progress of a run. None: unknown, or not a limit of this run.
 
-    elapsed_s and remaining_s are real time, the latter an estimate; virtual_s and duration_s virtual time.
-    iterations: what every client that is up and still trains has done, of `last_iteration`. budget_spent: the
-    share of its budget that every client that is up has spent. reached: the mean of what clients are judged
-    by, the `measure`. diverged: models not finite.
+    elapsed_s and remaining_s are wall-clock time, the latter an estimate; virtual_s and duration_s are
+    virtual time. iterations: the least of all clients that are up and still train, out of `last_iteration`.
+    budget_spent: the smallest used share of a budget among the clients that are up. reached: the mean of the
+    quality `measure`. diverged: the number of models that are not finite.
     """
 
     phase: str
@@ -39,7 +39,7 @@ class Progress:
 
     @property
     def shares(self) -> tuple[float | None, float | None, float | None]:
-        """How much of its duration, iterations and budget is done; the first to be 1 ends the run."""
+        """Finished shares of duration, iterations and budget; the first that is 1 ends the run."""
         duration = self.virtual_s / self.duration_s if self.duration_s else None
         if self.iterations is None or not self.last_iteration:
             return duration, None, self.budget_spent

@@ -1,4 +1,4 @@
-"""How far a run is, noted in its hidden folder for `coterie watch`. Nothing hangs on whether that works."""
+"""File with the progress of a run in its hidden folder, for `coterie watch`. Write errors are ignored."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _EVERY_S = 1.0  # real time
 _MOST_POINTS = 400  # of the curve
 
 
-class Note(BaseModel):
-    """progress.json. share: of what is done, None if unknown. curve: (virtual seconds, reached) so far.
+class ProgressRecord(BaseModel):
+    """Contents of progress.json. share: the finished share, or None. curve: (virtual seconds, reached).
 
     reached: the mean of the `measure` of this name.
     """
@@ -42,12 +42,12 @@ class Note(BaseModel):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in {measure.name for measure in MEASURES}:
-            raise ValueError("must be what clients are judged by")
+            raise ValueError("must be a known metric")
         return name
 
     @classmethod
     def of(cls, progress: Progress, curve: list[tuple[float, float]]) -> Self:
-        """The progress to note; numbers that are not finite are left out."""
+        """Return the record of a run's progress, without values that are not finite."""
         shares = [share for share in progress.shares if share is not None]
         return cls(
             phase=progress.phase,
@@ -63,22 +63,22 @@ class Note(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The progress of a run that goes on in this folder. UserError."""
-        return InputFile("", folder / PROGRESS).parsed(cls.model_validate_json, "what a run notes")
+        """Read the progress of a run in this folder. Raises UserError."""
+        return InputFile("", folder / PROGRESS).parsed(cls.model_validate_json, "the progress of a run")
 
     def write(self, folder: Path) -> None:
-        """Put it in the place of an earlier one, in one step. Raises OSError."""
+        """Replace the earlier file, in one step. Raises OSError."""
         new = folder / f"{PROGRESS}.new"
         new.write_text(self.model_dump_json(), encoding="utf-8")
         new.replace(folder / PROGRESS)
 
 
 def saving_progress(folder: Callable[[], Path], show: Show | None) -> Show:
-    """A `show` that writes progress into a folder, about once a second, and then calls the given `show`."""
+    """Return a `show` that writes progress to a folder, about once per second, and then calls `show`."""
     curve: list[tuple[float, float]] = []
     written_s = 0.0
 
-    def note(progress: Progress) -> None:
+    def record(progress: Progress) -> None:
         nonlocal written_s
         reached = _finite(progress.reached)
         if reached is not None and (not curve or curve[-1][1] != reached):
@@ -87,13 +87,13 @@ def saving_progress(folder: Callable[[], Path], show: Show | None) -> Show:
                 del curve[1::2]
         if progress.phase != RUNNING or progress.elapsed_s - written_s >= _EVERY_S:
             written_s = progress.elapsed_s
-            with suppress(OSError):  # the disk is full: the run is worth more
-                Note.of(progress, curve).write(folder())
+            with suppress(OSError):  # a full disk does not end the run
+                ProgressRecord.of(progress, curve).write(folder())
         if show is not None:
-            with suppress(OSError):  # the terminal has been closed; the run is worth more
+            with suppress(OSError):  # a closed terminal does not end the run
                 show(progress)
 
-    return note
+    return record
 
 
 def _finite(number: float | None) -> float | None:

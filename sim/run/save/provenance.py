@@ -1,4 +1,4 @@
-"""Where results came from: which code, which libraries, which command, which machine, and when."""
+"""Provenance of results: code, libraries, command, machine and time."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ _TORCH = str(torch.__version__)  # with the build, such as "+cpu", which the pac
 
 
 def provenance(device: str) -> dict[str, Any]:
-    """The contents of provenance.json; docs/results.md has the meaning of each key."""
+    """Return the contents of provenance.json; docs/results.md explains each key."""
     commit, changed = _checkout()
     return {
         "coterie": version_of("coterie"),
@@ -45,12 +45,12 @@ def provenance(device: str) -> dict[str, Any]:
 
 
 def made_by(scenario: Scenario, device: torch.device, data: ClientData | None = None) -> dict[str, str]:
-    """What the numbers of a run depend on besides its scenario, by name. data: of its clients, if known."""
+    """Return what a run's values depend on besides its scenario, by name. data: of its clients, if known."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    own = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
+    users = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
     of_data = {} if data is None else {"the clients' data": data.digest()}
     return {
-        "the user's code": " ".join(own) or "none",
+        "the user's code": " ".join(users) or "none",
         **{f"the content of {name}": each for name, each in digests_of_files(scenario).items()},
         **of_data,
         "the device": name,
@@ -59,7 +59,7 @@ def made_by(scenario: Scenario, device: torch.device, data: ClientData | None = 
 
 
 def computed_by() -> dict[str, str]:
-    """What the numbers that this process computes depend on besides what it is told, by name."""
+    """Return the code and libraries that this process's results depend on, by name."""
     return {
         "the code of coterie": digest_of_coterie(*OURS),
         "torch": _TORCH,
@@ -75,10 +75,10 @@ def version_of(package: str) -> str | None:
         return None  # run from its sources, without having been installed
 
 
-@lru_cache(maxsize=1)  # the code that runs is the one that was there when it was loaded
+@lru_cache(maxsize=1)  # the running code is that of the time of loading
 def _checkout() -> tuple[str | None, bool | None]:
-    """The commit that the code comes from, and whether it was changed since; None where it is no checkout."""
-    # It may lie in a repository that is somebody else's, in a virtual environment, say.
+    """Return the commit of the code, and True if the code has changed since; None without a checkout."""
+    # The code may lie in an unrelated repository, for instance in a virtual environment.
     if _git("ls-files", "--error-unmatch", __file__) is None:
         return None, None
     commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", *OURS)
@@ -86,16 +86,16 @@ def _checkout() -> tuple[str | None, bool | None]:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says about the folder that this code runs from; None where there is no git, or no checkout."""
+    """Run git in the folder of this code; return its output, or None without git or a checkout."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     command = ["git", "--no-optional-locks", "-C", str(PRODUCT), *arguments]
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return finished.stdout.strip()
 
 
 def _cpu() -> str:

@@ -1,4 +1,4 @@
-"""Writing the results of a run: what describes it before it starts, what came of it as far as that can be."""
+"""Writing of results: the description of a run before its start, and its results at the end."""
 
 import tempfile
 import traceback
@@ -25,15 +25,15 @@ from sim.scenario.scenario import Scenario
 
 @dataclass(frozen=True)
 class RunResult:
-    """Where the results are, and what is in summary.json."""
+    """Result directory of a run, and contents of summary.json."""
 
     directory: Path | None
-    """None if they could not be written anywhere."""
+    """Result directory; None if it could not be written."""
     summary: dict[str, Any]
     unwritten: tuple[str, ...] = ()
-    """What could not be written, or not where it belongs: "<file>: <reason>"."""
+    """Files that could not be written, or only elsewhere: "<file>: <reason>"."""
     signal: int | None = None
-    """The signal that came, if one did: it cut the run short, or came while the results were written."""
+    """Number of the signal, if any, that interrupted the run or arrived while results were written."""
 
     @property
     def interrupted(self) -> bool:
@@ -50,11 +50,10 @@ def create_directory(
     fork: Mapping[str, Any] | None = None,
     parent: pa.Table | None = None,
 ) -> RunDirectory:
-    """The directory of a run that is about to start, with all that is known before.
+    """Create the directory of a run before its start, with the run's description.
 
-    made: what the numbers depend on besides the scenario, by default without the data. fork, parent: of a
-    fork, what its summary says of it, and measurements of its parent. Raises UserError where results can't be
-    written.
+    made: what the values depend on besides the scenario, by default without the data. fork: the summary's
+    entry of a fork. parent: metrics of its parent. Raises UserError if results cannot be written.
     """
     directory = RunDirectory.create(
         out, scenario.name, scenario.run.seed, digest(scenario), overwrite=overwrite
@@ -63,7 +62,7 @@ def create_directory(
         made = made or made_by(scenario, torch.device(device))
         _describe(directory, scenario, device, made, fork)
         if parent is not None:
-            directory.write_parent(parent)  # who goes on with it, if it is killed, need not know its parent
+            directory.write_parent(parent)  # resuming a killed fork then does not need its parent
     except OSError as error:
         directory.discard()
         raise UserError(f"cannot write results to {out}: {error.strerror}") from error
@@ -82,9 +81,9 @@ def save(
     overwrite: bool = False,
     report: bool = True,
 ) -> RunResult:
-    """Write the results and put them to their place, instead of those that are there with `overwrite`.
+    """Write the results, and move them to their directory; replace earlier results with `overwrite`.
 
-    If there is no room even for the summary, they go to a folder for temporary files.
+    If there is not even space for the summary, they go to a temporary folder.
     """
     saved = _save(directory, simulation, summary, overwrite, report)
     if saved.directory is not None:
@@ -127,20 +126,20 @@ def _describe(
     made: Mapping[str, str],
     fork: Mapping[str, Any] | None,
 ) -> None:
-    """The scenario, where it comes from, and copies of the user's code, which the scenario then names."""
+    """Write the scenario, its provenance, and copies of the user's code, which the scenario then names."""
     copies = {plugin.key: _copy(directory, plugin) for plugin in scenario.plugins}
     directory.write_scenario(to_toml(scenario, copies))
     given = {"overrides": list(scenario.overrides), "notices": list(scenario.notices)}
-    said = provenance(device) | {"made_by": made} | given
-    directory.write_provenance(said if fork is None else said | {"fork": fork})
+    contents = provenance(device) | {"made_by": made} | given
+    directory.write_provenance(contents if fork is None else contents | {"fork": fork})
 
 
 def _copy(directory: RunDirectory, plugin: Plugin) -> str:
-    """Write a copy of the user's code; what the scenario is to say."""
+    """Write a copy of the user's code; return its name for the scenario."""
     if plugin.sources is None:
         return plugin.name
-    # Called after the table, whose last word may be the number of an item, and by its content: a folder of
-    # this name elsewhere, if found first, has the same files.
+    # The folder is named after the table (without the index of an item) and the content: another folder of
+    # this name, if found first, contains the same files.
     table = next(part for part in reversed(plugin.key.split(".")[:-1]) if not part.isdecimal())
     folder = f"{table}-{plugin.sources.digest}"
     directory.write_code(folder, plugin.sources.files)
@@ -155,8 +154,8 @@ def _save(
     report: bool,
     first: RunDirectory | None = None,
 ) -> RunResult:
-    """first: where the results should have gone, which has what was written before the run."""
-    # The small ones first, and the report last, which is made of the others.
+    """Write the results. first: the intended directory, with the files from before the run."""
+    # Small files come first, and the report last, as it is made from the others.
     parts: dict[str, Callable[[], object]] = {
         "summary.json": partial(directory.write_summary, summary),
         "intervals.parquet": lambda: directory.write_intervals(simulation.intervals()),
@@ -171,7 +170,7 @@ def _save(
     for name, write in parts.items():
         try:
             write()
-        except (Exception, PanicException) as error:  # whatever it is, what can be kept is worth more
+        except (Exception, PanicException) as error:  # any error: keep the other results
             unwritten.append(f"{name}: {_reason(error)}")
             if name == "summary.json":
                 return RunResult(None, summary, tuple(unwritten))
@@ -182,9 +181,9 @@ def _save(
 
 
 def _reason(error: BaseException) -> str:
-    """In a line; of what should not have come at all also what it is, and where it came from."""
-    said = (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0]
+    """Describe an error in one line; for an unexpected error with its class and line of code."""
+    reason = (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0]
     if isinstance(error, OSError | UserError):
-        return said
-    *_, place = traceback.extract_tb(error.__traceback__)
-    return f"{type(error).__name__}: {said} ({Path(place.filename).name}, line {place.lineno})"
+        return reason
+    *_, frame = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__}: {reason} ({Path(frame.filename).name}, line {frame.lineno})"

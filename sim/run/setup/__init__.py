@@ -1,1 +1,1 @@
-"""What a run is made of, before its first event."""
+"""Setup of a run, before its first event."""

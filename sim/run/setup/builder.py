@@ -1,4 +1,4 @@
-"""Puts the parts of a simulation together."""
+"""Assembly of a simulation from its parts."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -53,18 +53,18 @@ class PreparedRun:
     scenario: Scenario
     simulation: Simulation
     notices: tuple[str, ...] = ()
-    """Lines for the user that reading the scenario did not yield."""
+    """Further lines for the user, in addition to those from reading the scenario."""
 
     @property
     def threads(self) -> int:
-        """Threads of torch."""
+        """Number of threads of torch."""
         threads = self.scenario.engine.threads
-        assert threads != "fastest", "measured by now"
+        assert threads != "fastest", "already measured"
         return threads
 
     @cached_property
     def made_by(self) -> dict[str, str]:
-        """What the numbers of the run depend on, besides the scenario."""
+        """Conditions of the run's values, besides the scenario."""
         engine = self.simulation.engine
         return made_by(self.scenario, engine.device, engine.data)
 
@@ -78,7 +78,7 @@ def build(
     classes: Classes = SIMULATED,
     workers: MakeWorkers = threads_here,
 ) -> Simulation:
-    """The simulation of a scenario at virtual time 0. Raises UserError."""
+    """Return the simulation of a scenario at virtual time 0. Raises UserError."""
     return prepare(scenario, data_dir, device, download=download, classes=classes, workers=workers).simulation
 
 
@@ -91,7 +91,7 @@ def prepare(
     classes: Classes = SIMULATED,
     workers: MakeWorkers = threads_here,
 ) -> PreparedRun:
-    """A run of a scenario at virtual time 0. Raises UserError."""
+    """Return a run of a scenario at virtual time 0. Raises UserError."""
     with users_faults(scenario):
         folder, devices = DataFolder(data_dir, download), scenario.engine.devices
         on = choose_device(device) if devices is None else first_device(devices, device)
@@ -101,14 +101,14 @@ def prepare(
 
 
 def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
-    """Build everything without running it, on the CPU; the plan of it. UserError."""
+    """Build a simulation on the CPU without running it, and return its plan. Raises UserError."""
     devices = scenario.engine.devices
     require_precision(scenario, choose_device("auto") if devices is None else first_device(devices, "auto"))
-    # Nothing is computed: which device there is and how fast it is does not matter any more.
+    # Nothing is computed, so the device and its speed do not matter.
     way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
-    settled = with_engine(scenario, way=way, precision="float32", threads=1, devices=None)
-    with users_faults(settled):
-        builder = _Builder(settled, folder, choose_device("cpu"))
+    on_cpu = with_engine(scenario, way=way, precision="float32", threads=1, devices=None)
+    with users_faults(on_cpu):
+        builder = _Builder(on_cpu, folder, choose_device("cpu"))
         simulation = builder.simulation()
     with closing(simulation):
         simulation.clients[0].fresh()
@@ -125,19 +125,19 @@ def built(
     classes: Classes = SIMULATED,
     workers: MakeWorkers = threads_here,
 ) -> Iterator[PreparedRun]:
-    """A run at virtual time 0, in a process that is set up for it: see `sim.core.process`. UserError."""
+    """Return a run at virtual time 0, and set up the process: see `sim.core.process`. Raises UserError."""
     with (
         simulating(scenario.engine.threads),
         tensor_cores(scenario.engine.precision),
     ):
         prepared = prepare(scenario, data_dir, device, classes=classes, workers=workers)
         with closing(prepared.simulation):
-            spare()  # with the modules that building it has loaded
+            spare()  # including the modules that were loaded meanwhile
             yield prepared
 
 
 def _key_of_ties(scenario: Scenario) -> int | None:
-    """The key by which events of the same time are shuffled; None where they are not."""
+    """Return the key by which events of the same time are shuffled, or None."""
     ties = scenario.run.shuffle_ties
     if ties is False:
         return None
@@ -145,7 +145,7 @@ def _key_of_ties(scenario: Scenario) -> int | None:
 
 
 def newcomers_start(scenario: Scenario) -> NewcomersStart:
-    """What newcomers start from."""
+    """Return the start of newcomers."""
     match scenario.clients.newcomers:
         case FreshStart():
             return NewcomersStart()
@@ -156,7 +156,7 @@ def newcomers_start(scenario: Scenario) -> NewcomersStart:
 
 
 class _Builder:
-    """Makes the parts of one simulation of a scenario, in the order in which they need each other."""
+    """Builder of the parts of a simulation, in the order of their dependencies."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class _Builder:
         )
 
     def _initial_parameters(self) -> list[Vector]:
-        """Each client's x_0: the same vector for all that have the same model, or each its own, or both."""
+        """Return each client's x_0: shared by clients with the same model, independent, or partly shared."""
         kind, seed = self.scenario.model.initialisation, self.scenario.run.seed
         models = [own.architecture for own in self.learning.settings]
         common = {key: start_of(own.architecture, seed) for key, own in self.learning.kinds.items()}

@@ -1,4 +1,4 @@
-"""Checking a scenario without running it."""
+"""Checks of a scenario without running it."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from sim.scenario.scenario import Scenario
 
 
 def check(scenario: Scenario, data_dir: Path | None = None) -> RunPlan:
-    """Find whatever a scenario's file alone does not show, and its plan. UserError.
+    """Check a scenario beyond its file, and return its plan. Raises UserError.
 
-    Files are read and checked as for a run, but nothing is downloaded. Torch is imported where something can
-    only be tried by it.
+    Files are read and checked as for a run, but nothing is downloaded. Torch is imported only if a check
+    needs it.
     """
     folder = DataFolder(data_dir, download=False)
     if _is_seen_in_its_plan(scenario):
@@ -23,10 +23,10 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> RunPlan:
 
 
 def _is_seen_in_its_plan(scenario: Scenario) -> bool:
-    """Whether a plan shows whatever may be refused: of fully connected models, and no code but coterie's.
+    """Return True if the plan reveals all errors: for fully connected models without the user's code.
 
-    Other ways of computing do not suit every model, other precisions and devices not every machine; metrics
-    do not suit all data, nor the objectives of all methods.
+    Other backends do not fit every model, other precisions and devices not every machine, and metrics and
+    objectives not all data.
     """
     engine, protocol = scenario.engine, scenario.protocol
     return (

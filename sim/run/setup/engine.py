@@ -1,4 +1,4 @@
-"""The engine of a run, and how it computes."""
+"""The engine of a run: device, backend, threads and workers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -20,13 +20,13 @@ from sim.run.setup.memory import Room, machines_room
 from sim.scenario.scenario import Scenario
 
 MakeWorkers = Callable[[Scenario, ClientData], Workers]
-"""Makes the workers of a decided scenario, whose clients have these data. Raises UserError."""
+"""Factory of the workers of a decided scenario with these clients' data. Raises UserError."""
 
 
 def threads_here(scenario: Scenario, data: ClientData) -> Workers:
-    """Threads of this process: on a CPU as many as the scenario asks for, and one for each GPU it names."""
+    """Return threads of this process as workers: the stated number on a CPU, or one for each stated GPU."""
     threads, workers = scenario.engine.threads, scenario.engine.workers
-    assert threads != "fastest", "measured by now"
+    assert threads != "fastest", "already measured"
     if scenario.engine.devices is not None:
         return DeviceWorkers(list(map(torch.device, scenario.engine.devices)), data)
     if data.train.x.device.type != "cpu":
@@ -35,7 +35,7 @@ def threads_here(scenario: Scenario, data: ClientData) -> Workers:
 
 
 def choose_device(name: str) -> torch.device:
-    """ "auto", "cpu" or "cuda" as a torch device; UserError when there is no such device."""
+    """Return the torch device for "auto", "cpu" or "cuda". Raises UserError if it does not exist."""
     if name not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device {name}: must be one of auto, cpu, cuda")
     available = torch.cuda.is_available()
@@ -45,55 +45,57 @@ def choose_device(name: str) -> torch.device:
 
 
 def first_device(devices: Sequence[str], name: str) -> torch.device:
-    """The first of `engine.devices`; UserError for a name but "auto", and for what this machine lacks."""
+    """Return the first of `engine.devices`. Raises UserError if `name` is not "auto", or a GPU is missing."""
     stated = f"engine.devices = {json.dumps(devices)}"
     if name != "auto":
-        raise UserError(f"{stated}: only for --device auto, and this run is on {name}; leave one of them out")
-    here = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        raise UserError(f"{stated}: cannot be combined with --device {name}; remove one of them")
+    available = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     for device in devices:
-        if device not in here:
-            has = ", ".join(here) or "no CUDA device that torch can use"
-            raise UserError(f"{stated}: there is no {device} on this machine, which has {has}")
+        if device not in available:
+            has = ", ".join(available) or "no CUDA device that torch can use"
+            raise UserError(f"{stated}: no {device} on this machine, which has {has}")
     kinds = sorted(set(map(torch.cuda.get_device_name, devices)))
     if len(kinds) > 1:
-        raise UserError(f"{stated}: are {' and '.join(kinds)}; must be of one kind, or numbers would differ")
+        raise UserError(
+            f"{stated}: are {' and '.join(kinds)}; must be of one kind, as results would differ otherwise"
+        )
     return torch.device(devices[0])
 
 
 def room_of(device: torch.device) -> Room:
-    """Where models must fit, on that device."""
+    """Return the memory of a device, in which the models must fit."""
     if device.type == "cuda":
         return Room(str(device), int(torch.cuda.get_device_properties(device).total_memory))
     return machines_room()
 
 
 def require_precision(scenario: Scenario, device: torch.device) -> None:
-    """Refuse with a UserError what the device does not have."""
+    """Raise UserError for a precision that the device does not support."""
     if scenario.engine.precision == "tf32" and device.type != "cuda":
         raise UserError(
-            'engine.precision = "tf32": a number format of CUDA devices, and this run is on a CPU; must be '
-            '"float32" or "bfloat16" there'
+            'engine.precision = "tf32": needs a CUDA device, but this run is on a CPU; must be "float32" or '
+            '"bfloat16"'
         )
 
 
 def require_parts(scenario: Scenario, learning: Learning) -> None:
-    """Refuse with a UserError parts of batches where a batch counts as a whole."""
+    """Raise UserError for `micro_batch` if a model needs whole batches."""
     for own in learning.kinds.values() if scenario.engine.micro_batch is not None else ():
         needs_all = own.views > 1 or not hasattr(own.objective, "each")
         if needs_all or own.architecture.untrained:
-            why = "the method's loss" if needs_all else "its batch norms and dropouts"
+            reason = "the method's loss" if needs_all else "its batch norms and dropouts"
             raise UserError(
-                f"engine.micro_batch = {scenario.engine.micro_batch}: {own.architecture.key} takes batches "
-                f"whole, because of {why}; leave the key out"
+                f"engine.micro_batch = {scenario.engine.micro_batch}: {own.architecture.key} needs whole "
+                f"batches, because of {reason}; remove the key"
             )
 
 
 def decided(scenario: Scenario, learning: Learning) -> Scenario:
-    """The scenario with the backend and the threads that are taken, measured for "fastest".
+    """Return the scenario with the chosen backend and threads, which are measured for "fastest".
 
-    The threads are measured for that backend, which is the fastest with as many as torch uses now. A run of
-    what the scenario says takes the same without measuring. UserError for a backend that the model has not,
-    and for a precision that the device has not.
+    The backend is measured with torch's current number of threads, and then the threads with that backend. A
+    run of the returned scenario does not measure again. Raises UserError for a backend that does not fit the
+    model, and for a precision that the device does not support.
     """
     require_precision(scenario, learning.device)
     require_parts(scenario, learning)
@@ -106,13 +108,13 @@ def decided(scenario: Scenario, learning: Learning) -> Scenario:
     if threads == "fastest":
         steps = [trial.step(backend) for trial, backend in zip(trials, backends, strict=True)]
         threads = fastest_threads(steps, learning.device)
-    # Different models may have different backends; "auto" names the same ones in every run on such a device.
+    # Different models may have different backends; "auto" selects the same ones in each run on this device.
     taken = set(backends)
     return with_engine(scenario, way=taken.pop() if len(taken) == 1 else "auto", threads=threads)
 
 
 def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Trial:
-    """A training step of the clients with these settings."""
+    """Return a training step of the clients with these settings."""
     sampler = BatchSampler(learning.data.train, own.batch_size, own.sampling, own.augmentation, own.views)
     engine, clients = scenario.engine, scenario.clients.count
     what = (own.architecture, own.objective, own.optimizer)
@@ -120,7 +122,7 @@ def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Tri
 
 
 def make_engine(scenario: Scenario, learning: Learning, workers: MakeWorkers = threads_here) -> Engine:
-    """The engine that a decided scenario asks for. UserError where there are no such workers."""
+    """Return the engine of a decided scenario. Raises UserError if the workers are not available."""
     return Engine(
         learning.data,
         seed=scenario.run.seed,
@@ -135,5 +137,5 @@ def make_engine(scenario: Scenario, learning: Learning, workers: MakeWorkers = t
 
 
 def with_engine(scenario: Scenario, **settings: str | int | None) -> Scenario:
-    """The scenario with other, valid settings of its engine."""
+    """Return the scenario with other, valid settings of its engine."""
     return replace(scenario, engine=scenario.engine.model_copy(update=settings))

@@ -1,4 +1,4 @@
-"""The learning side of a run: the data on the device, and how each client trains."""
+"""Learning side of a run: the data on the device, and the training of each client."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -26,9 +26,9 @@ from sim.world.participants import client_name
 
 @dataclass(frozen=True)
 class Learning:
-    """The learning side of a run: its plan, data on the device, each client's model and how it trains.
+    """Learning side of a run: plan, data on the device, and each client's model and training.
 
-    `data` holds the clients', and then what each server owns, if it owns any.
+    `data` holds the samples of the clients, followed by those of the servers, if any.
     """
 
     plan: LearningPlan
@@ -37,12 +37,12 @@ class Learning:
 
     @property
     def device(self) -> torch.device:
-        """The device that the clients are computed on."""
+        """Device on which the clients are computed."""
         return self.data.train.x.device
 
     @property
     def kinds(self) -> dict[str, LearningSettings]:
-        """The different settings, by their architecture's key, in the order of the first client of each."""
+        """Different settings, by the architecture's key, in the order of the first client of each."""
         kinds: dict[str, LearningSettings] = {}
         for own in self.settings:
             kinds.setdefault(own.architecture.key, own)
@@ -50,7 +50,7 @@ class Learning:
 
 
 def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) -> Learning:
-    """What a plan, with models that are made, comes to on a device. Raises UserError."""
+    """Load the learning side of a plan with created models on a device. Raises UserError."""
     dataset, own = plan.dataset, plan.own
     kinds = {model.key: _trained(scenario, plan, cast(Architecture, model)) for model in plan.models}
     settings = tuple([kinds[work.model.key] for work in plan.work])
@@ -65,9 +65,9 @@ def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) 
 
 
 def _try_single_samples(scenario: Scenario, plan: LearningPlan, each: tuple[LearningSettings, ...]) -> None:
-    """UserError for a model that cannot train on one sample, where an actor's batches have no more.
+    """Raise UserError for a model that cannot train on one sample, if an actor's batches have only one.
 
-    Batch norms cannot, and what drops each dimension of size 1. It is tried once for each model.
+    This applies to batch norms, and to code that drops dimensions of size 1. Each model is tried once.
     """
     dataset, tried = plan.dataset, set[str]()
     for number, rows in enumerate(plan.own.train):
@@ -79,7 +79,7 @@ def _try_single_samples(scenario: Scenario, plan: LearningPlan, each: tuple[Lear
         x, y = [torch.from_numpy(part[rows[:1]])[None] for part in (dataset.train_x, dataset.train_y)]
         start = architecture.initial(torch.Generator().manual_seed(0))[None]
         who = client_name(number) if number < len(each) else f"server {number - len(each)}"
-        about = f"{who} trains on one sample at a time ({len(rows)} of its own)"
+        about = f"{who} trains on one sample at a time (it owns {len(rows)})"
         try:
             Kernel(architecture, learning.objective, "vmap").gradients(start, x, y)
         except UserError as error:
@@ -91,7 +91,7 @@ def _try_single_samples(scenario: Scenario, plan: LearningPlan, each: tuple[Lear
 
 
 def _trained(scenario: Scenario, plan: LearningPlan, architecture: Architecture) -> LearningSettings:
-    """How the clients with models of this architecture train."""
+    """Return the settings of clients with models of this architecture."""
     training, dataset, objective = scenario.training, plan.dataset, plan.objective
     augmentation = _augmentation(scenario, dataset)
     if objective is not None:
@@ -112,7 +112,7 @@ def _trained(scenario: Scenario, plan: LearningPlan, architecture: Architecture)
 
 
 def _require_fitting_metrics(scenario: Scenario, plan: LearningPlan) -> None:
-    """UserError for metrics that these data, or the method's objective, do not have."""
+    """Raise UserError for metrics that do not fit the data or the method's objective."""
     task, names = scenario.data.task, scenario.run.metrics or ()
     validates = any(map(len, plan.own.validation))
     for problem in unfit(task, names, plan.dataset.test_y, plan.objective, validates=validates):
@@ -123,10 +123,10 @@ def _augmentation(scenario: Scenario, dataset: Dataset) -> Augmentation | None:
     chosen = scenario.training.augmentation
     if chosen is None:
         return None
-    if dataset.scaling is None:  # of data that only their samples show to be no images
+    if dataset.scaling is None:  # the samples show that the data are not images
         raise UserError(
-            f'training.augmentation: changes images, and data.name = "{scenario.data.name}" has rows of '
-            "numbers; leave the section out"
+            f'training.augmentation: changes images, but data.name = "{scenario.data.name}" has rows of '
+            "numbers; remove the section"
         )
     mean, std = dataset.scaling
     return Augmentation(**chosen.model_dump(), mean=mean, std=std)

@@ -1,4 +1,4 @@
-"""Who has a link with whom."""
+"""Links between clients and servers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,9 +13,9 @@ Names = Mapping[str, tuple[str, ...]]
 def links_among(
     scenario: Scenario, names: Sequence[str], servers: Sequence[ServerPlan]
 ) -> tuple[Names, Mapping[str, Links]]:
-    """The peers that each client and server has a link with, by name, and what else is said of these links.
+    """Return the linked peers of each client and server, by name, and the properties of these links.
 
-    A client's only peer may be its server. UserError for a topology that is impossible.
+    A client's only peer may be its server. Raises UserError for an impossible topology.
     """
     if scenario.protocol.alone:
         return dict.fromkeys(names, ()), {}
@@ -35,13 +35,13 @@ def links_among(
         links[name] = Links(weights=weights)
         if among.directed:
             links[name] = Links(frozenset(receivers[name]), frozenset(senders[name]), weights)
-    # Who hears of a client at all also hears when it comes and goes: a few bytes, whichever way the link.
+    # Joins and departures are announced in both directions of a link; they take only a few bytes.
     both = {name: tuple(dict.fromkeys(receivers[name] + senders[name])) for name in names}
     return both, links
 
 
 def _with_servers(plans: Sequence[ServerPlan], clients: Sequence[str]) -> Names:
-    """A client has a link with the servers that serve it, a server with its clients and servers."""
+    """Link each client with its servers, and each server with its clients and servers."""
     neighbours: dict[str, list[str]] = {name: [] for name in (*clients, *[plan.name for plan in plans])}
     for plan in plans:
         for other in (*plan.clients, *plan.servers):

@@ -1,4 +1,4 @@
-"""Which model each client has."""
+"""Models of the clients."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ from sim.scenario.sections.clients import FreshStart
 def models_of_clients(
     scenario: Scenario, dataset: Dataset, folder: DataFolder, *, made: bool
 ) -> tuple[Sized, ...]:
-    """The model of each client; those with the same one share one object. UserError.
+    """Return the model of each client; clients with the same model share one object. Raises UserError.
 
-    made: make each `Architecture`; else they are the sizes of fully connected models.
+    made: create each `Architecture`; otherwise only return the sizes of fully connected models.
     """
     model, shape = scenario.model, dataset.input_shape
     parts = scenario.protocol.method.parts
@@ -33,7 +33,7 @@ def models_of_clients(
     elif parts is not None:
         raise UserError(
             f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
-            'models, for which it must be "decoupled"'
+            'models, which needs the model "decoupled"'
         )
     elif isinstance(model, Lora):
         options["common"]["base"] = model.load(dataset, folder)
@@ -49,22 +49,22 @@ def models_of_clients(
 
 
 def _require_heterogeneous(scenario: Scenario, model: Decoupled) -> None:
-    """UserError unless models of different architectures can take part."""
+    """Raise UserError unless the method and newcomers support models of different architectures."""
     backbones, newcomers = list(model.backbones), scenario.clients.newcomers
     if not scenario.protocol.method.heterogeneous:
         raise UserError(
             f'model.backbones = {backbones}: protocol.name = "{scenario.protocol.name}" mixes whole '
-            "models, so that all clients need the same backbone; name one"
+            "models, so all clients need the same backbone; name one"
         )
     if not isinstance(newcomers, FreshStart):
         raise UserError(
-            f'clients.newcomers.kind = "{newcomers.kind}": takes over whole models, but model.backbones = '
-            f'{backbones} makes them different; must be "fresh", or name one backbone'
+            f'clients.newcomers.kind = "{newcomers.kind}": copies whole models, but with model.backbones = '
+            f'{backbones} they differ; must be "fresh", or name one backbone'
         )
 
 
 def _backbones(scenario: Scenario, model: Decoupled, folder: DataFolder) -> list[str]:
-    """The backbone of each client."""
+    """Return the backbone of each client."""
     count = scenario.clients.count
     devices = scenario.devices.build(scenario.run.seed, folder, count)
     speeds = [devices.relative_speed(index) for index in range(count)] if model.assign == "by-speed" else []

@@ -1,4 +1,4 @@
-"""What clients and servers own of the data."""
+"""Samples of clients and servers."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ Rows = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class Owned:
-    """What clients, and behind them servers, own: rows of the data set, and how each sees the labels."""
+    """Rows of the data set that clients, and then servers, own, and each client's map of the labels."""
 
     train: Rows
     validation: Rows
@@ -23,9 +23,10 @@ class Owned:
 
 
 def owned(scenario: Scenario, partition: Partition, validation: Rows, servers: int, samples: int) -> Owned:
-    """What each owns of a data set of so many training samples. UserError where servers leave too few.
+    """Return the samples of each client and server; the data set has `samples` training samples.
 
-    A server's samples are those that no client owns, at random, and then those of clients.
+    A server's samples are drawn at random from those that no client owns, and then from those of clients.
+    Raises UserError if too few are left for a client.
     """
     train = partition.train
     each = 0 if scenario.server is None else scenario.server.samples
@@ -34,25 +35,25 @@ def owned(scenario: Scenario, partition: Partition, validation: Rows, servers: i
     rng, taken = stream(scenario.run.seed, "samples of servers"), np.zeros(samples, dtype=bool)
     for rows in (*train, *validation):
         taken[rows] = True
-    # Several clients may own a sample. What anybody validates on trains no server.
+    # Several clients may own a sample. A server never trains on a client's validation samples.
     of_clients = np.setdiff1d(np.concatenate(train), np.concatenate(validation))
     order = np.concatenate([rng.permutation(np.flatnonzero(~taken)), rng.permutation(of_clients)])
     if len(order) < servers * each:
         raise UserError(
-            f"server.samples = {each}: {servers} of them would own {servers * each:,} samples, and there are "
-            f"{len(order):,}"
+            f"server.samples = {each}: {servers} servers would own {servers * each:,} samples, but there are "
+            f"only {len(order):,}"
         )
     dealt = order[: servers * each]
     left = tuple([rows[~np.isin(rows, dealt)] for rows in train])
     for client, rows in enumerate(left):
         if not len(rows):
             raise UserError(
-                f"server.samples = {each}: leaves client {client}, who owns {len(train[client])} samples, "
-                "none to train on"
+                f"server.samples = {each}: leaves no training sample for client {client}, which owns "
+                f"{len(train[client])} samples"
             )
-    nothing = (np.empty(0, dtype=np.int64),) * servers
+    empty = (np.empty(0, dtype=np.int64),) * servers
     maps = partition.label_maps
     if maps is not None:
         maps = (*maps, *[np.arange(len(maps[0]))] * servers)
     own = tuple([np.sort(dealt[number * each : (number + 1) * each]) for number in range(servers)])
-    return Owned((*left, *own), (*validation, *nothing), (*partition.test, *nothing), maps)
+    return Owned((*left, *own), (*validation, *empty), (*partition.test, *empty), maps)

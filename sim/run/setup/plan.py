@@ -1,7 +1,7 @@
-"""What a run consists of, before anything of it is computed.
+"""Plan of a run, before any computation.
 
-Whatever a scenario's file alone does not show is refused here: data that are too few, models that do not fit
-in memory, impossible topologies and the like. No torch, unless models are made.
+Planning finds errors that the scenario file alone does not show: too few samples, models that do not fit in
+memory, impossible topologies and others. It imports torch only if models are created.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LearningPlan:
-    """Who learns what: the data, their owners, each client's work, and the servers.
+    """Plan of learning: the data and their owners, each client's work, and the servers.
 
-    objective: a method's own; None for that of the data. optimizer: of all clients. work: of each client; for
-    equal models the same object. own: what the clients, whose `names` these are, own of the data, and behind
-    them the servers.
+    objective: that of the method; None for that of the data. optimizer: that of all clients. work: by client;
+    equal models share an object. own: the samples of the clients, in the order of `names`, and then of the
+    servers.
     """
 
     dataset: Dataset
@@ -62,15 +62,15 @@ class LearningPlan:
 
     @property
     def models(self) -> list[Sized]:
-        """The clients' models, each once."""
+        """Models of the clients, without duplicates."""
         return list({work.model.key: work.model for work in self.work}.values())
 
 
 @dataclass(frozen=True)
 class ClientPlan:
-    """A client: its work, with so many samples of its own, and its device.
+    """Plan of a client: work, number of samples, and device.
 
-    steps: the training steps that its budget allows; infinite for a budget of other things, or none.
+    steps: the training steps that its budget allows; infinite without a budget of steps or samples.
     """
 
     work: Workload
@@ -82,12 +82,12 @@ class ClientPlan:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Training steps of a pass over its samples."""
+        """Training steps of a pass over the client's samples."""
         return max(1, self.samples // self.work.batch_of(self.samples))
 
     @property
     def step_s(self) -> float:
-        """Seconds of a training step on a whole batch, without temporary slow times."""
+        """Duration of a training step on a whole batch in seconds, without temporary slow times."""
         flops = None
         if self.cost.flops_per_s is not None:
             seen = self.work.batch_of(self.samples) * self.work.views
@@ -97,10 +97,10 @@ class ClientPlan:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A run: who learns what, the clients, who comes and goes, and the network.
+    """Plan of a run: learning, clients, churn and network.
 
-    neighbours: the peers that each has a link with; links: what else is said of these links. network: as it
-    is at first; networks: those that follow at changes, each with its time (seconds).
+    neighbours: the linked peers of each client and server; links: the properties of these links. network: the
+    network at the start; networks: those after changes, each with its time (seconds).
     """
 
     learning: LearningPlan
@@ -113,13 +113,13 @@ class RunPlan:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What has less effect than stated, or is surely not meant so, a line for each thing."""
+        """Lines about settings with less effect than stated, or with a surely unintended one."""
         return (*self.churn.notices, *self.learning.dataset.notices)
 
 
 @contextmanager
 def users_faults(scenario: Scenario) -> Iterator[None]:
-    """Whatever the user's code raises before the first step is a UserError that names its line."""
+    """Raise errors of the user's code before the first step as a UserError that names the line."""
     try:
         yield
     except UserError:
@@ -128,7 +128,7 @@ def users_faults(scenario: Scenario) -> Iterator[None]:
         plugins = [(each, each.sources) for each in scenario.plugins]
         files = {str(own.root / name): each for each, own in plugins if own is not None for name in own.files}
         frames = [frame for frame in of_error(error) if frame[0] in files]
-        if not frames:  # a fault of ours
+        if not frames:  # an error of coterie
             raise
         about = files[frames[-1][0]].stated
         raise UserError(f"{about}: {written(*frames[-1])}: {in_short(error)}") from error
@@ -137,10 +137,10 @@ def users_faults(scenario: Scenario) -> Iterator[None]:
 def planned(
     scenario: Scenario, folder: DataFolder, *, made: bool = True, room: Room | None = None
 ) -> RunPlan:
-    """The plan of a scenario. UserError.
+    """Return the plan of a scenario. Raises UserError.
 
-    made: make the models, each an `Architecture`; else only their sizes are known, those of fully connected
-    ones. room: where they must fit; by default this machine's memory.
+    made: create the models, each an `Architecture`; otherwise the plan has only the sizes of fully connected
+    models. room: the memory in which they must fit; by default this machine's.
     """
     learning = _learning(scenario, folder, made, machines_room() if room is None else room)
     names, seed = list(learning.names), scenario.run.seed
@@ -151,10 +151,10 @@ def planned(
     )
     neighbours, links = links_among(scenario, names, learning.servers)
     _refuse_samples_with_servers(scenario, learning)
-    _refuse_what_is_said_of_servers(scenario, learning)
-    everybody = replace(participants, servers=[plan.name for plan in learning.servers])
-    network = scenario.network.build(everybody)
-    networks = changed_networks(scenario.network, scenario.change, everybody)
+    _reject_server_keys(scenario, learning)
+    with_servers = replace(participants, servers=[plan.name for plan in learning.servers])
+    network = scenario.network.build(with_servers)
+    networks = changed_networks(scenario.network, scenario.change, with_servers)
     clients = []
     for index, work in enumerate(learning.work):
         require_room_on_device(devices, index, work)
@@ -166,7 +166,7 @@ def planned(
 
 
 def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) -> LearningPlan:
-    """Data, shared out to the clients, and the models that fit them."""
+    """Load and partition the data, and plan the models that fit them."""
     seed, count = scenario.run.seed, scenario.clients.count
     dataset = scenario.data.load(count, seed, folder)
     if problem := no_room(dataset.size_bytes):
@@ -195,7 +195,7 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     require_room(scenario, work, room)
     partition, validation = scenario.data.share_out(dataset, count, seed)
     if min(len(rows) for rows in partition.train) == 0:
-        raise UserError("data.partition: some client has no training sample")
+        raise UserError("data.partition: leaves a client without a training sample")
     names = partition.names or tuple([client_name(index) for index in range(count)])
     plans: tuple[ServerPlan, ...] = ()
     if not protocol.alone:
@@ -205,12 +205,12 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
 
 
 def _require_classes(scenario: Scenario, dataset: Dataset) -> None:
-    """UserError for a classification with nothing to tell apart: any model would be right from the start."""
+    """Raise UserError for a classification with only one class."""
     labels = dataset.train_y
     if scenario.data.task == "classification" and bool((labels == labels[0]).all()):
         raise UserError(
             f'data.name = "{scenario.data.name}": all {len(labels):,} training labels are class '
-            f"{int(labels[0])}; must be of two classes at least"
+            f"{int(labels[0])}; must be of at least two classes"
         )
 
 
@@ -231,17 +231,17 @@ def _refuse_samples_with_servers(scenario: Scenario, learning: LearningPlan) -> 
     if learning.servers and isinstance(scenario.network.membership, Bootstrap):
         raise UserError(
             'network.membership.kind = "bootstrap": gives clients other clients as peers, but with '
-            f'protocol.name = "{scenario.protocol.name}" each talks to its server only; must be one '
-            "of announce, all-knowing, swim"
+            f'protocol.name = "{scenario.protocol.name}" each client communicates only with its server; must '
+            "be one of announce, all-knowing, swim"
         )
 
 
-def _refuse_what_is_said_of_servers(scenario: Scenario, learning: LearningPlan) -> None:
-    """Without servers nothing may be said of them; but alone, what is said of the method's may stay."""
+def _reject_server_keys(scenario: Scenario, learning: LearningPlan) -> None:
+    """Raise UserError for keys about servers in a scenario without servers, unless clients run alone."""
     protocol = scenario.protocol
     about = [*scenario.network.about_servers()]
     if scenario.server is not None:
-        about.append(SettingError("server", None, "must be left out"))
+        about.append(SettingError("server", None, "must be removed"))
     unfit = next(iter(about), None)
     if unfit is not None and not (learning.servers or protocol.alone):
         value = "" if unfit.value is None else f" = {show(unfit.value)}"

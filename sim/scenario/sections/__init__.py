@@ -1,6 +1,6 @@
-"""The sections of a scenario file, one module each: its keys, its checks, and what it makes of the world.
+"""Sections of a scenario file, one module each: keys, checks, and the parts of the simulated world.
 
-Every section is frozen and refuses unknown keys. After validation quantities are plain numbers in SI units.
+Every section is frozen and rejects unknown keys. After validation, quantities are plain numbers in SI units.
 """
 
 from typing import Annotated, ClassVar
@@ -28,7 +28,7 @@ from sim.world.churn.processes import ChurnProcess
 class Sections(Settings):
     """A scenario file of coterie."""
 
-    beside: ClassVar[tuple[str, ...]] = ("sweep",)  # what a file may hold, too: no part of a single run
+    beside: ClassVar[tuple[str, ...]] = ("sweep",)  # allowed in a file, but not part of a single run
 
     run: Run
     clients: Clients

@@ -1,4 +1,4 @@
-"""Settings that become others while a run goes on."""
+"""Settings that change during a run."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -17,16 +17,16 @@ from sim.world.participants import Participants
 
 
 class ChangedNetwork(Settings):
-    """What the network is like from then on; what is not stated stays, and so is what classes state."""
+    """New values of network keys. Keys that are not stated, and values that classes state, do not change."""
 
     latency: Latency | None = None
-    """Propagation time of messages whose transfer ends later."""
+    """Propagation time of messages that end their transfer after the change."""
     loss: Loss | None = None
-    """Share of the transmissions that are lost."""
+    """Share of lost transmissions."""
     uplink: ClientBandwidth | None = None
-    """Bandwidth from each client into the network, also for what is in transfer."""
+    """Bandwidth from each client into the network, also for messages in transfer."""
     downlink: ClientBandwidth | None = None
-    """Bandwidth from the network to each client, also for what is in transfer."""
+    """Bandwidth from the network to each client, also for messages in transfer."""
 
     @model_validator(mode="after")
     def _something(self) -> "ChangedNetwork":
@@ -35,44 +35,44 @@ class ChangedNetwork(Settings):
 
 
 class ChangedTraining(Settings):
-    """How clients train from then on."""
+    """New values of training keys."""
 
     learning_rate: PositiveWeight
-    """Step size of trainings that end later."""
+    """Step size of trainings that end after the change."""
 
 
 class ChangedChurn(Settings):
-    """Departures that do not happen. Who comes or goes later beside these is said by entries of `churn`."""
+    """Departures and crashes that the change cancels. Entries of `churn` state later events."""
 
     stay: PositiveDuration
-    """Whoever would leave or crash within so much after it stays, also when it would have come back."""
+    """Time after the change in which no client leaves or crashes. Returns from these are also canceled."""
     clients: ClientList | None = None
-    """Only these clients; by default all."""
+    """The clients that this applies to; by default all."""
 
 
 _SETTINGS = WithJsonSchema({"type": "object", "x-allowed": "a table of settings of the protocol"})
 
 
 class Change(Settings):
-    """Settings that become others when everything that happens at a time has happened."""
+    """Settings that change at a virtual time, after all other events of that time."""
 
     at: Duration
     """Virtual time of the change."""
     network: ChangedNetwork | None = None
-    """What the network is like from then on."""
+    """New values of network keys."""
     training: ChangedTraining | None = None
-    """How clients train from then on."""
+    """New values of training keys."""
     churn: ChangedChurn | None = None
-    """Clients that stay although they would leave or crash."""
+    """Departures and crashes that do not happen."""
     protocol: Annotated[dict[str, Any], _SETTINGS] | None = None
-    """Settings of the protocol, those that it allows to change: how all clients go on, and its servers."""
+    """New settings of the protocol, for all clients and servers. The protocol defines the changeable ones."""
 
     @model_validator(mode="after")
     def _something(self) -> "Change":
         at_least_one(self, "network", "training", "churn", "protocol")
         if self.protocol == {}:
             raise SettingError(
-                "protocol", None, "is empty, and changes nothing; state a setting, or leave it out"
+                "protocol", None, "is empty and changes nothing; state a setting, or remove the key"
             )
         return self
 
@@ -80,7 +80,7 @@ class Change(Settings):
 def changed_networks(
     network: Network, changes: Iterable[Change], participants: Participants
 ) -> list[tuple[float, NetworkModel]]:
-    """(seconds, network from then on) of each change of the network. UserError."""
+    """Return (seconds, new network) of each change of the network. Raises UserError."""
     models = []
     for change in sorted(changes, key=lambda change: change.at):
         if change.network is not None:
@@ -93,13 +93,13 @@ def changed_networks(
 def changed_settings(
     settings: ProtocolSettings, changes: Iterable[Change]
 ) -> list[tuple[float, ProtocolSettings]]:
-    """(seconds, settings from then on) of each change of the protocol. SettingError, ValidationError."""
+    """Return (seconds, new settings) of each change of the protocol. Raises SettingError, ValidationError."""
     found = []
     for number, change in sorted(enumerate(changes), key=lambda item: item[1].at):
         for key, value in (change.protocol or {}).items():
             if key not in settings.changing:
-                can = ", ".join(settings.changing) or "nothing"
-                problem = f"cannot become another one while a run goes on; what can of this protocol is {can}"
+                can = ", ".join(settings.changing) or "none"
+                problem = f"cannot change during a run; settings of this protocol that can: {can}"
                 raise SettingError(f"change.{number}.protocol.{key}", value, problem)
         if change.protocol:
             stated = settings.model_dump(mode="json", by_alias=True) | change.protocol

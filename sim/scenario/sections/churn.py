@@ -1,4 +1,4 @@
-"""Who joins, leaves, crashes and comes back: single events, and processes that make many."""
+"""Joins, departures, crashes and returns of clients: single events, and processes that generate many."""
 
 from __future__ import annotations
 
@@ -28,43 +28,47 @@ from sim.world.participants import Participants
 
 
 class Churn(Settings):
-    """One event in the life of some clients. A client whose first event is a join is absent at the start."""
+    """One event of some clients. A client with a join as its first event is absent at the run's start."""
 
     at: Duration
     """Virtual time of the event."""
     event: Literal["join", "leave", "crash", "rejoin"]
-    """join: first appearance; leave: with goodbyes; crash: at once, in silence; rejoin: back after either."""
+    """join: first arrival; leave: an announced departure; crash: an unannounced one; rejoin: a return after
+    either."""
     clients: ClientList | None = None
     """The clients."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of those to whom it can happen then, drawn at random, instead of `clients`. Of a join these are
-    the clients that no other entry names, no earlier join has drawn, and no process has in its pool."""
+    """Share of the clients to which the event can happen at that time, drawn at random, instead of `clients`.
+    For a join, these are the clients that no other entry names, no earlier join has drawn, and no process has
+    in its pool."""
     cluster: CountOrZero | None = None
-    """All clients of a true cluster to whom it can happen then, instead of `clients`."""
+    """True cluster, instead of `clients`: all clients in it to which the event can happen at that time."""
     spread: Duration = default("0 s")
-    """Each client's event comes at a random time within so much after `at`."""
+    """Time after `at` within which the events occur, each client's at a random time."""
     state: State = "keep"
-    """For a rejoin: with the state it had (keep), with the model of its last backup (stale), or as a newcomer
-    (fresh)."""
+    """State after a rejoin: the client's last state (keep), the model of its last backup (stale), or that of
+    a newcomer (fresh)."""
     backup_every: PositiveDuration = default("1 min")
-    """Time between two backups, for a stale rejoin; the same for all of one client."""
+    """Time between two backups, for a stale rejoin; the same for all rejoins of one client."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Churn:
         exactly_one(self, "clients", "share", "cluster")
         if self.state != "keep" and self.event != "rejoin":
-            problem = f"only a rejoin can be {self.state}, this is a {self.event}"
+            problem = f"only a rejoin can be {self.state}, but this event is a {self.event}"
             raise SettingError("state", self.state, problem)
         return self
 
 
 @dataclass(frozen=True)
 class ChurnSchedule:
-    """All events of a run, who is not there at its start, and how many arrivals found no client.
+    """All churn events of a run.
 
-    returns: by client of a process, with what it would come back, and the seconds between its backups: also
-    if that is after the end of the run, which does not change what is before. staying: client and time
-    (seconds) of those events that a change prevents. notices: what has less effect than stated, in words.
+    absent: the clients that are down at the start. turned_away: the number of arrivals for which the pool had
+    no client left. returns: by client of a process, the state of a rejoin and the seconds between backups,
+    including rejoins after the end of the run, so that its duration does not change earlier results.
+    staying: client and time (seconds) of the events that a change prevents. notices: sentences about entries
+    with less effect than stated.
     """
 
     events: list[ChurnEvent]
@@ -82,7 +86,11 @@ def churn_schedule(
     participants: Participants,
     run_s: float | None,
 ) -> ChurnSchedule:
-    """All joins, departures and returns in a run of so many seconds. UserError for impossible ones."""
+    """Return all joins, departures and returns in a run of `run_s` seconds.
+
+    Raises:
+        UserError: an event is impossible.
+    """
     count = len(participants.clients)
     pools = _pools(entries, processes, count)
     deals = [
@@ -102,7 +110,7 @@ def churn_schedule(
     unused = {client for found in deals for client in found.unused}
     absent = tuple(sorted({*absent_at_start(events), *unused}))
     if len(absent) == count:
-        raise UserError("churn: every client comes later; at least one must be there from the start")
+        raise UserError("churn: every client joins later; at least one must be up at the start")
     returns = {
         client: (process.state, process.backup_every)
         for process, pool in zip(processes, pools, strict=True)
@@ -114,16 +122,17 @@ def churn_schedule(
 
 
 def _idle(deals: Sequence[Deal]) -> Iterator[str]:
-    """A line for each process that does nothing in the run."""
+    """Return a line for each process without events in the run."""
     for number, found in enumerate(deals):
         if not found.events:
-            yield f"churn_process.{number}: nobody comes or goes by it before the end of the run"
+            yield f"churn_process.{number}: makes no join or departure before the end of the run"
 
 
 def _prevented(changes: Iterable[Change], events: Sequence[ChurnEvent]) -> frozenset[tuple[int, float]]:
-    """(client, seconds) of departures that a change prevents, and of the returns that then do not happen.
+    """Return (client, seconds) of departures that a change prevents, and of the returns after them.
 
-    UserError for a change that prevents none.
+    Raises:
+        UserError: a change prevents no departure.
     """
     kept: set[tuple[int, float]] = set()
     for number, change in enumerate(changes):
@@ -149,10 +158,12 @@ def _scheduled(
     run_s: float,
     notices: list[str],
 ) -> list[ChurnEvent]:
-    """The events of the file's churn entries. Shares and clusters are taken from the `free` clients.
+    """Return the events of the file's churn entries. Shares and clusters are taken from the `free` clients.
 
-    notices: gets a line for each entry some of whose events come after the end of the run, at `run_s`.
-    UserError for one all of whose events do.
+    notices: receives a line for each entry with some events after the end of the run, at `run_s`.
+
+    Raises:
+        UserError: all events of an entry are after the end of the run.
     """
     events: list[ChurnEvent] = []
     ordered = sorted(enumerate(entries), key=lambda item: (item[1].event != "join", item[1].at))
@@ -163,16 +174,16 @@ def _scheduled(
             pool = [client for client in free if not (entry.event == "join" and client in named)]
             clients = _chosen(number, entry, pool, events, participants)
         times = {clients: entry.at}
-        if entry.spread:  # each at a time of its own
-            own = {each: RandomStream(participants.seed, "churn spread", number, each) for each in clients}
-            times = {(each,): entry.at + entry.spread * stream.uniform() for each, stream in own.items()}
+        if entry.spread:  # each client at a separate time
+            draws = {each: RandomStream(participants.seed, "churn spread", number, each) for each in clients}
+            times = {(each,): entry.at + entry.spread * stream.uniform() for each, stream in draws.items()}
         late = sum(time_s >= run_s for time_s in times.values())
         if late:
             spread = f'churn.{number}.spread = "{DURATION.format(entry.spread)}"'
-            problem = f"{late} of {len(times)} events come after the end of the run ({run_s:g} s)"
+            problem = f"{late} of {len(times)} events are after the end of the run ({run_s:g} s)"
             if late == len(times):
                 raise UserError(f"{spread}: {problem}; must be shorter")
-            notices.append(f"{spread}: {problem}, and so never")
+            notices.append(f"{spread}: {problem} and do not happen")
         for group, time_s in times.items():
             events.append(ChurnEvent(time_s, entry.event, group, entry.state, entry.backup_every))
     return sorted(events, key=lambda event: event.time_s)
@@ -181,24 +192,26 @@ def _scheduled(
 def _chosen(
     number: int, entry: Churn, pool: Sequence[int], before: Sequence[ChurnEvent], participants: Participants
 ) -> tuple[int, ...]:
-    """The clients of an entry that names a share or a cluster, in ascending order."""
+    """Return the clients of an entry that names a share or a cluster, in ascending order."""
     clusters = participants.clusters
     possible = possible_for(entry.event, entry.at, pool, before)
     if entry.cluster is not None:
         if clusters is None:
-            raise UserError(f"churn.{number}.cluster = {entry.cluster}: the data have none; use clients")
+            raise UserError(
+                f"churn.{number}.cluster = {entry.cluster}: the data have no clusters; use clients instead"
+            )
         if entry.cluster not in clusters:
             last = max(clusters)
             raise UserError(f"churn.{number}.cluster = {entry.cluster}: must be a number from 0 to {last}")
         chosen = [client for client in possible if clusters[client] == entry.cluster]
     else:
         assert entry.share is not None
-        # In the order of a hash of their own, so that who is among the first hardly depends on who else is.
+        # Sort by a hash per client, so that each client's draw hardly depends on the other clients.
         ordered = sorted(possible, key=lambda client: key(participants.seed, "churn share", number, client))
         chosen = ordered[: round(entry.share * len(possible))]
     if not chosen:
         raise UserError(
-            f"churn.{number}: nobody can {entry.event} at {entry.at:g} s, or the share is below one"
+            f"churn.{number}: no client can {entry.event} at {entry.at:g} s, or the share is below one client"
         )
     return tuple(sorted(chosen))
 
@@ -207,19 +220,19 @@ def _chosen(
 
 
 def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: int) -> list[tuple[int, ...]]:
-    """The clients of each process; nobody may be in two, or have an event of its own."""
-    everybody = tuple(range(count))
+    """Return the clients of each process; a client of one is in no other process and no single event."""
+    all_clients = tuple(range(count))
     owner = {
         client: f"churn.{number}" for number, entry in enumerate(entries) for client in entry.clients or ()
     }
     pools = []
     for number, process in enumerate(processes):
-        pool = tuple(dict.fromkeys(process.clients or everybody))
+        pool = tuple(dict.fromkeys(process.clients or all_clients))
         for client in pool:
             if client in owner:
                 raise UserError(
-                    f"churn_process.{number}.clients: client {client} is also one of {owner[client]}; state "
-                    "pools without a common client, and leave them out of single events"
+                    f"churn_process.{number}.clients: client {client} is also in {owner[client]}; state "
+                    "pools without a common client, and no client of a pool in a single event"
                 )
             owner[client] = f"churn_process.{number}"
         pools.append(pool)
@@ -229,11 +242,11 @@ def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: i
 def _play(
     number: int, process: ChurnProcess, pool: tuple[int, ...], participants: Participants, run_s: float | None
 ) -> Deal:
-    """The events that a process makes for its pool of clients."""
+    """Return the events that a process generates for its pool of clients."""
     until_s = min([time_s for time_s in (process.until, run_s) if time_s is not None], default=None)
     if until_s is None:
         raise UserError(
-            f"churn_process.{number}.until: missing; a run that ends by its iterations does not say how long "
-            "the process goes on: state until, or run.duration"
+            f"churn_process.{number}.until: is missing; a run that ends by its iterations has no end time "
+            "for the process: state until, or run.duration"
         )
     return process.play(number, pool, until_s, participants)

@@ -1,4 +1,4 @@
-"""The clients and who knows whom."""
+"""The clients and their topology."""
 
 from typing import Annotated, Literal
 
@@ -23,8 +23,8 @@ class PeerStart(Settings):
 
     kind: Literal["peer"]
     patience: PositiveDuration = default("10 s")
-    """How long a newcomer waits for the answer, before it asks another peer; the third time is the last. A
-    peer that is a newcomer itself says so, and another one is asked at once."""
+    """Time that a newcomer waits for the answer before it asks another peer, at most three in all. A peer
+    that is itself a newcomer replies without a model, and the newcomer asks another peer immediately."""
 
 
 class MeanStart(Settings):
@@ -32,10 +32,11 @@ class MeanStart(Settings):
 
     kind: Literal["mean"]
     peers: Count = 5
-    """How many are asked."""
+    """Number of peers that a newcomer asks."""
     patience: PositiveDuration = default("10 s")
-    """How long a newcomer waits for answers; if there is none at all, it asks others, up to three times.
-    Peers that are newcomers themselves say so, and where all do, others are asked at once."""
+    """Time that a newcomer waits for answers; if there is none, it asks other peers, up to three times.
+    Peers that are themselves newcomers reply without a model; if all do, the newcomer asks others
+    immediately."""
 
 
 Newcomers = Annotated[
@@ -45,11 +46,11 @@ Newcomers = Annotated[
 
 
 class Clients(Settings):
-    """The clients and who knows whom."""
+    """The clients and their topology."""
 
     count: Annotated[PositiveInt, Within(1, 1_000_000, "more would not fit in memory")]
-    """Number of clients, those that join later included."""
+    """Number of clients, including those that join later."""
     topology: Annotated[Topology, PluginPoint(OwnTopology)] = default("complete")
-    """Who may talk to whom: a kind, or a table with its settings."""
+    """Pairs of clients that may exchange messages: a kind of topology, or a table with its settings."""
     newcomers: Newcomers = default("fresh")
-    """What a client that joins, or comes back without its state, starts from."""
+    """Model from which a client starts that joins, or that rejoins without its state."""

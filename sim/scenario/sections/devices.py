@@ -1,4 +1,4 @@
-"""The clients' devices: what computing costs, and when they are slow."""
+"""The clients' devices: the cost of computing, and slow times."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ _DIGITS_MAX = 100  # of the product of slow times that overlap
 
 
 class DeviceClass(Settings):
-    """A kind of device that some clients have; what it does not state is as for all others."""
+    """A kind of device that some clients have; keys that it does not state are as for all clients."""
 
     name: Annotated[str, Field(min_length=1)]
     """Name of the class in messages."""
     share: Probability | None = None
-    """Probability that a client has one; each client draws for itself."""
+    """Probability that a client has a device of this class; each client draws independently."""
     clients: ClientList | None = None
-    """The clients that have one, instead of `share`."""
+    """The clients that have a device of this class, instead of `share`."""
     step_time: StepTime | None = None
-    """Time of one training step, where devices are described by it."""
+    """Time of one training step, if `[devices]` states `step_time`."""
     speed: Speed | None = None
-    """Speed, where devices are described by it."""
+    """Speed, if `[devices]` states `speed`."""
     slowdown: Factor = 1.0
     """Factor on all computing times."""
     memory: Size | None = None
@@ -66,52 +66,52 @@ class DeviceClass(Settings):
 
 
 class DeviceOverride(Settings):
-    """Some clients' devices differ from the distribution."""
+    """Exceptions from the distribution, for some clients' devices."""
 
     clients: ClientList
     """The clients."""
     slowdown: Factor | None = None
-    """Factor on all their computing times; 5 is five times slower."""
+    """Factor on all computing times of these clients; 5 is five times slower."""
     step_time: PositiveDuration | None = None
-    """Their time per training step."""
+    """Time of one training step on these devices."""
     speed: Compute | None = None
-    """Their speed."""
+    """Speed of these devices."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> DeviceOverride:
+    def _states_a_key(self) -> DeviceOverride:
         at_least_one(self, "slowdown", "step_time", "speed")
         return self
 
 
 class Devices(Settings):
-    """The clients' devices: `step_time` or `speed` must be stated, exactly one of them."""
+    """The clients' devices. State exactly one of `step_time` and `speed`."""
 
     step_time: StepTime | None = None
     """Time of one training step: a duration, or a table with a distribution over clients."""
     speed: Speed | None = None
-    """Speed of the device; a job then costs its floating-point operations divided by it."""
+    """Speed of the device; a job then takes its floating-point operations divided by the speed."""
     memory: Size | None = None
     """Memory of each device for the model: parameters, gradient, optimizer state and a batch must fit."""
     classes: tuple[DeviceClass, ...] = Field((), alias="class")
     """Kinds of devices that some clients have."""
     override: tuple[DeviceOverride, ...] = ()
-    """Clients whose devices differ."""
+    """Exceptions for the devices of some clients."""
     slowdown: tuple[ScheduledSlowdown, ...] = ()
-    """Slow times at known moments."""
+    """Slow times at stated times."""
     transient: TransientStragglers | None = None
-    """Slow times at random moments."""
+    """Slow times at random times."""
     periodic: PeriodicSlowTimes | None = None
-    """Slow times that come again."""
+    """Slow times that repeat with a period."""
     measured: MeasuredSlowTimes | None = None
-    """Slow times as measured."""
+    """Slow times from measurements."""
     slow_times: tuple[Annotated[OwnSlowTimes, PluginPoint(OwnSlowTimes)], ...] = ()
-    """Slow times as functions of your own say."""
+    """Slow times from your own functions."""
 
     @model_validator(mode="after")
     def _one_cost(self) -> Devices:
         exactly_one(self, "step_time", "speed")
         stated, other = ("step_time", "speed") if self.speed is None else ("speed", "step_time")
-        problem = f"these devices are described by '{stated}', so state that"
+        problem = f"[devices] states '{stated}'; state '{stated}' here also"
         for key, entries in (("override", self.override), ("class", self.classes)):
             for index, entry in enumerate(entries):
                 if getattr(entry, other) is not None:
@@ -119,7 +119,7 @@ class Devices(Settings):
         listed: set[int] = set()
         for index, kind in enumerate(self.classes):
             if twice := listed.intersection(kind.clients or ()):
-                problem = f"client {min(twice)} is in an earlier class already"
+                problem = f"client {min(twice)} is already in an earlier class"
                 raise SettingError(f"class.{index}.clients", kind.clients, problem)
             listed.update(kind.clients or ())
         if (total := sum(kind.share or 0.0 for kind in self.classes)) > 1 + 1e-9:
@@ -128,12 +128,12 @@ class Devices(Settings):
         return self
 
     def _require_bounded(self) -> None:
-        """SettingError for factors that multiply, of one client or at one time, to durations out of range."""
+        """Raise SettingError if factors of one client, or at one time, multiply to durations out of range."""
         for client, overrides in self.overrides.items():
             factor = prod(override.slowdown or 1.0 for override in overrides)
             if not FACTOR_MIN <= factor <= FACTOR_MAX:
                 allowed = f"must be from {FACTOR_MIN:g} to {FACTOR_MAX:,}"
-                problem = f"in all, client {client} would be {factor:g} times as slow; {allowed}"
+                problem = f"the factors of client {client} multiply to {factor:g}; their product {allowed}"
                 raise SettingError("override", None, problem)
         turns = [(each.start, log10(each.factor), number) for number, each in enumerate(self.slowdown)]
         turns += [(each.end, -log10(each.factor), number) for number, each in enumerate(self.slowdown)]
@@ -141,12 +141,12 @@ class Devices(Settings):
         for _, change, number in sorted(turns):
             digits += change
             if abs(digits) > _DIGITS_MAX:
-                problem = f"slow times at once multiply to more than {_DIGITS_MAX} digits"
+                problem = f"the factors of simultaneous slow times multiply to more than {_DIGITS_MAX} digits"
                 raise SettingError(f"slowdown.{number}.factor", self.slowdown[number].factor, problem)
 
     @cached_property
     def overrides(self) -> dict[int, list[DeviceOverride]]:
-        """The overrides of each client that has any, by client."""
+        """Overrides by client, for clients that have any."""
         found: dict[int, list[DeviceOverride]] = {}
         for override in self.override:
             for client in dict.fromkeys(override.clients):
@@ -154,13 +154,13 @@ class Devices(Settings):
         return found
 
     def all_slow_times(self) -> Iterator[tuple[SlowTimes, tuple[int, ...]]]:
-        """All slow times, those of a list with their number in it."""
+        """Return all slow times, each from a list with its index."""
         yield from ((slow, (number,)) for number, slow in enumerate(self.slowdown))
         yield from ((slow, ()) for slow in (self.periodic, self.measured, self.transient) if slow is not None)
         yield from ((slow, (number,)) for number, slow in enumerate(self.slow_times))
 
     def build(self, seed: int, folder: DataFolder, clients: int) -> DevicesOfClients:
-        """The devices of so many clients. UserError."""
+        """Return the devices of `clients` clients. Raises UserError."""
         devices = DevicesOfClients(self, seed, folder, clients)
         for number, own in enumerate(self.slow_times):  # the user's functions, for a few clients
             for client in (own.clients if own.clients is not None else range(clients))[:_TRIED]:
@@ -169,17 +169,17 @@ class Devices(Settings):
 
 
 class DevicesOfClients:
-    """Describes the device of each client, from the client's own random numbers only."""
+    """The device of each client, drawn from the client's random numbers only."""
 
     def __init__(self, settings: Devices, seed: int, folder: DataFolder, clients: int) -> None:
         self._settings = settings
         self._seed = seed
         self._folder = folder
         self._clients = clients
-        self._samplers: dict[int, Callable[[RandomStream], float]] = {}  # by the identity of what they draw
+        self._samplers: dict[int, Callable[[RandomStream], float]] = {}  # by the identity of the settings
 
     def slowness(self, client: int) -> Slowness:
-        """How slow a client's device is over time."""
+        """Return the slowness of a client's device over time."""
         kind = self._class(client)
         factor = kind.slowdown if kind is not None else 1.0
         for override in self._settings.overrides.get(client, ()):
@@ -193,7 +193,7 @@ class DevicesOfClients:
         return Slowness(factor, *pieces)
 
     def cost_model(self, client: int) -> CostModel:
-        """What a client's computing costs: stated for it, or drawn as for its class or for all."""
+        """Return the cost of a client's computing: stated for it, or drawn as for its class or for all."""
         key = "step_time" if self._settings.step_time is not None else "speed"
         drawn = self._draw(key, client)
         stated = [getattr(each, key) for each in self._settings.overrides.get(client, ())]
@@ -201,14 +201,14 @@ class DevicesOfClients:
         return CostModel(**{"step_time_s" if key == "step_time" else "flops_per_s": value})
 
     def relative_speed(self, client: int) -> float:
-        """How fast a client's device is beside others, in no particular unit; lasting slowdowns count."""
+        """Return a client's relative speed, without a unit; permanent slowdowns count."""
         cost = self.cost_model(client)
         speed = 1.0 / cost.step_time_s if cost.step_time_s is not None else cost.flops_per_s
         assert speed is not None  # one of the two is set
         return speed / self.slowness(client).factor
 
     def memory(self, client: int) -> tuple[int | None, str]:
-        """The bytes that a client's device has, None for no limit, and what its class is called, if any."""
+        """Return the bytes of a client's device, None for no limit, and the name of its class, if any."""
         kind = self._class(client)
         limit = kind.memory if kind is not None and kind.memory is not None else self._settings.memory
         return limit, kind.name if kind is not None else ""
@@ -219,15 +219,15 @@ class DevicesOfClients:
                 return kind
         if not self._settings.classes:
             return None
-        place = RandomStream(self._seed, "device class", client).uniform()
+        left = RandomStream(self._seed, "device class", client).uniform()
         for kind in self._settings.classes:
-            place -= kind.share or 0.0
-            if place < 0:
+            left -= kind.share or 0.0
+            if left < 0:
                 return kind
         return None
 
     def _draw(self, key: str, client: int) -> float:
-        """A client's step time or speed, as its class has it, or all."""
+        """Draw a client's step time or speed, from its class or from that of all clients."""
         settings = getattr(self._class(client), key, None) or getattr(self._settings, key)
         if isinstance(settings, QuantityPlugin):
             return settings.of(client, self._clients, self._seed, key)

@@ -1,4 +1,4 @@
-"""How the numbers are computed."""
+"""Settings of the engine that computes training and evaluation."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ _GPU = re.compile(r"cuda:(0|[1-9]\d{0,2})")
 
 
 def _number_or(word: str) -> tuple[BeforeValidator, WithJsonSchema]:
-    """What a number of threads may be, beside one word."""
+    """Return validator and schema of a number of threads, or one word."""
     allowed = f'a whole number from 1 to {_THREADS_MAX:,}, or "{word}"'
 
     def number(value: Any) -> int | str:
@@ -55,38 +55,39 @@ _Devices = Annotated[
 
 
 class EngineSection(Settings):
-    """How the numbers are computed; changes their speed, not their meaning (but see `precision`)."""
+    """Computation of training and evaluation; changes the speed, not the results (but see `precision`)."""
 
     way: Literal["auto", "fastest", "dense", "vmap", "loop"] = "auto"
-    """All clients of a batch as matrix products ("dense": only for linear layers, ReLUs and batch norms, with
-    a loss of coterie's), in one vmapped call (no recurrent layers), or one client after the other. "auto" is
-    the one that is usually the fastest for the model and the device; "fastest" is the one that is when all
-    are measured before the run. The scenario in the results names the way that was taken."""
+    """Computation of the clients of a batch: all as matrix products ("dense": only for linear layers, ReLUs
+    and batch norms, with a loss of coterie), all in one vmapped call ("vmap": no recurrent layers), or one
+    client at a time ("loop"). "auto" selects the backend that is usually the fastest for the model and the
+    device; "fastest" measures all backends before the run and selects the fastest. The scenario in the
+    results names the selected one."""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
-    """How models and their gradients are computed. "tf32" (CUDA only) and "bfloat16" round the factors of
-    matrix products and convolutions, to 11 and 8 significant bits: faster on devices made for it, and the
-    numbers of the run change. Parameters, sums of them and the optimizer's state stay float32."""
+    """Precision of models and gradients. "tf32" (CUDA only) and "bfloat16" round the factors of matrix
+    products and convolutions to 11 and 8 significant bits: this is faster on devices made for it, and the
+    run's values change. Parameters, sums of them and the optimizer's state stay float32."""
     micro_batch: Count | None = None
-    """The samples of a batch that are computed at once, where all of them take too much memory: gradients are
-    added up over the parts. By default all. For models without batch norms and dropouts."""
+    """Samples of a batch that are computed at once, if the whole batch takes too much memory: gradients are
+    summed over the parts. By default all. For models without batch norms and dropouts."""
     deferred: bool = True
-    """Compute only when something reads a number, in large batches."""
+    """Compute only when a value is read, in large batches."""
     pending_limit: Size = default("512 MB")
-    """Compute when the pending results would take more memory."""
+    """Memory of pending results above which they are computed."""
     threads: _Threads = 1
-    """CPU threads that compute a batch. With another number, products and convolutions are other sums, and
-    the last bits of the run's numbers change; while none is stated, a run is the same on any number of cores.
-    "fastest": as many as are the fastest when measured before the run, and no more than the cores that this
-    process may use; the scenario in the results names the number. More than one pays for large convolutional
-    models on cores that nothing else uses, and where there is only one run to do."""
+    """CPU threads that compute a batch. With another number, products and convolutions are summed in another
+    order, and the last bits of the run's values change; with the default, a run is the same on any number of
+    cores. "fastest": the number that is the fastest when measured before the run, at most the cores that this
+    process may use; the scenario in the results names the number. More than one thread helps for large
+    convolutional models on idle cores, if there is only one run."""
     workers: _Workers = "auto"
-    """How many parts of a batch, or of an evaluation, are computed at the same time on CPUs: models that are
-    trained one after the other, such as those with convolutions, or parts of a large batch. The results are
-    the same with any number. "auto": one for each core that this process may use, in a sweep shared by the
-    runs, or on a Ray cluster one for each of its cores."""
+    """Parts of a batch, or of an evaluation, that CPUs compute at the same time: models that are trained one
+    at a time, such as those with convolutions, or parts of a large batch. The results are the same with any
+    number. "auto": one for each core that this process may use, shared by the runs of a sweep, or on a Ray
+    cluster one for each core of the cluster."""
     devices: _Devices = None
-    """GPUs of one kind on which parts of a batch, or of an evaluation, are computed at the same time: models
-    that are trained one after the other, or parts of a batch that is too large for one call. The results are
-    the same with any number of them. The first has all vectors; the others have a copy of the data, and are
-    sent what a part needs. By default the one of `--device`, beside which this key is refused, as with
-    `--on ray`."""
+    """GPUs of one kind that compute parts of a batch, or of an evaluation, at the same time: models that are
+    trained one at a time, or parts of a batch that is too large for one call. The results are the same with
+    any number of GPUs. The first GPU holds all vectors; the others hold a copy of the data and receive the
+    vectors that their part needs. By default the device of `--device`. This key cannot be combined with
+    `--device` or `--on ray`."""

@@ -19,56 +19,56 @@ from sim.world.partitions import NetworkPartition
 
 
 class ServerLinks(Settings):
-    """Bandwidth of servers, for protocols that have one."""
+    """Bandwidth of servers, for protocols with servers."""
 
     uplink: BandwidthOrUnlimited
-    """From a server into the network."""
+    """Bandwidth from a server into the network."""
     downlink: BandwidthOrUnlimited
-    """From the network to a server."""
+    """Bandwidth from the network to a server."""
 
 
 # Connections ----------------------------------------------------------------------------------------------
 
 
 class NetworkClass(Settings):
-    """Connections that differ, inside groups, across groups or with servers; the first that fits decides.
+    """Different connections, inside groups, across groups or with servers; the first class that fits applies.
 
-    What is not stated is as in `[network]`, except that a reliable class has no duplicates and no reordering.
+    Keys that are not stated are as in `[network]`, but a reliable class has no duplicates and no reordering.
     """
 
     inside: Groups | None = None
-    """The connections between members of the same group."""
+    """Groups; the class holds the connections between members of the same group."""
     across: Groups | None = None
-    """The connections between members of different groups."""
+    """Groups; the class holds the connections between members of different groups."""
     servers: bool = False
-    """The connections from and to servers."""
+    """True for the connections from and to servers."""
     latency: Latency | None = None
     """Propagation time of one message: a duration, or a table."""
     loss: Loss | None = None
-    """Share of the transmissions that are lost, or a table for losses in bursts."""
+    """Share of lost transmissions, or a table for losses in bursts."""
     link: Literal["reliable", "datagram"] | None = None
-    """On reliable links a loss costs a retransmission and order is kept; a lost datagram is gone."""
+    """Reliable links retransmit after a loss and keep the order of messages; lost datagrams do not arrive."""
     retransmission_delay: PositiveDuration | None = None
     """Time that each lost transmission adds on a reliable link."""
     duplicate: Share | None = None
     """Probability that a datagram arrives twice."""
     reorder: Share | None = None
-    """Probability that a datagram is held up."""
+    """Probability that a datagram is delayed, so that later ones overtake it."""
     reorder_delay: PositiveDuration | None = None
-    """How long it is held up."""
+    """Delay of such a datagram, in addition to its latency."""
     bandwidth: Bandwidth | None = None
-    """Most that a single connection can carry, beside the limits of its ends."""
+    """Maximum bandwidth of a single connection, in addition to the limits of its ends."""
 
     @model_validator(mode="after")
-    def _one_place(self) -> "NetworkClass":
+    def _one_kind(self) -> "NetworkClass":
         stated = [key for key in ("inside", "across", "servers") if getattr(self, key)]
         if len(stated) != 1:
             problem = "state exactly one of 'inside', 'across' or 'servers = true'"
             raise SettingError(stated[1] if stated else "inside", None, problem)
         if self.across is not None and len(self.across) < 2:
-            raise SettingError("across", self.across, "needs two groups or more")
+            raise SettingError("across", self.across, "must have at least two groups")
         if isinstance(self.inside, tuple) and all(is_one_client(group) for group in self.inside):
-            raise SettingError("inside", self.inside, "has no connection: groups must have two members")
+            raise SettingError("inside", self.inside, "has no connection: a group must have two members")
         at_least_one(
             self, "latency", "loss", "link", "retransmission_delay", "duplicate", "reorder", "bandwidth"
         )
@@ -76,44 +76,45 @@ class NetworkClass(Settings):
 
 
 class Network(Settings):
-    """The network between the clients. Latency and both bandwidths must be stated: none is ever assumed."""
+    """The network between the clients. Latency and both bandwidths are required: they have no defaults."""
 
     latency: Latency
-    """Propagation time of one message: a duration, or a table with a distribution, places or measurements."""
+    """Propagation time of one message: a duration, or a table with a distribution, positions or
+    measurements."""
     uplink: ClientBandwidth
     """Bandwidth from each client into the network, shared fairly by its concurrent uploads."""
     downlink: ClientBandwidth
     """Bandwidth from the network to each client, shared fairly by its concurrent downloads."""
     loss: Loss = NO_LOSS
-    """Share of the messages (reliable: of the transmissions) that are lost, or a table for bursts."""
+    """Share of lost messages (on reliable links: of lost transmissions), or a table for losses in bursts."""
     link: Literal["reliable", "datagram"] = "reliable"
-    """On reliable links a loss costs a retransmission and order is kept; a lost datagram is gone."""
+    """Reliable links retransmit after a loss and keep the order of messages; lost datagrams do not arrive."""
     retransmission_delay: PositiveDuration = default("200 ms")
     """Time that each lost transmission adds on a reliable link."""
     duplicate: Share = 0.0
-    """Probability that a datagram arrives twice. The network's copy has a latency of its own and counts, with
-    its bytes, as a message of its own."""
+    """Probability that a datagram arrives twice. The copy has a separate latency and counts, with its bytes,
+    as a separate message."""
     reorder: Share = 0.0
-    """Probability that a datagram is held up, so that later ones overtake it."""
+    """Probability that a datagram is delayed, so that later ones overtake it."""
     reorder_delay: PositiveDuration | None = None
-    """How long it is held up, on top of its latency."""
+    """Delay of such a datagram, in addition to its latency."""
     queue_limit: Count = 10_000
-    """Messages from one client to one other that may wait for the transfer of an earlier one; more are
-    dropped, counted as "backlog"."""
+    """Messages from one client to another that may wait for the transfer of an earlier one; further messages
+    are dropped and counted as "backlog"."""
     uplink_queue: Size | None = None
-    """Bytes that may be at one client's uplink, in transfer or waiting, for all receivers together; a message
-    that finds it neither empty nor with room for it is dropped, counted as "uplink queue"."""
+    """Bytes in transfer or waiting at one client's uplink, for all receivers together. A message that does
+    not fit is dropped and counted as "uplink queue", unless the uplink is empty."""
     finite: bool = False
-    """Whether receivers drop messages with a number that is not finite, counted as "not finite"; what is not
-    computed yet is computed for that. On real sockets they always do."""
+    """True if receivers drop messages with a value that is not finite, and count them as "not finite"; this
+    computes pending values. On real sockets receivers always do this."""
     classes: tuple[NetworkClass, ...] = Field((), alias="class")
-    """Connections that differ."""
+    """Classes of connections that differ."""
     partition: tuple[NetworkPartition, ...] = ()
     """Scheduled cuts of the network."""
     server: ServerLinks | None = None
-    """Other bandwidths for servers; without it a server has, or draws, a client's."""
+    """Other bandwidths for servers. Without this section, a server has or draws those of a client."""
     membership: Membership = default("announce")
-    """How clients learn who is there: by messages and timeouts, or told at once by the simulator."""
+    """Detection of other clients: by messages and timeouts, or immediately by the simulator."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Network":
@@ -121,27 +122,27 @@ class Network(Settings):
             raise SettingError("uplink_queue", 0, "must be more than 0")
         up, down = self.uplink, self.downlink
         if isinstance(up, PhoneBandwidth) and isinstance(down, PhoneBandwidth) and up.unit != down.unit:
-            problem = f'must be that of network.uplink.unit, "{up.unit}": it is one trace'
+            problem = f'must equal network.uplink.unit, "{up.unit}": both come from one trace'
             raise SettingError("downlink.unit", down.unit, problem)
-        places = (None, *range(len(self.classes)))
-        for place in places:
-            _check_datagrams(self, place)
-        if self.reorder_delay is not None and not any(self.of_class(place, "reorder") for place in places):
-            raise SettingError("reorder_delay", self.reorder_delay, "does nothing: reorder is 0 everywhere")
+        numbers = (None, *range(len(self.classes)))
+        for number in numbers:
+            _check_datagrams(self, number)
+        if self.reorder_delay is not None and not any(self.of_class(each, "reorder") for each in numbers):
+            raise SettingError("reorder_delay", self.reorder_delay, "has no effect: reorder is 0 everywhere")
         return self
 
-    def of_class(self, place: int | None, key: str) -> Any:
-        """The value of `key` for the connections of class number `place`; None: for those of no class."""
-        stated = None if place is None else getattr(self.classes[place], key)
+    def of_class(self, number: int | None, key: str) -> Any:
+        """Return the value of `key` for the connections of class `number`; None: for those of no class."""
+        stated = None if number is None else getattr(self.classes[number], key)
         return getattr(self, key) if stated is None else stated
 
     def prefixed(self) -> Iterator[tuple[str, "Network | NetworkClass"]]:
-        """This section and its classes, each with what its keys begin with."""
+        """Return this section and its classes, each with the prefix of its keys."""
         yield "network", self
         yield from ((f"network.class.{i}", kind) for i, kind in enumerate(self.classes))
 
     def members(self) -> Iterator[tuple[str, Members]]:
-        """The lists of clients and servers that are mentioned, each with its key."""
+        """Return the stated lists of clients and servers, each with its key."""
         grouped: dict[str, Groups | None] = {}
         for i, cut in enumerate(self.partition):
             yield f"network.partition.{i}.from", cut.sources or ()
@@ -155,13 +156,13 @@ class Network(Settings):
                 yield from ((f"{key}.{j}", group) for j, group in enumerate(groups))
 
     def positions(self) -> Iterator[tuple[str, PositionLatency]]:
-        """The latencies by position, each with its key."""
+        """Return the latencies by position, each with its key."""
         for prefix, section in self.prefixed():
             if isinstance(section.latency, PositionLatency):
                 yield f"{prefix}.latency", section.latency
 
     def only_for_servers(self) -> Iterator[str]:
-        """The keys that mean nothing in a network without servers."""
+        """Return the stated keys that have no meaning in a network without servers."""
         if self.server is not None:
             yield "network.server"
         of_servers = [f"network.class.{i}" for i, kind in enumerate(self.classes) if kind.servers]
@@ -171,22 +172,22 @@ class Network(Settings):
         yield from of_servers
 
     def about_servers(self) -> Iterator[SettingError]:
-        """Errors about what must not be stated in a network without servers.
+        """Return errors for keys that are not allowed in a network without servers.
 
-        Lists that hold clients as well may stay, so that methods with and without servers share a world.
-        Whether there are servers is known when the world is built.
+        Lists that also hold clients are allowed, so that methods with and without servers share a world. The
+        caller knows if there are servers only when it builds the world.
         """
         for key in self.only_for_servers():
-            yield SettingError(key, None, "must be left out")
+            yield SettingError(key, None, "must be removed")
         for key, members in self.members():
             if set(members) == {"servers"}:
-                yield SettingError(key, members, "must be left out")
+                yield SettingError(key, members, "must be removed")
         for i, cut in enumerate(self.partition):
             if cut.share == 1:
                 yield SettingError(f"network.partition.{i}.share", cut.share, "must be less than 1")
 
     def build(self, participants: Participants) -> NetworkModel:
-        """The network between these clients and servers. UserError."""
+        """Return the network between these clients and servers. Raises UserError."""
         partitions = [each.build(number, participants) for number, each in enumerate(self.partition)]
         uplink_bps = bandwidth_of_each("uplink", self.uplink, participants)
         downlink_bps = bandwidth_of_each("downlink", self.downlink, participants)
@@ -211,11 +212,11 @@ class Network(Settings):
             return ConnectionClass(link, dict.fromkeys(participants.servers, 0), "touching")
         where: Literal["inside", "across"] = "inside" if differs.inside is not None else "across"
         groups = participants.groups(getattr(differs, where), f"network.class.{number}.{where}")
-        group_of = {name: place for place, group in enumerate(groups) for name in group}
+        group_of = {name: number for number, group in enumerate(groups) for name in group}
         return ConnectionClass(link, group_of, where)
 
     def _link(self, number: int | None, participants: Participants) -> ConnectionModel:
-        """The model of the connections of class `number`; None: of those of no class."""
+        """Return the model of the connections of class `number`; None: of those of no class."""
         reliable = self.of_class(number, "link") == "reliable"
         key = "network.latency" if number is None else f"network.class.{number}.latency"
         return ConnectionModel(
@@ -223,7 +224,7 @@ class Network(Settings):
             reliable=reliable,
             loss=self.of_class(number, "loss"),
             rto_s=self.of_class(number, "retransmission_delay"),
-            # A reliable class in a network of datagrams has none of these.
+            # A reliable class in a network of datagrams has no duplicates and no reordering.
             duplicate=0.0 if reliable else self.of_class(number, "duplicate"),
             reorder=0.0 if reliable else self.of_class(number, "reorder"),
             reorder_s=self.of_class(number, "reorder_delay") or 0.0,
@@ -231,16 +232,16 @@ class Network(Settings):
         )
 
 
-def _check_datagrams(network: Network, place: int | None) -> None:
-    """Duplicates and reordering belong to datagrams, and reordering needs a delay."""
-    section: Network | NetworkClass = network if place is None else network.classes[place]
-    prefix = "" if place is None else f"class.{place}."
+def _check_datagrams(network: Network, number: int | None) -> None:
+    """Require datagrams for duplicates and reordering, and a delay for reordering."""
+    section: Network | NetworkClass = network if number is None else network.classes[number]
+    prefix = "" if number is None else f"class.{number}."
     for key in ("duplicate", "reorder"):
-        if getattr(section, key) and network.of_class(place, "link") == "reliable":
-            problem = 'only with link = "datagram": a reliable link delivers once and in order'
+        if getattr(section, key) and network.of_class(number, "link") == "reliable":
+            problem = 'needs link = "datagram": a reliable link delivers each message once and in order'
             raise SettingError(f"{prefix}{key}", getattr(section, key), problem)
-    if section.reorder and network.of_class(place, "reorder_delay") is None:
-        raise SettingError(f"{prefix}reorder_delay", None, "is missing; say how long a datagram is held up")
-    if place is not None and section.reorder_delay is not None and not network.of_class(place, "reorder"):
-        problem = "does nothing: reorder is 0 for these connections"
+    if section.reorder and network.of_class(number, "reorder_delay") is None:
+        raise SettingError(f"{prefix}reorder_delay", None, "is missing; state the delay of such a datagram")
+    if number is not None and section.reorder_delay is not None and not network.of_class(number, "reorder"):
+        problem = "has no effect: reorder is 0 for these connections"
         raise SettingError(f"{prefix}reorder_delay", section.reorder_delay, problem)

@@ -1,4 +1,4 @@
-"""Which protocol the clients run."""
+"""The protocol that the clients run."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from actors.settings.base import Settings
 
 
 class ProtocolChoice(Settings):
-    """Which protocol the clients run; its own settings stand beside the name, checked by its class."""
+    """The protocol that the clients run. Its class defines and checks the other keys."""
 
     model_config = ConfigDict(extra="allow")
 

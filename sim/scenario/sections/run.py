@@ -1,4 +1,4 @@
-"""What is run, how long, and how much each client may train."""
+"""Name, duration, budgets and recording of a run."""
 
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -44,14 +44,14 @@ else:
 
 
 NAME_BYTES_MAX = 180
-"""File systems allow 255 for a directory's name, in which seed and hash stand as well."""
+"""Limit of a run's name: file systems allow 255 for a folder's name, which also holds seed and hash."""
 
 
 def _name(value: str) -> str:
     if not re.fullmatch(r"\w[\w.-]*", value):
-        raise ValueError(f"must be {_NAME_ALLOWED}, and begin with none of . and -")
+        raise ValueError(f"must be {_NAME_ALLOWED}, and must not begin with . or -")
     if len(value.encode()) > NAME_BYTES_MAX:
-        raise ValueError(f"must have at most {NAME_BYTES_MAX} bytes, this has {len(value.encode()):,}")
+        raise ValueError(f"must have at most {NAME_BYTES_MAX} bytes, but has {len(value.encode()):,}")
     return value
 
 
@@ -59,56 +59,57 @@ _NAME_ALLOWED = "letters, digits, and . _ -"
 _Name = Annotated[
     str,
     AfterValidator(_name),
-    # Letters of all scripts: JavaScript's \w is ASCII only, so that this lists what is not allowed.
+    # Letters of all scripts: JavaScript's \w is ASCII only, so this pattern lists the forbidden characters.
     WithJsonSchema({"type": "string", "x-allowed": _NAME_ALLOWED, "pattern": r"^[^ -,/:-@\[-^`{-~]+$"}),
 ]
 
 
 class Run(Settings):
-    """What is run, how long, and what is recorded."""
+    """Name, duration, budgets and recording of a run."""
 
     name: _Name | None = None
-    """Name in results; by default the file's name without its ending, with "-" for spaces and other signs."""
+    """Name in results; by default the file's name without its extension, with "-" for other characters."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of every random number of the run."""
     duration: PositiveDuration | None = None
     """Virtual time after which the run ends."""
     iterations: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
-    """The run ends once every running client has done so many iterations."""
+    """Iterations of every running client after which the run ends."""
     budget: ClientBudget | None = None
-    """How much each client may train, for comparisons of methods; the run ends once all have spent it who are
-    up or will come."""
+    """Budget of training, time or sent bytes of each client, for comparisons of methods. The run ends when
+    all clients that are up or will join have used it."""
     converged: Convergence | None = None
-    """The run ends early, with the evaluation at which training has converged."""
+    """Criterion of convergence; the run ends at the evaluation that meets it."""
     evaluate_every: _Every
     """Time between two evaluations by the observer, which cost no virtual time."""
     evaluate_share: ShareAboveZero = 1.0
-    """Share of the clients that are up of which an evaluation measures the models, drawn anew for each; the
-    last one measures all. It changes nothing that clients do."""
+    """Share of the clients that are up whose models an evaluation measures, drawn again for each evaluation;
+    the last one measures all. This key does not change the clients' actions."""
     metrics: Annotated[tuple[_Metric, ...], Field(min_length=1)] | None = None
-    """What is measured of each client's model on its own test samples, by scikit-learn but for the losses;
-    models are judged by the first. By default the accuracy and the loss of classes, the perplexity and the
-    loss of texts, or the loss of a regression, the squared error, and of a method with an objective of its
-    own that, too. "precision", "recall", "f1" and "auc" are means over the classes that are there; targets of
-    a regression that are 0 or 1 each count as tags, of which a sample has those with an output above 0. A
-    client of one class has no "auc", which the run's warnings say. "train_loss" is the loss of its training
-    samples, "validation_loss" of those that it holds back: the summary then also has what the clients are
-    judged by as of the evaluation at which each had the least of it."""
+    """Metrics of each client's model on its test samples, computed by scikit-learn except for the losses. The
+    first metric is the quality in reports. By default: accuracy and loss of a classification, perplexity and
+    loss of texts, loss (the squared error) of a regression, and the objective of a method that has one.
+    "precision", "recall", "f1" and "auc" are means over the classes that occur; regression targets that are
+    all 0 or 1 count as tags, and a sample has the tags with an output above 0. A client with one class has no
+    "auc"; a warning of the run reports this. "train_loss" is the loss of the client's training samples,
+    "validation_loss" that of its held-out samples: the summary then also lists the quality at the evaluation
+    with each client's lowest validation loss."""
     compare_alone: bool = False
-    """Also train each client alone, for as many steps as it took, to know who is better off than alone; see
-    `protocol.alone` for what a run of its own tells."""
+    """Also train each client alone, for the same number of steps, to find the clients that benefit from
+    collaboration; see `protocol.alone` for the output of a separate run."""
     shuffle_ties: _Ties = False
-    """Order events of the same time at random, not first come, first served: exposes hidden dependence. true
-    draws the order by `run.seed`; a number draws it by that number, so that all other draws stay."""
+    """Order events of the same time at random instead of first come, first served: this exposes hidden
+    dependence. true draws the order by `run.seed`; a number draws it by that number, so that all other draws
+    stay the same."""
     keep_messages: bool = True
     """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Mean accuracy for which the time and the bytes needed are reported."""
+    """Target of the mean accuracy; the run reports the time and the bytes needed to reach it."""
     target: PositiveWeight | None = None
-    """The same of what clients are judged by, if that is something else: at most so much of a perplexity."""
+    """Target for a quality other than accuracy, such as the highest perplexity that is good enough."""
     settled_iterations: PositiveInt | None = None
-    """Iterations in its present life from which on a client counts as settled, where clients come during the
-    run; by default a tenth of the median of those that were there all along."""
+    """Iterations in its current session after which a client counts as settled, if clients join during the
+    run; by default a tenth of the median iterations of the clients that were up during the whole run."""
 
     @model_validator(mode="after")
     def _ends(self) -> "Run":
@@ -118,10 +119,10 @@ class Run(Settings):
                 problem = "state 'duration', 'iterations', 'budget' or several (the first one ends the run)"
                 raise SettingError("duration", None, problem)
             if self.budget.bytes is not None:
-                problem = "needs 'duration' or 'iterations' beside it, as who sends nothing never spends it"
+                problem = "needs 'duration' or 'iterations' also: a client that sends nothing never uses it"
                 raise SettingError("budget.bytes", SIZE.format(self.budget.bytes), problem)
         if self.converged is not None and self.evaluate_share < 1:
-            problem = "must be 1 with run.converged, which looks at every client at each evaluation"
+            problem = "must be 1 with run.converged, which needs every client at each evaluation"
             raise SettingError("evaluate_share", self.evaluate_share, problem)
         every = self.evaluate_every.seconds
         if self.duration is not None and every is not None and every > self.duration:

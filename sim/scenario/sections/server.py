@@ -1,4 +1,4 @@
-"""Servers: what they own, and when they crash."""
+"""Servers: their data, devices and crashes."""
 
 from __future__ import annotations
 
@@ -14,40 +14,45 @@ from sim.world.devices.device import CostModel
 
 
 class ServerSection(Settings):
-    """Servers, for protocols that have some: their data, their devices, their crashes.
+    """Servers, for protocols with servers: their data, devices and crashes.
 
-    With `samples`, and `step_time` or `speed`, a server can train and measure on data of its own.
+    With `samples`, and `step_time` or `speed`, a server can train and evaluate on its data.
     """
 
     samples: CountOrZero = 0
-    """Training samples of each server: drawn at random among those that no client owns and, where these are
-    too few, among the clients', who lose them. No sample has two owners."""
+    """Training samples of each server: drawn at random from those that no client owns and, if these are too
+    few, from those of the clients, which lose them. No sample has two owners."""
     step_time: PositiveDuration | None = None
     """Time of one training step on a server's device."""
     speed: Compute | None = None
-    """Speed of a server's device, instead; a job then costs its floating-point operations divided by it."""
+    """Speed of a server's device, instead of `step_time`; a job then takes its floating-point operations
+    divided by the speed."""
     crash: tuple[ServerCrash, ...] = ()
-    """When servers crash."""
+    """Crashes of servers."""
 
     @model_validator(mode="after")
     def _whole(self) -> ServerSection:
         at_most_one(self, "step_time", "speed")
         has_device = self.step_time is not None or self.speed is not None
         if self.samples and not has_device:
-            problem = "training on them takes time: state 'step_time' or 'speed' of the servers, too"
+            problem = "training on them takes time: also state 'step_time' or 'speed' of the servers"
             raise SettingError("samples", self.samples, problem)
         if has_device and not self.samples:
-            problem = "a device is for data of its own: state 'samples', too"
+            problem = "a server's device needs data: also state 'samples'"
             raise SettingError("speed" if self.step_time is None else "step_time", None, problem)
         return self
 
     def cost_model(self) -> CostModel:
-        """What a server's computing costs, where it has a device."""
+        """Return the cost of a server's computing, if it has a device."""
         return CostModel(step_time_s=self.step_time, flops_per_s=self.speed)
 
     def crashes_of(self, server: int, servers: int) -> list[ServerCrash]:
-        """The crashes of one of so many servers, in order. UserError for two at once, and unknown servers."""
-        own = []
+        """Return the crashes of one of `servers` servers, in order.
+
+        Raises:
+            UserError: two crashes overlap, or a server is unknown.
+        """
+        found = []
         for number, crash in enumerate(self.crash):
             unknown = [each for each in crash.servers or () if each >= servers]
             if unknown:
@@ -56,11 +61,11 @@ class ServerSection(Settings):
                     f"{unknown[0]}; must be numbers from 0 to {servers - 1}"
                 )
             if crash.servers is None or server in crash.servers:
-                own.append((crash.at, number, crash))
-        own.sort(key=lambda each: each[:2])
-        for (_, _, before), (_, number, after) in pairwise(own):
+                found.append((crash.at, number, crash))
+        found.sort(key=lambda each: each[:2])
+        for (_, _, before), (_, number, after) in pairwise(found):
             if before.back is None or before.back >= after.at:
                 raise UserError(
-                    f"server.crash.{number}.at: server {server} is down at {after.at:g} s already"
+                    f"server.crash.{number}.at: server {server} is already down at {after.at:g} s"
                 )
-        return [crash for _, _, crash in own]
+        return [crash for _, _, crash in found]

@@ -1,4 +1,4 @@
-"""What happens to a client whose code fails."""
+"""Supervision of clients: the reaction to an exception in a client's code."""
 
 from typing import Annotated, Literal
 
@@ -9,9 +9,9 @@ from actors.settings.quantities import Within
 
 
 class Supervision(Settings):
-    """What happens to a client whose code fails."""
+    """Reaction to an exception in a client's code."""
 
     on_failure: Literal["stop", "restart"] = "stop"
-    """Stop the client, or start it anew."""
+    """Stop the client, or restart it."""
     max_restarts: Annotated[NonNegativeInt, Within(0, 1000)] = 3
-    """Stop it after so many restarts."""
+    """Number of restarts after which the client is stopped."""

@@ -1,4 +1,4 @@
-"""A table `[sweep]`: what differs between the runs of a study, and how they are compared."""
+"""The table `[sweep]`: differences between the runs of a study, and their comparison."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _Labels = Annotated[dict[str, str], _keyed("a table of texts by key")]
 
 
 def listed(table: Mapping[str, Any], *above: str) -> dict[str, Any]:
-    """The lists in a table by their whole keys: ``network.loss = [...]`` is a list within a table."""
+    """Return the lists in a table by their whole keys: ``network.loss = [...]`` is a list in a table."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         found |= (
@@ -56,72 +56,74 @@ def listed(table: Mapping[str, Any], *above: str) -> dict[str, Any]:
 
 
 class Case(Settings):
-    """One value of an axis whose values take several keys."""
+    """One value of an axis, made of several keys."""
 
     name: _Name
-    """The case's name in tables and pictures; a number where it has a place on a scale."""
+    """Name of the case in tables and figures; a number if the axis is a numeric scale."""
     axis: str = "case"
-    """The axis that it is a value of."""
+    """The axis that the case belongs to."""
     set: tuple[str, ...] = ()
-    """The keys that it states, each as after `--set`: ``"network.loss=0.1"``."""
+    """Keys that the case states, each as after `--set`: ``"network.loss=0.1"``."""
     unset: tuple[str, ...] = ()
-    """Keys that it takes out of the file."""
+    """Keys that the case removes from the file."""
     without: tuple[str, ...] = ()
-    """Axes that are left out for it, as they can change nothing: it is run with the first value of each."""
+    """Axes without effect on the case: it is run only with the first value of each."""
     excluded: tuple[NonNegativeInt, ...] = ()
-    """Clients whose devices or lives the case changes. They do not count when the case is compared, nor in
-    what it is compared with, so that one sees what it does to the others."""
+    """Clients whose devices or churn the case changes. They are excluded on both sides of a comparison, to
+    show the effect of the case on the other clients."""
 
     @model_validator(mode="before")
     @classmethod
     def _renamed(cls, stated: Any) -> Any:
         if isinstance(stated, Mapping) and "struck" in stated:
-            raise SettingError("struck", stated["struck"], "is called excluded now")
+            raise SettingError("struck", stated["struck"], "is now called excluded")
         return stated
 
 
 class Axes(Settings):
-    """Which runs there are: all combinations of `grid`, `zip` and the cases of each axis, with every seed."""
+    """The runs: all combinations of `grid`, `zip` and the cases of each axis, with every seed."""
 
     seeds: Seeds | None = None
-    """How many seeds, counted from run.seed, or a list of them; by default run.seed alone."""
+    """Number of seeds, counted from run.seed, or a list of seeds; by default only run.seed."""
     set: tuple[str, ...] = ()
-    """The keys that all runs state, each as after `--set`."""
+    """Keys that all runs state, each as after `--set`."""
     grid: _Lists = Field(default_factory=dict)
     """Lists of values by key: ``"network.loss" = [0, 0.1]``. Every combination is run."""
     zip: _Lists = Field(default_factory=dict)
-    """Lists of equally many values by key, which go together: the first of each, the second of each, ..."""
+    """Lists of the same length by key, which are combined item by item: the first of each, the second of
+    each, ..."""
     case: tuple[Case, ...] = ()
-    """Values that take several keys."""
+    """Cases: values that are made of several keys."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Axes:
         for table in ("grid", "zip"):
             for key, values in listed(getattr(self, table)).items():
                 if not isinstance(values, list) or not values:
-                    raise SettingError(f"{table}.{key}", values, "must be a list of values, one at least")
+                    raise SettingError(f"{table}.{key}", values, "must be a list of at least one value")
         lengths = [len(values) for values in listed(self.zip).values()]
         if len(set(lengths)) > 1:
-            raise SettingError("zip", None, f"all lists must be of one length, not {lengths}")
+            raise SettingError("zip", None, f"all lists must have the same length, not {lengths}")
         names = [(case.axis, str(case.name)) for case in self.case]
         for number, name in enumerate(names):
             if name in names[:number]:
-                problem = f"the axis {name[0]} has a case of that name already"
+                problem = f"the axis {name[0]} already has a case of this name"
                 raise SettingError(f"case.{number}.name", name[1], problem)
         return self
 
 
 class Comparing(Settings):
-    """How `coterie compare` shows this sweep, where its options say nothing else."""
+    """Defaults of the options of `coterie compare` for this sweep."""
 
     by: str | None = None
-    """The axis to draw along."""
+    """The horizontal axis of figures."""
     baseline: str | None = None
     """The value of an axis that the others are compared with: ``"protocol=local"``."""
     metrics: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """What is compared: measured metrics by name, and numbers of the summary by their path."""
+    """Quantities to compare: metrics by name, and values of the summary by their path."""
     target: PositiveFloat | None = None
-    """The target whose time, bytes, steps and FLOPs are told; by default that of the run."""
+    """Target quality; the comparison reports the time, bytes, steps and FLOPs to reach it. By default that of
+    the run."""
     clients: ClientList | None = None
     """The clients whose means are compared; by default all."""
 
@@ -130,20 +132,20 @@ class Sweep(Axes):
     """The runs of a study, for `coterie sweep`; `coterie run` runs the file without this table."""
 
     scenario: str | None = None
-    """The file whose runs these are, by its path from here, where this one holds nothing but the sweep."""
+    """Scenario file of the runs, relative to this file, if this file contains only the sweep."""
     full: Axes = Axes()
-    """What differs with `--full`: seeds, lists of the same key and cases of the same axis take the place of
-    those of the short form."""
+    """Changes with `--full`: seeds, lists of the same key and cases of the same axis replace those of the
+    short form."""
     forks: bool = False
-    """Whether runs go on from the first run of their seed with the same past: results are the same, and what
-    they share is computed once."""
+    """True if runs fork from the first run of their seed with the same prefix: the results are the same, and
+    the shared prefix is computed once."""
     labels: _Labels = Field(default_factory=dict)
-    """Labels of keys in tables and pictures: ``"network.loss" = "messages lost"``."""
+    """Labels of keys in tables and figures: ``"network.loss" = "messages lost"``."""
     compare: Comparing = Comparing()
-    """How it is compared."""
+    """Settings of the comparison."""
 
     def axes(self, *, full: bool) -> Axes:
-        """The axes of the short or the full form."""
+        """Return the axes of the short or the full form."""
         if not full:
             return self
         more = self.full

@@ -81,7 +81,7 @@ def test_a_client_is_explained(kept: Path) -> None:
 def test_a_fork_is_made_where_other_code_may_make_it(kept: Path) -> None:
     made = coterie("fork", kept, *FORK, "--anyway")
     assert made.exit_code == 0, made.output
-    assert f"{kept} has no checkpoint until then: it is computed from the start" in made.stderr
+    assert f"{kept} has no checkpoint at or before --at: the fork runs from the start" in made.stderr
     [fork] = [each for each in kept.parent.iterdir() if each != kept]
     found = load_checked(fork)
     assert found.summary()["fork"] == {"of": kept.name, "at": 15.0}
@@ -92,13 +92,13 @@ def test_a_fork_is_made_where_other_code_may_make_it(kept: Path) -> None:
 @of(OLDEST)
 def test_that_the_code_is_another_is_said(kept: Path) -> None:
     explained = coterie("explain", kept, *EXPLAIN)
-    assert f"this may not be what {kept} did: " in explained.stderr
+    assert f"this may differ from the run in {kept} did: " in explained.stderr
     assert "the code of coterie was d3bdace7 and is " in explained.stderr
     forked = coterie("fork", kept, *FORK)
     assert forked.exit_code == 2, forked.output
-    assert f"{kept} would not go on as it was: the clients' data was not recorded and is " in forked.stderr
+    assert f"{kept} cannot continue exactly: the clients' data was not recorded and is " in forked.stderr
     assert "the code of coterie was d3bdace7 and is " in forked.stderr
-    assert "; --anyway goes on all the same" in forked.stderr
+    assert "; pass --anyway to continue" in forked.stderr
     assert list(kept.parent.iterdir()) == [kept]
 
 
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_another_form_stops_who_resumes_and_not_who_forks(kept: 
     file = kept / "checkpoint-15.pt"
     resumed = coterie("resume", kept, "--until", "40 s", "--quiet")
     assert resumed.exit_code == 2
-    assert f"{file} was written by another version of coterie; delete it to go on from" in resumed.stderr
+    assert f"{file} was written by another version of coterie; delete it to continue from" in resumed.stderr
     forked = coterie("fork", kept, *FORK)
     assert f"not used: {file} was written by another version of coterie\n" in forked.stderr
 
@@ -119,7 +119,7 @@ def test_a_scenario_of_keys_that_are_gone_is_refused_with_what_to_do(kept: Path,
     assert result.exit_code == 2, result.output
     assert "protocol.gradients_when_behind = 1.0: unknown key; allowed: " in result.stderr
     assert f"{kept} is a run of coterie 0.2.0, commit 3740cc5f14b9, and this version cannot" in result.stderr
-    assert "install that version to resume, fork or explain it, or `coterie run`" in result.stderr
+    assert "install that version to resume, fork or explain it, or use `coterie run`" in result.stderr
 
 
 def test_all_are_listed_and_watched_as_finished(tmp_path: Path) -> None:

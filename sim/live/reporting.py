@@ -1,4 +1,4 @@
-"""What one process of a live run tells as it goes: all events at once, and all else now and then."""
+"""Records of one process of a live run: events immediately, and other data periodically."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sim.results.metrics import Metrics
 from sim.results.trace import Entry, Trace
 
 
-class ToldTrace(Trace):
-    """A trace that keeps nothing: each entry goes to `tell` at once, as it is.
+class StreamedTrace(Trace):
+    """Trace that stores no entries: each one goes to `tell` immediately.
 
-    So the sending of a message is told before the message leaves the process, and its delivery before anybody
-    can answer it.
+    The sending of a message is therefore recorded before the message leaves the process, and its delivery
+    before any reply.
     """
 
     def __init__(self, *, keep_messages: bool = True) -> None:
@@ -34,21 +34,21 @@ class ToldTrace(Trace):
         self.tell("event", *entry)
 
 
-class Teller:
-    """Tells what a simulation has found since the last time: the effort does not grow with what was told.
+class Reporter:
+    """Writer of a simulation's new data since the last call; its cost does not grow with earlier data.
 
-    names: the clients and servers of this process. sink: where it goes.
+    names: the clients and servers of this process. sink: the destination.
     """
 
     def __init__(self, simulation: Simulation, names: Collection[str], sink: Sink) -> None:
         self._simulation = simulation
         self._names = names
         self._sink = sink
-        self._final: dict[str, int] = {}  # of each list, how many rows were told for good
-        self._latest: dict[str, Any] = {}  # what was told last and may change
+        self._final: dict[str, int] = {}  # number of final rows, by list
+        self._latest: dict[str, Any] = {}  # last written data that may change
 
     def tell(self, figures: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]) -> None:
-        """Tell what is new. figures, lists: of the process; a list only grows."""
+        """Write new data. figures, lists: those of the process; a list only grows."""
         simulation, metrics = self._simulation, self._simulation.observer.metrics
         self._grow("metrics", metrics.rows_from(self._final.get("metrics", 0)))
         self._tell_graph(metrics)
@@ -64,7 +64,7 @@ class Teller:
         self._sink.flush()
 
     def _grow(self, key: str, new: Sequence[Any]) -> None:
-        """Tell rows that follow those that were told before."""
+        """Write rows that follow those written before."""
         if new:
             start = self._final.get(key, 0)
             self._sink.write("rows", key, start, new)
@@ -90,7 +90,7 @@ class Teller:
         self._tell_if_new("life", facts, life.name)
 
     def _tell_changed(self, key: str, rows: list[Any]) -> None:
-        """Tell a list whose last row may have changed, from there on; or all of it, if it is another one."""
+        """Write a list from its last written row, which may have changed, or else the whole list."""
         before = self._latest.get(key, [])
         if rows != before:
             start = max(0, len(before) - 1)
@@ -107,7 +107,7 @@ class Teller:
 
 
 def facts_of(simulation: Simulation) -> dict[str, Any]:
-    """All that a summary needs of a process, beside its events, its lists, and its actors' lives."""
+    """Return the facts of a process for the summary, without events, lists, and facts of its actors."""
     observer, engine = simulation.observer, simulation.engine
     first = observer.divergence.first
     return {
@@ -122,7 +122,7 @@ def facts_of(simulation: Simulation) -> dict[str, Any]:
 
 
 def save_state(simulation: Simulation, names: Collection[str], folder: Path, process: str) -> None:
-    """Write what the next life of this process goes on from: of each client its work and its model."""
+    """Write the state from which the successor of this process continues: each client's work and model."""
     state = {}
     for client in simulation.clients:
         if client.name in names:
@@ -136,15 +136,15 @@ def save_state(simulation: Simulation, names: Collection[str], folder: Path, pro
 
 
 def read_state(folder: Path, process: str) -> dict[str, Any]:
-    """What `save_state` wrote last; nothing if the process was killed before."""
+    """Read the last state from `save_state`; empty if the process was killed before."""
     path = state_path(folder, process)
     return dict(msgpack.unpackb(path.read_bytes())) if os.path.isfile(path) else {}
 
 
-def again_and_again(loop: Any, every_s: float, action: Callable[[], object]) -> None:
-    """Do something now, when all else of this moment is done, and after every so many seconds.
+def repeatedly(loop: Any, every_s: float, action: Callable[[], object]) -> None:
+    """Call an action after the other events of the current time, and then every `every_s` seconds.
 
-    An action that takes long is done more rarely, so that it takes a twentieth of the time at most.
+    A slow action is called less often, so that it takes at most a twentieth of the time.
     """
 
     def act() -> None:
