@@ -68,8 +68,8 @@ def against_simulation(view: RunView) -> Section | None:
     both = ["predicted", "measured"]
     blocks: list[Block] = [
         Paragraph(
-            "The live run is compared with a simulation of the same scenario. Simulations with all devices 1 % "
-            "slower or faster show the variation by chance."
+            "The live run is compared with a simulation of the same scenario. Simulations with all devices "
+            "1 % slower or faster show the variation by chance."
         ),
         Table(["requirement", "found", "met"], requirements, "requirements"),
         *[Paragraph(caveat) for caveat in [view.get("caveat")] if caveat],

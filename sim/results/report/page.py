@@ -76,8 +76,8 @@ def _progress(view: RunView) -> Section:
         lead += " The mean falls when a client arrives, because the mean then includes its initial model."
     if not np.isnan(view.spent_s).all():
         lead += (
-            " Dashed lines mark when the first and the last client had used their budgets. After that, a client "
-            "only merges models and answers peers. Steps per second cover the time before it."
+            " Dashed lines mark when the first and the last client had used their budgets. After that, a "
+            "client only merges models and answers peers. Steps per second cover the time before it."
         )
     if models := list(view.get("models") or ()):
         lead += f" Clients have several models ({', '.join(models)}) and are compared by {models[0]}."
@@ -116,7 +116,8 @@ def _futures(view: RunView) -> Section | None:
     """Compare a fork with its parent; None for a run that is no fork."""
     if view.fork_s is None:
         return None
-    lead = f"This run is a fork of {view.get('fork', 'of')}. Both are the same until {text.duration(view.fork_s)}."
+    lead = f"This run is a fork of {view.get('fork', 'of')}. "
+    lead += f"Both are the same until {text.duration(view.fork_s)}."
     blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", curves.two_futures(view))]
     if (table := curves.differences(view)) is not None:
         lead = "Each client at the last time at which both runs evaluated it."
@@ -194,8 +195,8 @@ def _one_client(view: RunView) -> Section | None:
     shown = [view.clients[client] for client in sorted(clients_shown(view))]
     lead = (
         "Click any client on this page to see it here. The client with the worst result is shown first. "
-        "To see what a client held and waited for at a given time, run coterie explain with its number and the "
-        "time. "
+        "To see what a client held and waited for at a given time, run coterie explain with its number and "
+        "the time. "
     )
     if waits is None and not view.has_messages and view.get("messages", "delivered"):
         lead += "Waiting times by peer are unknown: this run kept no messages (run.keep_messages)."
@@ -203,9 +204,9 @@ def _one_client(view: RunView) -> Section | None:
         lead += "No device waited for a message or a timer."
     else:
         lead += (
-            "A wait counts for the sender of the message that arrived when the device started to compute again. "
-            "A wait that no message ended counts as a time limit or pause. Waits cut short by a crash or by the "
-            "end of the run are left out."
+            "A wait counts for the sender of the message that arrived when the device started to compute "
+            "again. A wait that no message ended counts as a time limit or pause. Waits cut short by a crash "
+            "or by the end of the run are left out."
         )
     drawn = _side_by_side(
         ("Course", "course", curve),
@@ -272,9 +273,9 @@ def _moves(view: RunView) -> Section | None:
             for move in view.moves
         ]
         lead = (
-            f"Catch-up: time until a newcomer has {measure.caught_up} of the mean {measure.name} of the clients "
-            f"that were up before it. Dip and recovery: how far the mean of the other clients {measure.worsened} "
-            "after a departure, and the time until it was back."
+            f"Catch-up: time until a newcomer has {measure.caught_up} of the mean {measure.name} of the "
+            "clients that were up before it. Dip and recovery: how far the mean of the other clients "
+            f"{measure.worsened} after a departure, and the time until it was back."
         )
         if view.get("population", "newcomers"):
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'), measure)}."
@@ -290,11 +291,11 @@ def _hurt(view: RunView) -> list[Block]:
     if table is None:
         return []
     lead = (
-        f"Up to {MOST_HURT} clients that fell farthest after each departure: the depth of the fall before they "
-        "returned to their last value before the departure. Relative weight: the weight that the client gave "
-        "the departed client, divided by its largest weight. Curves also fall without a departure. The last "
-        "column shows the usual fall: 90 % of the earlier steps between two evaluations fell by at most as "
-        "much. Departures between the same two evaluations cannot be separated."
+        f"Up to {MOST_HURT} clients that fell farthest after each departure: the depth of the fall before "
+        "they returned to their last value before the departure. Relative weight: the weight that the client "
+        "gave the departed client, divided by its largest weight. Curves also fall without a departure: a "
+        "tenth of the client's earlier falls between two evaluations exceeded the usual fall. Departures "
+        "between the same two evaluations cannot be separated."
     )
     return [Heading("Falls after departures"), Paragraph(lead), table]
 

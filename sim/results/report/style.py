@@ -116,7 +116,7 @@ def time_axis(figure: Figure, end_s: float) -> float:
 
 
 def log_axis(least: float, most: float) -> dict[str, Any]:
-    """Return a logarithmic axis of positive numbers, with ticks at powers of ten, or at 1, 2 and 5 of each."""
+    """Return a logarithmic axis for positive numbers, with ticks at powers of ten or 1, 2 and 5 of each."""
     few = {"dtick": "D2", "tickformat": "~g"} if most <= 100 * least else {"dtick": 1}
     return {"type": "log", "exponentformat": "power"} | few
 

@@ -64,7 +64,7 @@ def timeline(view: RunView) -> Figure | None:
 
 
 def covered(spans: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the seconds of each bin [B] between `edges` [B+1] covered by disjoint, ascending `spans` [K, 2]."""
+    """Return the seconds of each bin [B] of `edges` [B+1] covered by disjoint, ascending `spans` [K, 2]."""
     if len(spans) == 0:
         return np.zeros(len(edges) - 1)
     totals = np.concatenate([[0.0], np.cumsum(spans[:, 1] - spans[:, 0])])
