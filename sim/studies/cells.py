@@ -179,9 +179,7 @@ def _cell(of_all: Stated, choices: Sequence[_Choice], seed: int) -> tuple[SweepC
     if excluded and (excluded[-1] >= count or len(excluded) == count):
         what = f"client {excluded[-1]}" if excluded[-1] >= count else "every client"
         cases = ", ".join(str(value) for choice in excluding for value in choice.values.values())
-        raise UserError(
-            f"sweep.case: {cases} excludes {what} of {count} clients (0 to {count - 1})", of_all.file
-        )
+        raise UserError(f"sweep.case: {cases} excludes {what} of {count}, numbered from 0", of_all.file)
     cell = SweepCell(
         values=values,
         seed=seed,

@@ -219,7 +219,8 @@ class Comparison:
         """Return the cut-off (s) of the restricted mean of one of `WAITS`; NaN without any newcomers.
 
         It is the longest time known for all runs with the same value of `by` as one of `groups`. Other values
-        of `by` have other cut-offs: if newcomers leave after 10 s in some runs, longer times are unknown there.
+        of `by` have other cut-offs: if newcomers leave after 10 s in some runs, longer times are unknown
+        only there.
         """
         values = [group.values.get(self.by or "") for group in groups]
         alike = [run for run in self.study.runs if run.values.get(self.by or "") in values]
@@ -323,7 +324,7 @@ class Comparison:
                 (least, of_least), (most, of_most) = ends
                 found.append(
                     f"unequal budgets: {BUDGETS[kind]} per client from {of_least:,.0f} ({least}) to "
-                    f"{of_most:,.0f} ({most}); to give all the same, use --set run.budget.{kind}=N"
+                    f"{of_most:,.0f} ({most}); to give each client the same, use --set run.budget.{kind}=N"
                 )
         return found
 
