@@ -105,7 +105,7 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
     except Exception as error:
         return CellResult(None, f"{type(error).__name__}: {error}"[:_ERROR_LENGTH])
     if result.directory is None or result.unwritten:
-        return CellResult(None, "; ".join(["some results could not be written", *result.unwritten]))
+        return CellResult(None, "; ".join(["not all results could be written", *result.unwritten]))
     try:
         finished = result.summary["finished"]
         CellMark(cell=cell.key, coterie=version_of("coterie"), finished=finished).write(result.directory)

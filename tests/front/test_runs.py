@@ -489,7 +489,7 @@ def test_an_imported_class_whose_helpers_are_others_by_now_is_not_resumed(
 
 def test_a_method_whose_file_begins_runs_is_refused(here: Path) -> None:
     (here / "begins.py").write_text(f"{METHOD}\n\n{BEGINS}", encoding="utf-8")
-    with pytest.raises(UserError, match=r"begins a run while it is loaded: put what is to be run"):
+    with pytest.raises(UserError, match=r"starts a run while coterie loads it: put what is to be run"):
         ran(protocol="begins.py:Alone")
     assert not (here / "runs").exists()
 

@@ -63,11 +63,11 @@ def test_where_in_the_file_it_failed_is_told(tmp_path: Path) -> None:
     ("text", "message"),
     {
         "def mine(depth):\n    pass\n": "argument depth needs a type.* rng, sender, receiver, time, clients",
-        "def mine(*depth):\n    pass\n": "argument depth cannot be stated by name",
+        "def mine(*depth):\n    pass\n": "argument depth cannot be passed by name",
         "def mine(kind: str):\n    pass\n": "argument kind is a key that all have",
         "def mine(keys: int):\n    pass\n": "argument keys is a key that all have",
         "mine = 3\n": "must be a class or a function, not a int",
-        "def other():\n    pass\n": "has no 'mine'; it has: other",
+        "def other():\n    pass\n": "has no 'mine'; must be one of other",
     }.items(),
 )
 def test_functions_that_no_scenario_can_call(tmp_path: Path, text: str, message: str) -> None:

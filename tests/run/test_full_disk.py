@@ -72,7 +72,7 @@ def test_a_table_that_does_not_fit(
     lines = result.stderr.splitlines()[-4:]
     assert lines[:2] == ["not all results could be written:", "events.parquet: No space left on device"]
     assert re.fullmatch(
-        r"report\.html: .*events\.parquet is missing; these results are not complete", lines[2]
+        r"report\.html: .*events\.parquet is missing; these results are incomplete", lines[2]
     )
     assert lines[3] == f"the others are in {there}"
     assert result.exit_code == 1

@@ -197,7 +197,7 @@ def test_a_scenario_that_changes_meanwhile_is_not_mixed_with_what_it_was(tmp_pat
     study(tmp_path, STUDY.replace("dimension = 3", "dimension = 4"))
     result = run_sweep(planned, out=tmp_path / "runs", execute=here)
     assert len(result.errors) == 2
-    assert all("was changed while the sweep went on" in error for error in result.errors.values())
+    assert all("changed during the sweep" in error for error in result.errors.values())
 
 
 def test_progress_counts_what_is_left(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_processes_beside_each_other_give_the_same_traces(
 def test_a_process_that_dies_costs_its_cell_and_nothing_else(tmp_path: Path) -> None:
     file = failing(tmp_path, FAILING.replace('raise RuntimeError("no more")', "os._exit(9)"), "[true, false]")
     result = run_sweep(plan(file), out=tmp_path / "runs", execute=in_processes(1))
-    assert result.errors == {"protocol.fails = True, seed 3": "its process was ended, with exit code 9"}
+    assert result.errors == {"protocol.fails = True, seed 3": "the worker process ended with exit code 9"}
     assert [cell["state"] for cell in cells_of(result.directory)] == ["failed", "done"]
 
 

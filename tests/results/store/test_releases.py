@@ -163,7 +163,7 @@ def test_without_checksums_a_table_of_another_run_is_refused(kept: Path, table: 
     shutil.copy(RELEASES / "0.2.0/cobo" / file.name, file)
     result = coterie("report", kept)
     assert result.exit_code == 2
-    assert f"{file} is of another run: it has the trace hash " in result.stderr
+    assert f"{file} belongs to another run: its trace hash is " in result.stderr
 
 
 @of("0.2.0/cobo")
@@ -177,11 +177,11 @@ def test_without_checksums_a_damaged_table_is_refused(kept: Path, table: str) ->
         file.write_bytes(damaged)
         result = coterie("report", kept)
         assert result.exit_code == 2, (result.output, result.exception)
-        assert f"{file} is not a table, or damaged: " in result.stderr
+        assert f"{file} is no table, or damaged: " in result.stderr
 
 
 @of(NEWEST)
 def test_later_results_without_their_checksums_are_not_complete(kept: Path) -> None:
     (kept / "checksums.json").unlink()
-    with pytest.raises(UserError, match=r"checksums\.json is missing: these results are not complete"):
+    with pytest.raises(UserError, match=r"checksums\.json is missing: these results are incomplete"):
         RunDirectory.load(kept)

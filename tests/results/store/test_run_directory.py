@@ -72,7 +72,7 @@ def test_load_refuses_what_is_no_result_directory(tmp_path):
     with pytest.raises(UserError, match=r"no summary\.json"):
         RunDirectory.load(tmp_path)
     (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(UserError, match=r"checksums\.json is missing: these results are not complete"):
+    with pytest.raises(UserError, match=r"checksums\.json is missing: these results are incomplete"):
         RunDirectory.load(tmp_path)
 
 
@@ -112,5 +112,5 @@ def test_a_table_of_many_equal_rows_is_not_unpacked(tmp_path, monkeypatch):
     Manifest.of(tmp_path, ["summary.json", "metrics.parquet"]).write()
     directory = RunDirectory.load(tmp_path)
     monkeypatch.setattr(machine, "memory_bytes", lambda: 20 * 2**20)
-    with pytest.raises(UserError, match=r"metrics\.parquet: takes 0\.0 GB of memory once it is read"):
+    with pytest.raises(UserError, match=r"metrics\.parquet: takes 0\.0 GB of memory when read"):
         directory.table_path("metrics")
