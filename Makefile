@@ -66,6 +66,9 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@git log --format=%s origin/main.. 2>/dev/null | awk 'length > 72 {print "commit subject longer than 72 characters: " $$0; bad = 1} END {exit bad}'
+	$(BIN)/python -m docs.build.prose
+	$(BIN)/codespell README.md CHANGELOG.md changes docs/*.md docs/*/*.md docs/examples docs/build actors coterie protocols sim benchmarks scenarios
+	$(BIN)/proselint check --config docs/build/proselint.json README.md CHANGELOG.md changes docs/*.md docs/how-to docs/fidelity
 	$(BIN)/python -m docs.build.api | diff docs/api.md - || (echo "docs/api.md is out of date: run make reference" >&2; exit 1)
 
 # ARGS: --minutes, --cases, --seed, --kinds, --jobs; --case repeats one case, given as it was printed.

@@ -58,7 +58,7 @@ Asynchronous gossip with logistic regression on digits, which are dealt repeated
 process, with an evaluation at the start and at the end, all results and the report. The table gives CPU
 seconds of user and system. *Start and end* is the cost of a run before its first message and after its
 last: the time of a run of {SHORT} s without its messages. *Per message* is the cost of each further message
-with its training step, from the difference to a run of {LONG} s. Links have 10 Mbit/s or are unlimited."""
+with its training step, from the difference from a run of {LONG} s. Links have 10 Mbit/s or are unlimited."""
 
 
 class Cost(NamedTuple):

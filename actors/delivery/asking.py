@@ -11,7 +11,7 @@ takes. Silence therefore means that a message was lost, and the question is sent
 which these answers measure. If these waits doubled where many messages are lost, one unlucky question would
 hold up all others. They double only from the ninth time, when the peer may have left. Before a round trip was
 measured, they double at once, until the peer treats a repetition as new, which means that the earlier attempt
-was lost. From then on they are as long as the work takes. Each new measurement resets the timers of waiting
+was lost. Later timeouts are as long as the work takes. Each new measurement resets the timers of waiting
 questions.
 """
 

@@ -34,9 +34,15 @@ def _pattern(expression: str, advice: str) -> Pattern:
 
 
 PATTERNS = (
-    _pattern(r"\bone'?s own\b|\bof (its|their|your|an?) own\b", "'separate', 'custom', or no adjective"),
+    _pattern(
+        r"\bone'?s own\b|\bof (?:its|their|your|an?) own(?=\s*(?:[.,;:)|]|$|that\b|and\b|which\b))",
+        "'separate', 'custom', or no adjective",
+    ),
     _pattern(r"\b(some|no|every|any)body\b(?! else's)", "the noun: a client, a user, no peer, all peers"),
-    _pattern(r"\b(whoever|whatever|whichever|wherever)\b", "the noun that it stands for"),
+    _pattern(
+        r"\b(whoever|whichever|wherever)\b|\bwhatever (?=comes|is|was|goes|they|it)",
+        "the noun that it stands for",
+    ),
     _pattern(r"\bso many\b|\bso much\b|\bso few\b", "'this many', or the number's name"),
     _pattern(r"(?<!according )(?<!relative )\bdifferen(ce|t)s? to\b", "'different from', 'difference from'"),
     _pattern(r"\bthat which\b|\ball that\b|\bof which nothing\b", "the noun that it stands for"),
@@ -54,12 +60,15 @@ PATTERNS = (
     ),
     _pattern(r"\bbe it\b|\bbe they\b|\bhad (it|they|he|she) not\b", "'whether ... or', 'if'"),
     _pattern(r"\bnor is\b|\bnor are\b|\bnor does\b|\bnor do\b|\bnor can\b", "a second sentence"),
-    _pattern(r"\bmust needs\b|\bat a time that nobody\b|\bstrangers?'?s?\b", "the noun: untrusted files"),
+    _pattern(r"\bmust needs\b|\bat a time that nobody\b", "a plain verb"),
     _pattern(r"\bto be had\b|\bis there, too\b|\bare there, too\b", "'is available'"),
     _pattern(r"\bgoes? on (with|exactly|from)\b", "'continues', 'resumes'"),
     _pattern(r"\b(theirs and ours|ours and theirs)\b", "the nouns: the paper's and coterie's"),
     _pattern(r"\bat one go\b|\bbehind each other\b|\bone behind the other\b", "'at once', 'concatenated'"),
-    _pattern(r"\bwhat (is|was|are|were|has|had)\b(?! (wrong|allowed|new)\b)", "the noun: 'the sent bytes'"),
+    _pattern(
+        r"\bwhat (is|was|are|were|has|had)\b(?! (wrong|allowed|new)\b)(?![^.|]*\?)",
+        "the noun: 'the sent bytes'",
+    ),
     _pattern(
         r"(?:^|[.,:;(]\s|\b(?:of|for|to|from|by|than)\s)who (asks|comes|sends|is|has|was|gets)\b",
         "the noun before 'who'",
@@ -68,7 +77,7 @@ PATTERNS = (
     _pattern(r"\bprolong(s|ed|ing)?\b", "'extend'"),
     _pattern(r"\bknow(s|n)? nothing\b|\bnothing is known\b", "'ignores', 'has no information about'"),
     _pattern(r"\bone (sees|can|may|gets|has|knows)\b", "'you'"),
-    _pattern(r"\banother one\b|\beach once\b|\bwritten in none\b", "the noun: 'a different scenario'"),
+    _pattern(r"\bis another one\b|\beach once\b|\bwritten in none\b", "the noun: 'a different scenario'"),
     _pattern(r"\bbehind (it|them)\b", "'after' or 'below'"),
     _pattern(r"\bunless you say\b|\bto say so\b", "'unless you pass', 'to report it'"),
     _pattern(r"\bfor ever\b|\ball the same\b|\blet go of\b", "'forever', 'anyway', 'released'"),

@@ -48,7 +48,7 @@ _ABOUT = {
 }
 """Descriptions of sections whose class has none."""
 _TABLE_BELOW = re.compile(
-    r'a table (whose \w+ is one of ("[\w-]+"(, )?)+(or names code of your own, "my_file.py:name")?'
+    r'a table (whose \w+ is one of ("[\w-]+"(, )?)+(or names code of your own, "my_file.py:name")?'  # prose: allow
     r'|whose kind names code of your own, "my_file.py:name"|with the keys \w+(, \w+)*)'
 )
 """Values that another part of the page describes."""

@@ -58,7 +58,7 @@ Differences from the paper:
 - n in `sampling_scale`/n is the number of clients if all know each other, as in the paper. On a sparse graph
   it is the larger neighborhood of the pair's ends plus one. Asynchronous: each end takes its own neighborhood
   plus one, for its half of the probability. A client therefore meets about `sampling_scale` peers in an
-  iteration whatever its degree, fewer if its neighbors have more neighbors than it has.
+  iteration for any degree, fewer if its neighbors have more neighbors than it has.
 """
 
 from protocols.cobo.method import CoBo

@@ -15,7 +15,7 @@ rounds a client mixes only with the neighbors with the largest mean weights (`ke
 later. If one of them leaves, the best of the others replaces it.
 
 Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
-have arrived meanwhile, the last of each peer, each once.
+have arrived meanwhile, only the last of each peer.
 
 Differences from the paper (its text was not available): this follows its abstract, and SCooL's description
 of the method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalized,

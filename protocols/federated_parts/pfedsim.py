@@ -110,7 +110,7 @@ class PFedSimServer(RoundServer):
         return PersonalTask(self.mixture(client), number)
 
     def mixture(self, client: str) -> Vector:
-        """Return the backbone for a client that has answered before: a mixture of its own and those up."""
+        """Return the backbone for a client that has answered before: a mixture of its backbone with those of clients that are up."""
         present = sorted({*self.peers, client})  # it may have left since it was chosen for the round
         heads = {peer: self.heads[peer] for peer in present if peer in self.heads}
         shares = mixing_weights(client, heads)

@@ -12,12 +12,12 @@ itself included; l_ij is the loss of phi_j on the data of i. In iteration t it
 (`protocols.federico.posterior` has the E-step, and its form with accumulated losses, eqs. 22-24.) A client
 predicts with its candidates' models, averaged by w.
 
-Synchronous: rounds in which a client waits for the models of its neighbors, and for their updates of its own.
+Synchronous: rounds in which a client waits for its neighbors' models, and for their updates of its own model.
 As no client knows which others will choose it, models go to all neighbors.
 
 Asynchronous: no client waits for another. A client asks its chosen candidates for their models, evaluates the
 models that have come, trains them, and returns the updates; owners add each update on arrival. A model that
-comes late is used in the next iteration, and counts among the M until then: no iteration involves more than M
+comes late is used in the next iteration, and counts among the M before it: no iteration involves more than M
 peers. If the client's own model is not chosen and no other has come yet, the client waits for the first. Lost
 messages are sent again; an update counts once.
 

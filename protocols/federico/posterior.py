@@ -3,7 +3,7 @@
 Client i assumes that its data come from the model of one of the candidates j, itself included. With l_ij the
 loss of model j on its data, flat priors and the last posterior as the next prior,
 
-    w_ij(t) ~ w_ij(t-1) exp(-l_ij(t-1)) ~ exp(-sum of l_ij up to then)                          (eqs. 22-24)
+    w_ij(t) ~ w_ij(t-1) exp(-l_ij(t-1)) ~ exp(-sum of l_ij before t)                            (eqs. 22-24)
 
 and, with the average of algorithm 1 in place of the sum, w_i = softmax(-L_i),
 

@@ -16,7 +16,7 @@ from protocols.learn_to_collaborate.equilibrium import (
 )
 from protocols.learn_to_collaborate.leader_election import LeaderElection
 from protocols.learn_to_collaborate.local_gradients import LocalGradients
-from protocols.learn_to_collaborate.messages import Settled
+from protocols.learn_to_collaborate.messages import Members
 from protocols.learn_to_collaborate.pareto_search import Optimum, ParetoSearch, Shares
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
@@ -26,7 +26,7 @@ Stage = list[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class CoalitionAssignment:
-    """Coalition found for a client, and its benefits and losses, as in `Settled`.
+    """Coalition found for a client, and its benefits and losses, as in `Members`.
 
     `shares`: its best weights within its coalition; `full`: those among all clients, None if unknown.
     """
@@ -46,7 +46,7 @@ class Coordinator(Component):
         client: Client,
         settings: LearnToCollaborateSettings,
         gradients: LocalGradients,
-        join: Callable[[Settled], None],
+        join: Callable[[Members], None],
     ) -> None:
         super().__init__(client)
         self.settings = settings
@@ -210,7 +210,7 @@ class Coordinator(Component):
         """Send a client its assignment until the client confirms it."""
         pareto = await self.search.front.model(assignment.shares)
         full = None if assignment.full is None else await self.search.front.model(assignment.full)
-        settled = Settled(
+        settled = Members(
             self.election.term[0],
             self.version,
             assignment.members,

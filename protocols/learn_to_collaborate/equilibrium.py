@@ -119,7 +119,7 @@ def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: It
     """Return the clients that an arrival affects; `wanted_by`: clients with it in their optimal set.
 
     These sets are among the clients of their stage and later ones. Affected are the coalitions of these
-    clients that were found in the first stage with one of them, and all that were found in later stages.
+    clients that were found in the first stage with one of them, and all clients found in later stages.
     """
     wanting = frozenset(wanted_by)
     for number, stage in enumerate(stages):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from actors.message import PeerUnavailable, RemoteError
 from protocols.framework.client import Client
 from protocols.framework.component import Component, weakly
-from protocols.learn_to_collaborate.messages import FromLeader, StillThere, Superseded
+from protocols.learn_to_collaborate.messages import FromLeader, HigherTerm, LeaderPing
 from protocols.shared.silence import Silence
 
 PATIENCES = 3
@@ -124,7 +124,7 @@ class LeaderElection(Component):
         """Send heartbeats to all peers regularly, and find out which are gone."""
         while True:
             for peer in self.client.peers:
-                self.client.spawn(self.ask(peer, StillThere(self.term[0])))
+                self.client.spawn(self.ask(peer, LeaderPing(self.term[0])))
             await self.client.sleep(self.patience / HEARTBEATS)
 
     async def ask(self, peer: str, message: FromLeader) -> object | None:
@@ -145,7 +145,7 @@ class LeaderElection(Component):
             except RemoteError:
                 client.suspect(peer)
             else:
-                if not isinstance(answer, Superseded):
+                if not isinstance(answer, HigherTerm):
                     return answer
                 self.recognises((answer.term, answer.broker))
                 return None

@@ -40,7 +40,7 @@ class GradientFound:
 
 
 @dataclass(frozen=True)
-class Settled(FromLeader):
+class Members(FromLeader):
     """Request to train from now on with these `members`, sorted, including the receiver.
 
     version: counts these messages within a term. benefits: the weight of each of its optimal collaborators,
@@ -58,17 +58,17 @@ class Settled(FromLeader):
 
 
 @dataclass(frozen=True)
-class StillThere(FromLeader):
+class LeaderPing(FromLeader):
     """Heartbeat of the coordinator. The answer shows that the client is also up."""
 
 
 @dataclass(frozen=True)
-class Here:
-    """Confirmation of `StillThere` and `Settled`: the sender is up and has received the message."""
+class Pong:
+    """Confirmation of `LeaderPing` and `Members`: the sender is up and has received the message."""
 
 
 @dataclass(frozen=True)
-class Superseded:
+class HigherTerm:
     """Answer to a former leader: the sender follows this `broker`, in this `term`."""
 
     term: int

@@ -13,11 +13,11 @@ from protocols.learn_to_collaborate.local_gradients import LocalGradients
 from protocols.learn_to_collaborate.messages import (
     FromLeader,
     GradientWanted,
-    Here,
+    HigherTerm,
+    LeaderPing,
+    Members,
     PartnerModel,
-    Settled,
-    StillThere,
-    Superseded,
+    Pong,
 )
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
@@ -34,7 +34,7 @@ class CollaboratingClient(Client):
         self.round_trips.wait_at_first(self.settings.patience)
         self.gradients = LocalGradients(self, self.settings)
         self.coordinator = Coordinator(self, self.settings, self.gradients, self.join)
-        self.settled: Settled | None = None
+        self.settled: Members | None = None
         self.front_models: dict[str, Vector] = {}  # models of the Pareto front from the coordinator
         self.has_settled = asyncio.Event()
         self.joined_s = 0.0
@@ -107,7 +107,7 @@ class CollaboratingClient(Client):
         """True if it keeps its model from the Pareto front."""
         return self.settings.inside == "pareto" and bool(self.partners)
 
-    def join(self, settled: Settled) -> None:
+    def join(self, settled: Members) -> None:
         """Join a coalition; in its first one, a client starts with the Pareto model."""
         before, self.settled = self.settled, settled
         if before is None or before.members != settled.members:
@@ -127,17 +127,17 @@ class CollaboratingClient(Client):
             return None
         election = self.coordinator.election
         if not election.recognises((message.term, sender)):
-            return Superseded(*election.term)
+            return HigherTerm(*election.term)
         match message:
-            case StillThere():
-                return Here()
+            case LeaderPing():
+                return Pong()
             case GradientWanted():
                 return self.spawn(self.gradients.at(message))  # a task, so that other messages need not wait
-            case Settled():
+            case Members():
                 newest = (-1, -1) if self.settled is None else (self.settled.term, self.settled.version)
                 if (message.term, message.version) > newest:
                     self.join(message)
-                return Here()
+                return Pong()
         return None
 
     def merge(self, message: PartnerModel, sender: str) -> None:

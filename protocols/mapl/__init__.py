@@ -1,7 +1,7 @@
 """MAPL: clients with different models, aligned by prototypes, in neighborhoods that become sparse.
 
 Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024). Client i has a
-backbone of its own, and like all others a projection, a head phi_i and prototypes xi_i of the classes:
+separate backbone, and like all others a projection, a head phi_i and prototypes xi_i of the classes:
 
     PML:  E local epochs on l_cont + l_ce + l_proto + l_uni         (eq. 2-5, protocols.shared.local_losses)
     CGL:  w_i <- Proj_simplex(w_i - eta grad l_g(w_i; heads))       (eq. 6-9, protocols.mapl.graph_learning)
@@ -19,8 +19,8 @@ may ask some strangers for their parameters (`explore`), so that it can start fr
 (`neighbours_at_start`) instead of all.
 
 Differences from the paper: a neighbor with a weight that falls to 0 is notified, and also drops the sender,
-because it gets no more messages from it. (The paper's clients share one process, where one can still read
-from another that gives it no weight.) Neighbors without a known head keep their weight: CGL, and the weight
+because it gets no more messages from it. (The paper's clients share one process, where a client can read from
+another that gives it no weight.) Neighbors without a known head keep their weight: CGL, and the weight
 that a departure frees, leave them out. Heads and prototypes are sent in one message, before CGL; in algorithm
 3 prototypes follow after the weights are new. A neighbor that has just lost its weight therefore still got
 some. The head is linear on relu(z), as in the authors' code: the paper's phi(z) leaves this open; heads are

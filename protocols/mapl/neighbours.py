@@ -94,8 +94,8 @@ class Neighbours(Component):
     def drop(self, peer: str) -> None:
         """Give a neighbor's weight to the client itself and neighbors with learned weights, in proportion.
 
-        CGL has learned these proportions. (The authors' step along the sign moves all that are similar enough
-        by the same amount, and would never restore them.) A neighbor without a learned weight keeps its
+        CGL has learned these proportions. (The authors' step along the sign moves all sufficiently similar ones by
+        the same amount, and would never restore them.) A neighbor without a learned weight keeps its
         weight, as in CGL itself. Until CGL has run, all weights stay equal, as if the client had started with
         fewer neighbors.
         """

@@ -154,7 +154,7 @@ class AnnouncedView(NeighbourView):
     """Membership by announcements (the scenario's "announce"); silence is the only sign of a crash.
 
     A client that comes up does not know which neighbors are up: it believes all of them to be up until they
-    say Goodbye or are suspected. Any message of a neighbor proves that it is back. A message that overtook
+    send Goodbye or are suspected. Any message of a neighbor proves that it is back. A message that overtook
     its sender's Goodbye on a datagram link therefore brings the sender back until the next suspicion.
     Ignoring it would be worse, since a peer with a lost Hello would stay unknown for good.
     """

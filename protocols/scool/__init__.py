@@ -23,8 +23,8 @@ over the clients that these links connect, from `keep_after`.
 Synchronous: algorithm 1 in rounds. A client trains, asks its peers, and continues when all have answered;
 they answer after they have trained in that round. Asynchronous: it asks after each iteration, continues to
 train, and uses the answers that have come by the end of the next one. In both forms a peer reports its own
-updates as their sum so far, so that each counts once, whatever messages were lost and whichever client is
-faster.
+updates as their sum so far, so that each counts once, also if messages are lost or clients differ in
+speed.
 
 After `keep_after` of its iterations a client communicates only with the share `keep` of its peers with the
 most evidence, and with new peers.

@@ -202,7 +202,7 @@ class ContrastiveClassifier:
 
 @dataclass(frozen=True)
 class FeaturePrototypes:
-    """Local loss of FedProto (Tan et al. 2021): l_ce + lambda * mean squared difference to prototypes.
+    """Local loss of FedProto (Tan et al. 2021): l_ce + lambda * mean squared difference from prototypes.
 
     The differences are those of the features z [B, d_z] from the prototypes of their classes. The mean is
     over all B * d_z numbers, as in the authors' code, for which lambda = 1 is meant; the paper sums distances

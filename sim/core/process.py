@@ -1,6 +1,7 @@
 """Process-wide settings of a simulation: garbage collection and threads of torch."""
 
 import gc
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,13 +24,41 @@ def quiet_collector() -> Iterator[None]:
     """
     enabled = gc.isenabled()
     gc.disable()
-    spare()
+    _finished.make_room()
+    gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
         if enabled:
             gc.enable()
+
+
+class _FinishedRuns:
+    """Memory that earlier runs of this process may still hold in reference cycles, until a full collection.
+
+    A full collection takes as long as a short run, since it visits all objects of all imported modules.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = math.inf
+        """Upper bound of the memory; infinite before the first collection."""
+
+    def add(self, bytes_held: float) -> None:
+        """Record the end of a run that held this many bytes."""
+        self._bytes += bytes_held + _RUN_BYTES
+
+    def make_room(self) -> None:
+        """Collect all garbage of the process if finished runs may hold much of it."""
+        if self._bytes > _FINISHED_BYTES_MAX:
+            gc.collect()
+            self._bytes = 0.0
+
+
+_RUN_BYTES = 8 * 2**20  # of the objects of a small run, about; also limits how many runs stay
+_FINISHED_BYTES_MAX = 128 * 2**20
+_finished = _FinishedRuns()
+run_finished = _finished.add
 
 
 def spare() -> None:

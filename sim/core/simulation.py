@@ -11,6 +11,7 @@ from sim.core.hooks import Hook, Hooks
 from sim.core.lives import A, ChurnCounts, ClientLife, Life, ServerLife, least_iterations
 from sim.core.milestones import Milestones
 from sim.core.observer import Observer
+from sim.core.process import run_finished
 from sim.core.rules import RunRules
 from sim.kernel.clock import VirtualLoop
 from sim.learning.architecture import Architecture
@@ -20,6 +21,8 @@ from sim.world.churn.schedule import ChurnEvent, State, schedule
 from sim.world.churn.server_crash import ServerCrash
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
+
+_CLIENT_BYTES = 20_000  # of the objects of one client, about
 
 
 class Simulation:
@@ -168,6 +171,7 @@ class Simulation:
         self.network.listener = None
         if self.loop.is_closed():
             return
+        run_finished(self.engine.bytes_held + self.engine.data.bytes_held + _CLIENT_BYTES * len(self.clients))
         if self.is_abandoned:
             self.loop.close()
             return

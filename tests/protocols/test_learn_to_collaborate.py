@@ -136,7 +136,7 @@ def test_the_halves_find_each_other(tmp_path: Path, mode: str, equilibrium: str)
         latest = simulation.observer.metrics.latest("loss")
         assert max(latest.values()) < 0.1, "they train together after that"
         by_type = simulation.network.counts.by_type
-        assert by_type["PartnerModel"][0] > 20 and by_type["Settled"][0] == 3
+        assert by_type["PartnerModel"][0] > 20 and by_type["Members"][0] == 3
 
 
 def test_no_data_travel_and_whoever_is_gone_holds_nobody_up(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_no_data_travel_and_whoever_is_gone_holds_nobody_up(tmp_path: Path) -> N
         assert coalitions(simulation) == [("client-0", "client-1"), ("client-2",)]
         kinds = set(simulation.network.counts.by_type)
         assert kinds <= {
-            "GradientWanted", "GradientFound", "Settled", "StillThere", "Here", "PartnerModel", "Goodbye",
+            "GradientWanted", "GradientFound", "Members", "LeaderPing", "Pong", "PartnerModel", "Goodbye",
             "AreYouThere", "Ask", "Answer",
         }  # fmt: skip
 
@@ -182,7 +182,7 @@ def test_a_departure_concerns_only_those_whom_it_affects(tmp_path: Path) -> None
         for client, anew in enumerate([False, False, True]):
             found = learner(simulation, client).coalition()
             assert found is not None and (found.since > 40.0) == anew
-        assert simulation.network.counts.by_type["Settled"][0] == 4, "client 2 heard of it, nobody else"
+        assert simulation.network.counts.by_type["Members"][0] == 4, "client 2 heard of it, nobody else"
 
 
 def test_an_arrival_is_let_in_where_it_is_wanted(tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def test_short_run(name: str, protocol_reads: list[str]) -> None:
     if name in GOLDEN:
         assert (counts.sent, counts.delivered, counts.lost, counts.dropped) == GOLDEN[name]
     elif name in SETTLED:
-        assert short.counts.by_type["Settled"][0] == SETTLED[name] - 1, "all but the broker"
+        assert short.counts.by_type["Members"][0] == SETTLED[name] - 1, "all but the broker"
     elif name in LEARNED:
         check_learned_graph(name, short)
     else:

@@ -160,6 +160,11 @@ class ClientData:
             yield self.train.label_maps
 
     @property
+    def bytes_held(self) -> int:
+        """Memory of all samples and rows, in bytes."""
+        return sum(tensor.nbytes for tensor in self._tensors())
+
+    @property
     def others(self) -> dict[str, Subset]:
         """What is measured on beside the test samples."""
         return {"training": self.train, "validation": self.validation}
