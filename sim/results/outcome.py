@@ -106,7 +106,7 @@ def catching_up(population: Mapping[str, Any], measure: Measure = MEASURES[0]) -
     count, back = population["newcomers"], population["came_back"]
     who = f"{count:,} ({count - back:,} joined, {back:,} rejoined without state)" if back else f"{count:,}"
     caught_up = f"{population['caught_up']:,} of {who} reached {measure.caught_up} of the other clients'"
-    others = [f"{went:,} departed earlier"] * bool(went) + [f"{behind:,} are still behind"] * bool(behind)
+    others = [f"{went:,} departed earlier"] * bool(went) + [f"{behind:,} still behind"] * bool(behind)
     took = "fewer than half reached it" if median_s is None else f"median {text.duration(median_s)}"
     return f"{', '.join([f'{caught_up} {measure.name}', *others])}; {took} (Kaplan-Meier)"
 

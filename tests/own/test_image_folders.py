@@ -276,8 +276,14 @@ CONTENT = encoded(picture(40, 40))
 DEEP = encoded(np.arange(30, dtype=np.uint16).reshape(6, 5) * 900)
 WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "an empty folder": (gone, "s: contains no folder of a class; must contain one for each class"),
-    "one class": (only("Cat/1.png"), "s: has only the class 'Cat'; must have a folder for each of at least two"),
-    "no folder of a class": (only("1.png"), r"s/1\.png: is next to folders; must be in the folder of its class"),
+    "one class": (
+        only("Cat/1.png"),
+        "s: has only the class 'Cat'; must have a folder for each of at least two",
+    ),
+    "no folder of a class": (
+        only("1.png"),
+        r"s/1\.png: is next to folders; must be in the folder of its class",
+    ),
     "a class without pictures": (
         lambda folder: (folder / "empty").mkdir(),
         "s/empty: has no picture; a folder of a class must have at least one",

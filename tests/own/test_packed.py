@@ -138,7 +138,10 @@ def matlab(code: int, kind: int, shape: tuple[int, ...], length: int) -> bytes:
     ("content", "problem"),
     [
         (matlab(6, 9, (32, 32, 3, 50), 8 * 3072 * 50), "which does not fit in memory"),  # doubles
-        (matlab(9, 2, (32, 32, 3, 1), 2 * MIB), "has more than 1 MiB when unpacked"),  # more than the shape says
+        (
+            matlab(9, 2, (32, 32, 3, 1), 2 * MIB),
+            "has more than 1 MiB when unpacked",
+        ),  # more than the shape says
     ],
 )
 @pytest.mark.usefixtures("one_mib")

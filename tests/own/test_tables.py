@@ -250,7 +250,7 @@ def test_keys_that_do_not_fit_together(tmp_path: Path, keys: str, message: str) 
 
 def test_a_file_that_is_nowhere(tmp_path: Path) -> None:
     keys = 'name = "table"\nfile = "x/none.csv"\nlabel = "a"\npartition = "iid"'
-    with pytest.raises(UserError, match=r'data\.file = "x/none.csv": no such file in the current folder, nor beside'):
+    with pytest.raises(UserError, match=r'data\.file = "x/none.csv": no such file in the current folder, in'):
         built(tmp_path, keys)
 
 

@@ -44,12 +44,17 @@ def test_comings_and_goings_add_up_and_what_nobody_did_is_left_out():
     assert moves({"clients": restarts}) == ["1 rejoined", "2 restarted", "2 left", "3 failed"]
 
 
-@pytest.mark.parametrize(("came_back", "who"), [(0, "of 5"), (3, "of 5 (2 joined, 3 rejoined without state)")])
+@pytest.mark.parametrize(
+    ("came_back", "who"), [(0, "of 5"), (3, "of 5 (2 joined, 3 rejoined without state)")]
+)
 def test_newcomers_are_those_that_joined_and_those_that_came_back_fresh(came_back, who):
     population = {"newcomers": 5, "caught_up": 4, "went_before": 0, "still_behind": 1}
     population |= {"catch_up_seconds": {"median": 5.0}, "came_back": came_back}
     said = plain(catching_up(population))
-    assert said == f"4 {who} reached 90 % of the other clients' accuracy, 1 are still behind; median 5 s (Kaplan-Meier)"
+    assert (
+        said
+        == f"4 {who} reached 90 % of the other clients' accuracy, 1 still behind; median 5 s (Kaplan-Meier)"
+    )
 
 
 @pytest.mark.parametrize(

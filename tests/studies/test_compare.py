@@ -387,7 +387,10 @@ def test_a_target_that_no_share_can_be_is_refused(
     [
         (["--target", "nan"], "--target nan: the target of distance must be finite"),
         (["--by", "colour"], "--by colour: unknown axis; must be one of method, network.loss"),
-        (["--baseline", "method=fedavg"], "must be axis=value, one of method=alone|gossip; network.loss=0|0.2"),
+        (
+            ["--baseline", "method=fedavg"],
+            "must be axis=value, one of method=alone|gossip; network.loss=0|0.2",
+        ),
         (["--metric", "colour"], "--metric colour: unknown in all runs"),
         (["--clients", "a"], "must be numbers of clients"),
     ],
@@ -402,10 +405,7 @@ def test_what_is_no_sweep_is_refused(small: Small, tmp_path: Path) -> None:
     assert code == 2 and "is no results folder" in output
     (tmp_path / INDEX).write_text("{}")
     code, output = run("compare", tmp_path)
-    assert (
-        code == 2
-        and f"{INDEX}: is not the index of a sweep, or damaged: name: Field required" in output
-    )
+    assert code == 2 and f"{INDEX}: is not the index of a sweep, or damaged: name: Field required" in output
     later = (small[1].directory / INDEX).stat().st_mtime + 10
     os.utime(tmp_path / INDEX, (later, later))
     code, output = run("compare", small[1].directory, tmp_path)

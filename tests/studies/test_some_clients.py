@@ -26,7 +26,10 @@ def test_tables_captions_pictures_and_files_say_which_clients(
 ) -> None:
     comparison = Comparison(load_study([small[1].directory], clients), metrics=METRICS, target=1.2)
     page = write_comparison(comparison, tmp_path).read_text(encoding="utf-8")
-    sentence, head = f"Metrics of clients cover only clients {named}", f"distance to the client's optimum, clients {named}"
+    sentence, head = (
+        f"Metrics of clients cover only clients {named}",
+        f"distance to the client's optimum, clients {named}",
+    )
     of_text: Any = {"schema_overrides": {"clients": pl.String}}
     tex, svg = (tmp_path / "table.tex").read_text(), (tmp_path / "curves-distance.svg").read_text()
     of_all = (tmp_path / "curves-messages-sent.svg").exists()

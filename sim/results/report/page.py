@@ -164,7 +164,7 @@ def _drawn(view: RunView) -> list[Block]:
     if (figure := drawn_graph(view)) is None:
         return []
     lead = (
-        f"A line joins two clients if one gives the other a weight {_edge(view)}. Wider and darker lines "
+        f"A line joins two clients if one gives the other a weight {_edge(view)}. Wider and stronger lines "
         f"show a larger mean of both weights. At most {MOST_LINES:,} lines are drawn."
     )
     if view.clusters is not None:
@@ -178,9 +178,9 @@ def _coalitions(view: RunView) -> Section | None:
     if not view.coalition_rows:
         return None
     lead = (
-        "An arrow points from a client to each client that benefits from it at the end. Clients of one color "
-        "form one coalition. Losses are measured on the client's own validation samples, with the best model "
-        "for the client alone, with all clients, and with its coalition."
+        "At the end, arrows point from a client to those that benefit from it. Clients of one color form "
+        "one coalition. Losses are measured on the client's own validation samples, with the best model for "
+        "the client alone, with all clients, and with its coalition."
     )
     tables = [losses_table(view), Heading("Formation of coalitions"), changes_table(view)]
     drawn = _picture("benefit-graph", benefit_graph(view))
@@ -211,8 +211,8 @@ def _one_client(view: RunView) -> Section | None:
     drawn = _side_by_side(
         ("Course", "course", curve),
         ("Waiting time by peer", "waited-for", waits),
-        ("Weights that it gives", "listens-to", one_client.listens_to(view)),
-        ("Weights that it receives", "listened-to", one_client.listens_to(view, others=True)),
+        ("Weights given to peers", "listens-to", one_client.listens_to(view)),
+        ("Weights received from peers", "listened-to", one_client.listens_to(view, others=True)),
         ("Samples by class", "classes", one_client.classes_of(view)),
         *[("", f"course-{number}", each) for number, each in enumerate(one_client.other_courses(view))],
     )
@@ -238,11 +238,13 @@ def _timeline(view: RunView) -> Section:
     title, figure = "Timeline", timeline(view)
     if figure is None:
         return Section(title, [Paragraph("This run used no device.")])
-    lead = "Activity of each client's device. The darker the color, the more of that time went into training."
+    lead = "Activity of each client's device. The stronger the color, the larger the share of training."
     lead += " Drag over an interval to zoom in, and double-click to zoom out."
     shown = len(clients_shown(view))
     if shown < len(view.clients):
-        lead += f" Shown are the {shown} worst of {len(view.clients):,} clients, worst first."
+        lead += (
+            f" Of {len(view.clients):,} clients, the {shown} with the worst results are shown, worst first."
+        )
     blocks: list[Block] = [Paragraph(lead), Legend(figure), Picture("timeline", figure, _LEAST_TIMELINE_PX)]
     bars = work_done(view)
     if bars is not None:
@@ -275,7 +277,7 @@ def _moves(view: RunView) -> Section | None:
         lead = (
             f"Catch-up: time until a newcomer has {measure.caught_up} of the mean {measure.name} of the "
             "clients that were up before it. Dip and recovery: how far the mean of the other clients "
-            f"{measure.worsened} after a departure, and the time until it was back."
+            f"{measure.worsened} after a departure, and the time until it recovered."
         )
         if view.get("population", "newcomers"):
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'), measure)}."

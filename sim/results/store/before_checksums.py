@@ -53,7 +53,7 @@ class HashesOfSummary:
             found, known = _trace_hash_of(file), self._summary.get(TRACE_HASH)
             if found != known:
                 raise UserError(
-                    f"{file} belongs to another run: its trace hash is {found}, that of summary.json is {known}"
+                    f"{file} belongs to another run: its trace hash is {found}, in summary.json {known}"
                 )
         self._intact.add(name)
 

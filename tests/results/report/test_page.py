@@ -111,7 +111,11 @@ def test_small_tables_are_read_once_and_large_ones_in_parts(tmp_path, monkeypatc
         ({"clusters": None}, {"weights-over-time"}, "Row i, column j"),
         ({"staleness": False}, {"staleness"}, "Not recorded: the clients observe no"),
         ({"messages": False}, {"progress-over-bytes", "bytes-by-type"}, "No message was sent"),
-        ({"measure": None}, {"progress-over-time", "progress-over-bytes", "gains"}, "This run has no evaluations"),
+        (
+            {"measure": None},
+            {"progress-over-time", "progress-over-bytes", "gains"},
+            "This run has no evaluations",
+        ),
         ({"alone": False}, {"gains"}, "of the clients"),
         ({"measure": "distance"}, set(), "distance to the client's optimum"),
         ({"interrupted": True}, set(), "was interrupted after 10\N{NO-BREAK SPACE}min of 20"),
@@ -151,7 +155,7 @@ def test_a_thousand_clients_are_all_shown_and_fit_into_six_megabytes_beside_plot
     last = view.last("accuracy")
     assert worst == np.argsort(last, kind="stable")[:100].tolist()
     assert as_plotly(timeline(view)).data[0].y == tuple(view.clients[client] for client in worst)
-    assert "Shown are the 100 worst of 1,000 clients" in text
+    assert "Of 1,000 clients, the 100 with the worst results are shown" in text
     table = text[text.index("<summary>Table of the 1,000 clients, the worst first") :]
     assert re.findall(r"<td>(client-\d+)</td>", table) == [view.clients[c] for c in view.worst_first]
 

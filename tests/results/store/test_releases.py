@@ -153,7 +153,9 @@ def test_without_checksums_a_changed_scenario_is_refused(kept: Path) -> None:
         file.write("# changed\n")
     result = coterie("report", kept)
     assert result.exit_code == 2
-    assert f"{kept / 'scenario.toml'} was changed, or is of another run" in result.stderr
+    assert (
+        f"{kept / 'scenario.toml'} does not match summary.json: changed, or of another run" in result.stderr
+    )
 
 
 @of(OLDEST)

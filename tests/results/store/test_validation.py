@@ -20,9 +20,7 @@ from tests.results.synthetic import write_run
 
 SMALL = {"clients": 6, "clusters": 2, "evaluations": 3, "steps": 4}
 TABLES = ("metrics", "graph", "events", "intervals")
-ANOTHER = (
-    "is damaged, was changed, or belongs to another run checksums.json was written with"
-)
+ANOTHER = "does not match checksums.json: it is damaged, was changed, or belongs to another run"
 
 
 @pytest.fixture(scope="module")
