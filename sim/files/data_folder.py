@@ -31,7 +31,7 @@ class DataFolder:
         if self.named is None and not variable:
             raise UserError(f"{FOLDER_VARIABLE} is empty; name an existing folder, or unset it")
         folder = Path(self.named or variable or "")
-        if not os.path.isdir(folder):  # unlike Path.is_dir, no error for names that cannot be
+        if not os.path.isdir(folder):  # unlike Path.is_dir, no error for impossible names
             raise UserError(f"data folder {folder} ({self.chosen_by}): no such folder; name an existing one")
         return folder
 

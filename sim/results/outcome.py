@@ -165,7 +165,8 @@ def _uncounted(summary: Mapping[str, Any]) -> str | None:
     names = summary.get("uncounted")
     if not names:
         return None
-    return f"no formula counts the operations of {', '.join(names)}: FLOPs, and times by them, are estimates"
+    missing = ", ".join(names)
+    return f"no formula counts the operations of {missing}: FLOPs and times derived from them are estimates"
 
 
 def _shortened(error: str, length: int = _ERROR_LENGTH) -> str:

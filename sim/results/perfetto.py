@@ -1,6 +1,6 @@
 """Trace file of a run for Perfetto (ui.perfetto.dev) or chrome://tracing, made from its results folder.
 
-The format is Google's "Trace Event Format": times in microseconds, here of virtual time. Each actor is a
+The format is Google's "Trace Event Format": times in microseconds of virtual time. Each actor is a
 process with two tracks: device and messages. An arrow (a flow) connects the sending of each message with its
 delivery. A lost message has a mark with the reason at its sender, at the time of the loss.
 """

@@ -13,7 +13,7 @@ from typing import Any
 from sim.files.data_folder import FOLDER_VARIABLE
 from sim.results.store.output_dir import HiddenFolder
 from sim.run.on_ray import TRIES, cluster
-from sim.studies.sweep import LOOK_EVERY_S, Ended, Execute, Look
+from sim.studies.sweep import POLL_S, AddResult, Execute, ShowRunning
 from sim.studies.worker import CellResult, Task, run_cell
 
 _PYTHON = ("*.py", "*.pyc", "*.so", "*.pyd")
@@ -30,9 +30,9 @@ def on_ray(
     Raises UserError without Ray, and without a cluster.
     """
 
-    def execute(tasks: list[Task], ran: Ended, look: Look) -> None:
+    def execute(tasks: list[Task], ran: AddResult, show_running: ShowRunning) -> None:
         if not tasks:
-            return look(())
+            return show_running(())
         with _connected(address, tasks[0], None if jobs is None else jobs * threads) as ray:
             run = ray.remote(_packed).options(num_cpus=threads, num_gpus=gpus, max_retries=TRIES - 1)
             waiting, running = deque(tasks), dict[Any, Task]()
@@ -40,11 +40,11 @@ def on_ray(
                 while waiting and len(running) < (jobs or len(tasks)):
                     task = waiting.popleft()
                     running[run.remote(_on_node(task, is_sent=address is not None))] = task
-                look((0.0,) * len(running))
-                for done in ray.wait(list(running), timeout=LOOK_EVERY_S)[0]:
+                show_running((0.0,) * len(running))
+                for done in ray.wait(list(running), timeout=POLL_S)[0]:
                     task = running.pop(done)
                     ran(task, _unpacked(ray, done, task.out))
-            look(())
+            show_running(())
 
     return execute
 

@@ -109,7 +109,7 @@ def _label(comparison: Comparison, group: SeedGroup) -> str:
     return ", ".join(str(group.values[axis]) for axis in named) or "all runs"
 
 
-class _Look(NamedTuple):
+class _LineStyle(NamedTuple):
     """The style of a line, the same in all pictures."""
 
     colour: str
@@ -117,15 +117,15 @@ class _Look(NamedTuple):
     dashes: str
 
 
-def _look(comparison: Comparison) -> dict[str, _Look]:
+def _styles(comparison: Comparison) -> dict[str, _LineStyle]:
     names = dict.fromkeys(_label(comparison, group) for group in comparison.groups)
-    return {name: _nth_look(number) for number, name in enumerate(names)}
+    return {name: _nth_style(number) for number, name in enumerate(names)}
 
 
-def _nth_look(number: int) -> _Look:
+def _nth_style(number: int) -> _LineStyle:
     cycle, index = divmod(number, len(_COLOURS))
     marker = _MARKERS[(index + cycle) % len(_MARKERS)]
-    return _Look(_COLOURS[index], marker, _DASHES[cycle % len(_DASHES)])
+    return _LineStyle(_COLOURS[index], marker, _DASHES[cycle % len(_DASHES)])
 
 
 def _panels(comparison: Comparison) -> Mapping[Value | None, list[SeedGroup]]:
@@ -176,7 +176,7 @@ def _panelled(
     found: mean [T] and half width [T] by the id() of the group. names: titles of x axis, y axis and picture.
     ends: limits to which intervals are clipped.
     """
-    panels, look = _panels(comparison), _look(comparison)
+    panels, styles = _panels(comparison), _styles(comparison)
     figure, axes = _grid(len(panels))
     for ax, (value, groups) in zip(axes, panels.items(), strict=True):
         for number, group in enumerate(groups):
@@ -184,7 +184,7 @@ def _panelled(
                 continue
             mean, half = found[id(group)]
             name = _label(comparison, group) if len(panels) > 1 else group.label
-            colour, _, dashes = look[name] if len(panels) > 1 else _nth_look(number)
+            colour, _, dashes = styles[name] if len(panels) > 1 else _nth_style(number)
             drawn = "steps-post" if steps else "default"
             [line] = ax.plot(times, mean, label=name, color=colour, linestyle=dashes, drawstyle=drawn)
             low, high = np.clip(mean - half, *ends), np.clip(mean + half, *ends)
@@ -226,13 +226,13 @@ def _draw_along(
     hollow: for each estimate, whether its marker is hollow.
     """
     assert comparison.by is not None
-    values, look = comparison.study.axes[comparison.by], _look(comparison)
+    values, styles = comparison.study.axes[comparison.by], _styles(comparison)
     is_number = all(map(is_a_number, values))
     positions = {value: float(value) if is_number else float(n) for n, value in enumerate(values)}
-    span = 0.008 * (max(positions.values()) - min(positions.values())) if is_number else 0.6 / len(look)
-    for number, (name, (colour, marker, _)) in enumerate(look.items()):
+    span = 0.008 * (max(positions.values()) - min(positions.values())) if is_number else 0.6 / len(styles)
+    for number, (name, (colour, marker, _)) in enumerate(styles.items()):
         own = [n for n, (group, _) in enumerate(found) if _label(comparison, group) == name]
-        shift = (number - (len(look) - 1) / 2) * span  # intervals must not overlap
+        shift = (number - (len(styles) - 1) / 2) * span  # intervals must not overlap
         x = [positions[found[n][0].values[comparison.by]] + shift for n in own]
         y = [scale * found[n][1].mean for n in own]
         each = [found[n][1] for n in own]
@@ -257,7 +257,7 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     lines = [line for line in comparison.lines if line.metric == metric and line.estimate.runs]
     if not lines:
         return None
-    if len(_look(comparison)) > _LINES_MAX:
+    if len(_styles(comparison)) > _LINES_MAX:
         return _map(comparison, lines)
     figure, [ax] = _grid(1)
     _draw_along(comparison, ax, [(line.group, line.estimate) for line in lines], scale_of(metric))

@@ -35,7 +35,7 @@ from sim.studies.index import (
 from sim.studies.without_effect import values_without_effect
 from sim.studies.worker import CellOptions, CellResult, Task, serve
 
-LOOK_EVERY_S = 0.5
+POLL_S = 0.5
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -75,9 +75,9 @@ class SweepResult:
     """Descriptions of values that made no difference."""
 
 
-Ended = Callable[[Task, CellResult], None]
-Look = Callable[[tuple[float, ...]], None]
-Execute = Callable[[list[Task], Ended, Look], None]
+AddResult = Callable[[Task, CellResult], None]
+ShowRunning = Callable[[tuple[float, ...]], None]
+Execute = Callable[[list[Task], AddResult, ShowRunning], None]
 """Runs tasks, and calls back with the result of each and periodically with the running tasks' progress."""
 
 
@@ -102,7 +102,7 @@ def run_sweep(
     started_s, pace = time.perf_counter(), Pace()
     index.write()
 
-    def look(running: tuple[float, ...]) -> None:
+    def show_running(running: tuple[float, ...]) -> None:
         states = Counter(index.state(cell.key) for cell in plan.cells)
         elapsed_s = time.perf_counter() - started_s
         done, failed = states[DONE] - there, states[FAILED]
@@ -125,7 +125,7 @@ def run_sweep(
                 Task(plan.file, cell, out, how, forks_s.get(cell.key, ()), index.found.get(cell.parent or ""))
                 for cell in chosen
             ]
-            execute(todo, ran, look)
+            execute(todo, ran, show_running)
     if not (how.checkpoints or index.errors):
         for parent in {cell.parent for cell in plan.cells if cell.parent is not None}:
             for file in checkpoints(out / index.found[parent]):  # from which forks continued
@@ -228,7 +228,7 @@ def found_in(out: Path, keys: set[str]) -> dict[str, str]:
 def in_processes(jobs: int) -> Execute:
     """Run tasks in `jobs` processes. If a process dies, only its cell fails."""
 
-    def execute(tasks: list[Task], ran: Ended, look: Look) -> None:
+    def execute(tasks: list[Task], ran: AddResult, show_running: ShowRunning) -> None:
         waiting, count = deque(tasks), min(jobs, len(tasks))
         shares = _SPAWN.RawArray("d", max(1, count))
         workers = [_Worker(shares, slot) for slot in range(count)]
@@ -238,10 +238,10 @@ def in_processes(jobs: int) -> Execute:
                     if worker.task is None and waiting:
                         worker.start(waiting.popleft())
                 busy = {worker.ours: worker for worker in workers if worker.task is not None}
-                look(tuple(shares[worker.slot] for worker in busy.values()))
+                show_running(tuple(shares[worker.slot] for worker in busy.values()))
                 if not busy:
                     return
-                for ready in connection.wait(list(busy), LOOK_EVERY_S):
+                for ready in connection.wait(list(busy), POLL_S):
                     ran(*busy[ready].result())  # type: ignore[index]
         finally:
             for worker in workers:

@@ -93,7 +93,7 @@ def test_a_run_on_sockets_is_the_simulated_one(tmp_path: Path) -> None:
     assert summary["live"]["refused"] == 0
     assert result.directory is not None
     page = (result.directory / "report.html").read_text()
-    for part in ("Comparison with the simulation", "On real sockets", "wall-clock time"):
+    for part in ("Comparison with the simulation", "Live run on sockets", "wall-clock time"):
         assert part in page
     beside = load_study([result.directory, next(tmp_path.glob("gossip-1-*"))], None)
     assert [run.values for run in beside.runs] == [{"live": True}, {"live": False}]

@@ -256,7 +256,7 @@ def _mark(figure: Figure, x: float, dash: str, sign: dict[str, Any] | None = Non
         figure.mark("annotations", sign | foot)
 
 
-# --- a fork beside its parent -------------------------------------------------------------------------------
+# --- a fork and its parent ----------------------------------------------------------------------------------
 
 
 def two_futures(view: RunView) -> Figure | None:
@@ -285,7 +285,7 @@ def two_futures(view: RunView) -> Figure | None:
 
 
 def differences(view: RunView) -> Table | None:
-    """Return a table of each client in both runs at their last common evaluation, the worst here first."""
+    """Return a table of each client in both runs at their last common evaluation, largest loss first."""
     if view.measure is None or view.parent is None or view.fork_s is None:
         return None
     measure, panel = view.measure
@@ -306,7 +306,7 @@ def differences(view: RunView) -> Table | None:
         return None
     heads = ["client", "time", "parent", "this run", "difference"]
     ordered = [row for _, row in sorted(rows, key=lambda item: item[0])]
-    return Table(heads, ordered, "clients", "largest loss against the parent first")
+    return Table(heads, ordered, "clients", "largest loss first")
 
 
 def _mean(panel: Panel, when: NDArray[np.bool_]) -> Series:

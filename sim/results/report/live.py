@@ -54,7 +54,7 @@ def on_sockets(view: RunView) -> Section | None:
         lost_s = sum(stall[1] for stall in live["stalls"])
         stalls = f"Processes were suspended {len(live['stalls'])} times, for {text.duration(lost_s)} in all"
         blocks.append(Paragraph(f"{stalls}. Only these processes lost the time."))
-    return Section("On real sockets", blocks)
+    return Section("Live run on sockets", blocks)
 
 
 def against_simulation(view: RunView) -> Section | None:
