@@ -74,7 +74,7 @@ def require_regular(path: Path) -> int:
     """Return the size of a regular file in bytes. Raises OSError, and UserError for other files."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise UserError("is a folder, a pipe or a device; must be a regular file")
+        raise UserError("must be a regular file, not a folder, pipe or device")
     return status.st_size
 
 

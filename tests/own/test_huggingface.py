@@ -481,7 +481,7 @@ def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pyte
     message = (
         r"could not be downloaded from the Hub: ConnectionError: Couldn't reach 'ylecun/mnist' on the Hub\n.*"
         r"datasets\.load_dataset\('ylecun/mnist', 'plain'\)\.save_to_disk\(folder\) saves it; copy that to .*"
-        r"huggingface/ylecun--mnist@plain, or name another data folder with --data-dir or COTERIE_DATA"
+        r"huggingface/ylecun--mnist@plain, or name another data folder (by|with) --data-dir or COTERIE_DATA"
     )
     with pytest.raises(UserError, match=message):
         hub(tmp_path, subset="plain")

@@ -350,7 +350,7 @@ def test_refused(tmp_path: Path, how: str) -> None:
             "test/cow/1.png",
             r"test/cow/1\.png: has class 'cow' without training pictures; must be one of 10, 9, C",
         ),
-        ("test/1.png", r"test/1\.png: lies beside folders"),
+        ("test/1.png", r"test/1\.png: is next to folders"),
         ("test/README", "test: contains no folder of a class"),
         ("more/Cat/1.png", "more: is next to train; must be one of test"),
     ],

@@ -103,8 +103,8 @@ def test_without_messages_nobody_knows(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["protocol.name=local"], "Nobody's device waited for a message or a timer."),
-        (["protocol.name=gossip", "run.keep_messages=false"], "this run has kept no messages"),
+        (["protocol.name=local"], "No device waited for a message or a timer."),
+        (["protocol.name=gossip", "run.keep_messages=false"], "this run kept no messages"),
     ],
 )
 def test_the_report_says_whether_nobody_waited_or_nobody_knows(tmp_path, options, said):

@@ -106,7 +106,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, str(path)])
     assert result.exit_code == 2
     assert result.output == (
-        f"{path}: cannot be read: is a folder, a pipe or a device; must be a regular file\n"
+        f"{path}: cannot be read: must be a regular file, not a folder, pipe or device\n"
     )
 
 

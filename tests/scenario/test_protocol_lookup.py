@@ -261,7 +261,7 @@ def test_an_edited_neighbour_is_loaded_anew(tmp_path: Path) -> None:
 
 def test_a_file_with_the_name_of_one_of_pythons_is_refused(tmp_path: Path) -> None:
     (tmp_path / "random.py").write_text(OWN)
-    assert "random.py has the name of another Python module, random; rename it" in refusal(
+    assert "random.py has the name of another Python module, random; rename the file" in refusal(
         "random.py:Mine", tmp_path
     )
 

@@ -288,6 +288,6 @@ def test_a_sweep_of_a_later_format_is_refused_and_keys_more_are_not(results: Pat
     (sweep / "sweep.json").write_text(json.dumps(index))
     assert [run.directory.name for run in load_study([sweep]).runs] == [results.name]
     (sweep / "sweep.json").write_text(json.dumps(index | {"format": FORMAT + 1}))
-    with pytest.raises(UserError, match=rf"sweep\.json: format = {FORMAT + 1}: must be a whole number"):
+    with pytest.raises(UserError, match=rf"sweep\.json: format = {FORMAT + 1}: must be an integer"):
         load_study([sweep])
     shutil.rmtree(sweep)

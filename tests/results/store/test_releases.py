@@ -185,5 +185,5 @@ def test_without_checksums_a_damaged_table_is_refused(kept: Path, table: str) ->
 @of(NEWEST)
 def test_later_results_without_their_checksums_are_not_complete(kept: Path) -> None:
     (kept / "checksums.json").unlink()
-    with pytest.raises(UserError, match=r"checksums\.json is missing: these results are incomplete"):
+    with pytest.raises(UserError, match=r"checksums\.json is missing, so these results are incomplete"):
         RunDirectory.load(kept)
