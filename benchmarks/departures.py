@@ -32,7 +32,7 @@ from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
 from sim.studies.index import SweepIndex
 from sim.studies.sweep import Execute, SweepResult, run_sweep
-from sim.studies.worker import How, Ran, Task, run_cell
+from sim.studies.worker import CellOptions, CellResult, Task, run_cell
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "scenarios/studies/departures.toml"
@@ -59,7 +59,7 @@ class Departure:
 # --- running ------------------------------------------------------------------------------------------------
 
 
-def timed(task: Task) -> tuple[Ran, float]:
+def timed(task: Task) -> tuple[CellResult, float]:
     """Run a cell; return its result and its CPU seconds."""
     started = time.process_time()
     ran = run_cell(task)
@@ -69,7 +69,9 @@ def timed(task: Task) -> tuple[Ran, float]:
 def in_processes(jobs: int, seconds: dict[str, float]) -> Execute:
     """Return an executor of tasks in `jobs` processes that records the CPU seconds of each by its cell."""
 
-    def execute(tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[..., None]) -> None:
+    def execute(
+        tasks: list[Task], ran: Callable[[Task, CellResult], None], look: Callable[..., None]
+    ) -> None:
         with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_load) as pool:
             futures = {pool.submit(timed, task): task for task in tasks}
             for future in as_completed(futures):
@@ -90,7 +92,7 @@ def ran(planned: Plan, out: Path, data_dir: Path | None, jobs: int) -> tuple[Swe
     """Return the study's results under `out`, and the CPU seconds by cell."""
     kept = out / CPU
     seconds: dict[str, float] = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    how = How(data_dir=data_dir, device="cpu")
+    how = CellOptions(data_dir=data_dir, device="cpu")
     result = run_sweep(planned, out=out, how=how, execute=in_processes(jobs, seconds))
     kept.write_text(json.dumps(seconds), encoding="utf-8")
     if result.errors:

@@ -37,7 +37,7 @@ from sim.studies.index import DONE, FAILED, SweepIndex
 from sim.studies.pages import write_comparison
 from sim.studies.study import load_study
 from sim.studies.sweep import default_jobs, in_processes, run_sweep
-from sim.studies.worker import How
+from sim.studies.worker import CellOptions
 
 
 class Sweep:
@@ -177,7 +177,7 @@ def sweep(
     quiet, full = flag_of(quiet, "quiet"), flag_of(full, "full")
     planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=narrowed, full=full)
     at_once = jobs_of(jobs) or default_jobs(planned, device)
-    how = How(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
+    how = CellOptions(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
     execute = in_processes(at_once)
     with without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:
         result = run_sweep(planned, out=folder_of(out, "out"), how=how, execute=execute, show=line.show)

@@ -103,7 +103,7 @@ def sweep(
     with exit_on_errors(file):
         from sim.studies import sweep as sweeps
         from sim.studies.cells import plan
-        from sim.studies.worker import How
+        from sim.studies.worker import CellOptions
 
         chosen: dict[str, Any] = {"unset": unset or (), "seeds": seeds, "only": only or (), "full": full}
         planned = plan(file, overrides or (), **chosen, code=not no_code)
@@ -122,7 +122,7 @@ def sweep(
             options.refuse_address(address)
             at_once = jobs or sweeps.default_jobs(planned, device.value)
             execute = sweeps.in_processes(at_once)
-        how = How(data_dir, device.value, not no_code, reports, checkpoints, at_once)
+        how = CellOptions(data_dir, device.value, not no_code, reports, checkpoints, at_once)
         try:
             with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
                 result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)

@@ -1,1 +1,1 @@
-"""Files from outside: data sets, measured traces, matrices, graphs; read within limits, refused in words."""
+"""Input files: data sets, measured traces, matrices, graphs; read within limits and validated."""

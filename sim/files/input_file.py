@@ -1,7 +1,7 @@
-"""Reading the files that a scenario names: data sets, measured traces, matrices, graphs.
+"""Input files that a scenario names: data sets, measured traces, matrices, graphs.
 
-Whatever is wrong with one ends as one UserError that names what asked for the file, the file, the place in
-it, what is there and what is allowed. Nothing that is read here can run code.
+Every error of a file becomes one UserError with the scenario's key, the file, the position in it, the found
+value and the allowed values. Reading a file never executes code.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from sim.errors import UserError, one_line
 from sim.files import machine
 
 LIMIT_BYTES = 512 * 2**20
-"""No file may have more, or hold more if it ends in .gz or .xz; CIFAR's images have 150 MiB."""
+"""Largest size of a file, also after unpacking .gz or .xz; CIFAR's images take 150 MiB."""
 
 SETTINGS_BYTES = 64 * 2**20
-"""No file of settings in JSON may have more: objects take up to twenty times as much as their text."""
+"""Largest size of a JSON file of settings; objects take up to twenty times the size of their text."""
 
 _ARCHIVE = "a .npz file of arrays of numbers"
-_SHOWN = 60  # characters of what is wrong
-_PIECE_BYTES = 1 << 20  # unpacked at a time
+_SHOWN = 60  # characters of a wrong value in messages
+_PIECE_BYTES = 1 << 20  # bytes unpacked at a time
 _OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 _NO_ROOM = "does not fit in memory; must be smaller"
@@ -41,11 +41,11 @@ Result = TypeVar("Result")
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """The bytes of a file, at most `limit`; unpacked where its name ends in .gz or .xz.
+    """Read a file of at most `limit` bytes, and unpack it if its name ends in .gz or .xz.
 
-    To open a pipe waits for who writes to it, and a device may never end: neither is opened. Nor is a file
-    without bytes by its status: those of /proc are, and to read one may wait for ever. Raises OSError,
-    whatever an unpacker raises, and UserError for what is no regular file or too large.
+    Pipes and devices are not opened, since reading them may never end. Files of size 0 are also not opened:
+    files in /proc have this size, and reading them may block. Raises OSError, any error of an unpacker, and
+    UserError for files that are not regular or too large.
     """
     opener = _OPENERS.get(path.suffix)
     size = require_regular(path)
@@ -54,12 +54,12 @@ def read_regular(path: Path, limit: int) -> bytes:
     if not size:
         return b""
     with open(path, "rb") as file:
-        content: bytes = file.read(size)  # not up to the limit: so much memory would be asked for
+        content: bytes = file.read(size)  # a read up to the limit would allocate that much memory
     if opener is None:
         return content
     if (
         path.suffix == ".gz"
-    ):  # zeros may follow, which gzip reads one by one; its own last 8 bytes may be some
+    ):  # drop zero padding, which gzip reads byte by byte, except for zeros in its last 8 bytes
         content = content.rstrip(b"\0") + bytes(8)
     unpacked = io.BytesIO()
     with opener(io.BytesIO(content), "rb") as packed:
@@ -71,53 +71,54 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def require_regular(path: Path) -> int:
-    """The bytes of a regular file, by its status. Raises OSError, and UserError for anything else."""
+    """Return the size of a regular file in bytes. Raises OSError, and UserError for other files."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise UserError("must be a regular file, and is a folder, a pipe or a device")
+        raise UserError("must be a regular file, not a folder, pipe or device")
     return status.st_size
 
 
 def too_large(limit: int, *, unpacked: bool = False) -> str:
-    """What is wrong with a file that has more bytes than `limit`, in words."""
-    return f"has more than {limit // 2**20} MiB{', unpacked' * unpacked}; must have less"
+    """Return the message for a file with more than `limit` bytes."""
+    return f"has more than {limit // 2**20} MiB{' when unpacked' * unpacked}; must be smaller"
 
 
 def no_room(size_bytes: float) -> str:
-    """What is wrong with contents that take so many bytes in memory, in words; empty where they fit."""
+    """Return the message for contents that take `size_bytes` in memory; empty if they fit."""
     if size_bytes <= machine.room_bytes():
         return ""
-    there = f"{machine.memory_bytes() / 1e9:,.1f} GB"
+    available = f"{machine.memory_bytes() / 1e9:,.1f} GB"
     return (
-        f"takes {size_bytes / 1e9:,.1f} GB of memory once it is read, and this process can have {there}; "
+        f"takes {size_bytes / 1e9:,.1f} GB of memory when read, but this process can use only {available}; "
         "must be smaller"
     )
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file from outside. `key` is what asks for it in the scenario, as `network.latency.file`; or empty.
+    """An input file. `key` is the scenario's key for it, such as `network.latency.file`, or empty.
 
-    All methods raise the UserError of `refusal`, and nothing else, for a file that is not what they read.
+    For an unsuitable file, all methods raise only the UserError of `refusal`.
     """
 
     key: str
     path: Path
 
-    def refusal(self, problem: str, place: str = "") -> UserError:
-        """The error that says what is wrong with the file, or with a place in it ("line 3")."""
-        return UserError(f"{self.key and f'{self.key}: '}{self.path}{place and f', {place}'}: {problem}")
+    def refusal(self, problem: str, position: str = "") -> UserError:
+        """Return the error about a problem in the file, or at a position in it ("line 3")."""
+        where = f"{self.path}{position and f', {position}'}"
+        return UserError(f"{self.key and f'{self.key}: '}{where}: {problem}")
 
     def require_room(self, size_bytes: float) -> None:
-        """Refuse a file whose contents take more memory once they are read than this process can have.
+        """Reject a file that takes more memory when read than this process can use.
 
-        To be asked before they are read: a file of a kB may hold equal values for as many GB.
+        Call it before reading: equal values can compress from gigabytes to kilobytes.
         """
         if problem := no_room(size_bytes):
             raise self.refusal(problem)
 
     def content(self, limit: int | None = None) -> bytes:
-        """The bytes of the file, unpacked where its name ends in .gz or .xz. Too large ones are refused."""
+        """Read the file, and unpack it if its name ends in .gz or .xz. Too large files are rejected."""
         try:
             content = read_regular(self.path, LIMIT_BYTES if limit is None else limit)
         except UserError as error:
@@ -126,14 +127,14 @@ class InputFile:
             raise self.refusal("no such file") from None
         except MemoryError:
             raise self.refusal(_NO_ROOM) from None
-        except Exception as error:  # damaged bytes can make the unpackers fail in any way
+        except Exception as error:  # unpackers raise any error for damaged bytes
             raise self.refusal(f"cannot be read: {_words(error)}") from None
         if not content:
             raise self.refusal("is empty")
         return content
 
     def parsed(self, parse: Callable[[bytes], Result], what: str, limit: int | None = None) -> Result:
-        """The content, parsed. Whatever `parse` raises is refused: the file is not `what`, or damaged."""
+        """Parse the content. Any error of `parse` is reported as: the file is not `what`, or damaged."""
         content = self.content(limit)
         try:
             return parse(content)
@@ -141,17 +142,17 @@ class InputFile:
             raise
         except MemoryError:
             raise self.refusal(_NO_ROOM) from None
-        except Exception as error:  # damaged bytes can make any reader fail in any way
+        except Exception as error:  # readers raise any error for damaged bytes
             raise self.refusal(f"is not {what}, or damaged: {_words(error)}") from None
 
     def text(self) -> str:
         return self.parsed(lambda content: content.decode("utf-8-sig"), "text in UTF-8")
 
     def json(self) -> Any:
-        """What a file of JSON holds."""
+        """Read a JSON file."""
 
         def parse(content: bytes) -> Any:
-            # "[]," takes eight bytes in a list, and itself 56; a number up to 32.
+            # "[]" takes 8 bytes in a list, and 56 for itself; a number up to 32.
             objects = 64 * (content.count(b"[") + content.count(b"{")) + 40 * content.count(b",")
             if objects > 4 * LIMIT_BYTES:
                 raise self.refusal(too_large(4 * LIMIT_BYTES, unpacked=True))
@@ -160,31 +161,31 @@ class InputFile:
 
         return self.parsed(parse, "JSON")
 
-    def require_columns(self, there: Sequence[str], columns: Sequence[str], place: str = "") -> None:
-        """Refuse a table that has not all of these columns."""
-        if missing := [column for column in columns if column not in there]:
-            has = f"{shown(list(there))}; must have {', '.join(columns)}"
-            raise self.refusal(f"has no column {missing[0]}, but {has}", place)
+    def require_columns(self, found: Sequence[str], columns: Sequence[str], position: str = "") -> None:
+        """Reject a table that lacks one of these columns."""
+        if missing := [column for column in columns if column not in found]:
+            has = f"{shown(list(found))}; must have {', '.join(columns)}"
+            raise self.refusal(f"has no column {missing[0]}, but {has}", position)
 
     # --- arrays -----------------------------------------------------------------------------------------
 
     def array(self) -> np.ndarray:
-        """The array of a .npy file. Arrays of Python objects are pickles, which can run code: refused."""
+        """Read the array of a .npy file. Pickled Python objects, which can run code, are rejected."""
         found = self.parsed(
             lambda content: np.load(io.BytesIO(content), allow_pickle=False), "a .npy file of numbers"
         )
         if not isinstance(found, np.ndarray):
-            raise self.refusal("is an archive of arrays; must be a .npy file, a single one")
+            raise self.refusal("is an archive of arrays; must be a .npy file with one array")
         return found
 
     def arrays(self, *names: str) -> list[np.ndarray]:
-        """These arrays of a .npz file, which may hold others as well."""
+        """Read these arrays of a .npz file, which may contain others."""
 
         def parse(content: bytes) -> list[np.ndarray]:
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
                 if missing := [name for name in names if name not in loaded]:
-                    there = f"{shown(loaded.files)}; must have {', '.join(names)}"
-                    raise self.refusal(f"has no array {missing[0]}, but {there}")
+                    has = f"{shown(loaded.files)}; must have {', '.join(names)}"
+                    raise self.refusal(f"has no array {missing[0]}, but {has}")
                 if sum(member.file_size for member in loaded.zip.infolist()) > LIMIT_BYTES:
                     raise self.refusal(too_large(LIMIT_BYTES, unpacked=True))
                 return [loaded[name] for name in names]
@@ -192,44 +193,44 @@ class InputFile:
         return self.parsed(parse, _ARCHIVE)
 
     def names(self) -> list[str]:
-        """The names of the arrays in a .npz file."""
+        """Return the names of the arrays in a .npz file."""
         return self.parsed(lambda content: np.load(io.BytesIO(content), allow_pickle=False).files, _ARCHIVE)
 
     def require_numbers(
         self, name: str, array: np.ndarray, *, least: float = -math.inf, most: float = math.inf
     ) -> None:
-        """Refuse an array that is empty or has anything but numbers from `least` to `most`."""
+        """Reject an array that is empty or has values other than numbers from `least` to `most`."""
         if array.dtype.kind not in "iuf":
-            raise self.refusal(f"has values of the type {array.dtype}; must be real numbers", name)
+            raise self.refusal(f"has values of type {array.dtype}; must be real numbers", name)
         if array.size == 0:
-            raise self.refusal(f"has the shape {array.shape}, so no values; must have some", name)
-        # Limits need not fit into the array's type: float64 is compared, which numpy makes piece by piece.
+            raise self.refusal(f"has shape {array.shape} without values; must have at least one value", name)
+        # Limits may not fit the array's type: compare as float64, which numpy converts in pieces.
         bad = ~((array >= np.float64(least)) & (array <= np.float64(most)) & np.isfinite(array))
         if bad.any():
-            place = tuple(int(index) for index in np.argwhere(bad)[0])
-            value = array[place].item()
-            raise self.refusal(f"is {value!r}; must be {between(least, most)}", f"{name}{list(place)}")
+            position = tuple(int(index) for index in np.argwhere(bad)[0])
+            value = array[position].item()
+            raise self.refusal(f"is {value!r}; must be {between(least, most)}", f"{name}{list(position)}")
 
 
 def shown(value: object) -> str:
-    """A value from a file, shortened to one line for a message."""
+    """Return a value from a file, shortened to one line for a message."""
     text = ", ".join(map(str, value[:9])) if isinstance(value, list) else repr(value)
     text = text.encode("unicode_escape").decode() if not text.isprintable() else text
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _words(error: Exception) -> str:
-    """An error of a library in one line."""
+    """Return an error of a library in one line."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        place, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        return one_line(f"{place}: {problem}" if place else problem, 4 * _SHOWN)
+        location, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        return one_line(f"{location}: {problem}" if location else problem, 4 * _SHOWN)
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return shown(text).strip("'\"") if text else type(error).__name__
 
 
 def between(least: float, most: float) -> str:
-    """The range of a number in words."""
+    """Describe the range of a number."""
     if math.isinf(most):
         return "a number" if math.isinf(least) else f"a number, at least {least:g}"
     return f"a number from {least:g} to {most:g}"

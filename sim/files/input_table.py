@@ -1,6 +1,6 @@
-"""Tables from outside: CSV or Parquet, read by pyarrow, refused in words.
+"""Input tables: CSV or Parquet, read by pyarrow and validated.
 
-Only who has such a table imports pyarrow and polars: every scenario imports this.
+pyarrow and polars are imported in functions, since every scenario imports this module.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 _OTHER_LENGTH = re.compile(r"(Row #(?P<line>\d+): )?Expected (?P<wanted>\d+) columns, got (?P<there>\d+)")
 CELLS_MAX = 3 * 10**8
-"""Values of a table; more features than that are refused anyway."""
-_CELL_BYTES = 80  # that a text in a table takes while it is read
+"""Largest number of values of a table, above the limit of features."""
+_CELL_BYTES = 80  # memory of a text value while a table is read
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How a table is written as text: what stands between values, which lines are none, the columns' names.
+    """Format of a table as text: separator, prefix of comment lines, and names of columns.
 
-    columns: of a file that does not name them in its first line. strip: characters that are taken from the
-    ends of texts, beside white space.
+    columns: names for a file that does not name them in its first line. strip: characters removed from the
+    ends of texts, in addition to white space.
     """
 
     separator: str
@@ -39,10 +39,10 @@ class TextFormat:
 
 
 def read_table(file: InputFile, text: TextFormat, wanted: Sequence[str] = ()) -> pl.DataFrame:
-    """The columns of a .parquet file, or else of a file of text, whose values are all texts (null: empty).
+    """Read the columns of a .parquet file, or of a text file, with all values as text (empty for null).
 
-    Columns of a .parquet file are texts or numbers (int64, float64); if it has all that are `wanted`, others
-    may be anything. Raises UserError.
+    Columns of a .parquet file are text or numbers (int64, float64). If it has all `wanted` columns, other
+    columns may have any type. Raises UserError.
     """
     import polars as pl
 
@@ -53,9 +53,9 @@ def read_table(file: InputFile, text: TextFormat, wanted: Sequence[str] = ()) ->
     names = [name.strip() for name in found.column_names]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise file.refusal(f"has the column {shown(twice)} twice; must have each once")
+        raise file.refusal(f"has the column {shown(twice)} twice; names of columns must be unique")
     if found.num_rows == 0:
-        raise file.refusal("has no row; must have one at least")
+        raise file.refusal("has no rows; must have at least one")
     frame = pl.from_arrow(found.rename_columns(names))
     assert isinstance(frame, pl.DataFrame)
     return frame.with_columns(pl.col(pl.String).str.strip_chars(" \t\r\n" + text.strip))
@@ -71,9 +71,9 @@ def _csv(file: InputFile, content: bytes, text: TextFormat) -> pa.Table:
         content = b"".join([line for line in lines if not line.startswith(prefix)])
     cells = content.count(text.separator.encode()) + content.count(b"\n")
     if cells > CELLS_MAX:
-        raise file.refusal(f"has about {cells:,} values; must have {CELLS_MAX:,} at most")
+        raise file.refusal(f"has about {cells:,} values; must have at most {CELLS_MAX:,}")
     file.require_room(cells * _CELL_BYTES + 3 * len(content))
-    # Each column of each block is an object: of a table of many columns there are few blocks.
+    # Each column of each block is an object, so use few blocks for tables with many columns.
     block = max(2**20, len(content) // 16 if content.find(b"\n") > 2**14 else 0)
     reading = csv.ReadOptions(column_names=list(text.columns) or None, use_threads=False, block_size=block)
     parsing = csv.ParseOptions(delimiter=text.separator, newlines_in_values=True)
@@ -85,74 +85,74 @@ def _csv(file: InputFile, content: bytes, text: TextFormat) -> pa.Table:
     except pa.ArrowInvalid as error:
         if (found := _OTHER_LENGTH.search(str(error))) is None:
             raise
-        wanted, there = int(found["wanted"]), int(found["there"])
-        problem = f"has {there:,} values; must have {wanted:,}, one for each column"
-        if there > wanted and text.separator == ",":
+        wanted, count = int(found["wanted"]), int(found["there"])
+        problem = f"has {count:,} values; must have {wanted:,}, one for each column"
+        if count > wanted and text.separator == ",":
             problem += (
-                " (a number with a decimal comma? Write a point, or separate values by another character, "
-                'such as data.separator = ";")'
+                " (if numbers have decimal commas, write decimal points, or separate values by another "
+                'character, such as data.separator = ";")'
             )
         raise file.refusal(problem, f"line {found['line']}" if found["line"] else "a line") from None
 
 
 def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table:
-    """The columns that are wanted, if all of these are there, or else all."""
+    """Read the wanted columns if all exist, else all columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(pa.BufferReader(content)) as opened:
-        schema, there = opened.schema_arrow, opened.metadata
-    require_bearable(file, there.num_rows, there.num_columns)
+        schema, metadata = opened.schema_arrow, opened.metadata
+    require_bearable(file, metadata.num_rows, metadata.num_columns)
     names = list(wanted) if wanted and {*wanted} <= {*schema.names} else schema.names
     kinds = [require_plain(file, field.name, field.type) for field in schema if field.name in names]
-    stored = sum(there.row_group(group).total_byte_size for group in range(there.num_row_groups))
+    stored = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
     if stored > input_file.LIMIT_BYTES:
         raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
-    incremental = _incremental(there)
+    incremental = _incremental(metadata)
     texts = [field.name for field in schema if is_text(field.type) and field.name not in incremental]
-    # One after the other, texts that are there many times once: only then their lengths are known.
+    # Read columns one after the other, with dictionaries for repeated texts, to know their lengths.
     with pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts) as opened:
         pieces, taken = [], 0
-        # What begins as the text before it is stored without that beginning, of up to `stored` bytes.
+        # A text is stored without its common prefix with the previous text, of up to `stored` bytes.
         rows = max(1, min(2**16, input_file.LIMIT_BYTES // max(1, stored)))
         for batch in opened.iter_batches(rows if incremental else 2**16, columns=names):
             taken += sum(map(plain_bytes, batch.columns))
             if taken > input_file.LIMIT_BYTES:
                 raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
             pieces.append(batch)
-        file.require_room(4 * taken + _CELL_BYTES * there.num_rows * sum(map(is_text, kinds)))
+        file.require_room(4 * taken + _CELL_BYTES * metadata.num_rows * sum(map(is_text, kinds)))
         table = pa.Table.from_batches(pieces, opened.schema_arrow if not pieces else None)
     return pa.table({name: plain(file, name, table[name]) for name in names})
 
 
-def _incremental(there: pq.FileMetaData) -> set[str]:
-    """The columns of a Parquet file whose texts are stored as what differs from the text before."""
-    groups = [there.row_group(number) for number in range(there.num_row_groups)]
-    columns = [group.column(place) for group in groups for place in range(group.num_columns)]
+def _incremental(metadata: pq.FileMetaData) -> set[str]:
+    """Return the columns of a Parquet file that are stored as differences between successive texts."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(index) for group in groups for index in range(group.num_columns)]
     return {each.path_in_schema for each in columns if any("DELTA" in kind for kind in each.encodings)}
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether it is a type of texts, of Arrow's two."""
+    """Return whether a type is one of Arrow's two text types."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def require_bearable(file: InputFile, rows: int, columns: int) -> None:
-    """Refuse a table that takes next to no bytes in its file, of equal values, and too many in memory."""
+    """Reject a table that is small in its file, because its values are equal, and too large in memory."""
     if rows * columns * 8 > input_file.LIMIT_BYTES:
-        raise file.refusal(f"has {rows:,} rows of {columns} columns, which are too many")
+        raise file.refusal(f"has {rows:,} rows of {columns} columns, too many to read; must have fewer")
 
 
 def plain_bytes(column: pa.Array | pa.ChunkedArray) -> int:
-    """The bytes that a column takes once each value stands there by itself."""
+    """Return the bytes of a column without dictionaries."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(column, pa.ChunkedArray):
         return sum(map(plain_bytes, column.chunks))
-    if pa.types.is_null(column.type):  # which becomes texts without characters
+    if pa.types.is_null(column.type):  # converted to empty texts
         return 16 * len(column)
     if not pa.types.is_dictionary(column.type):
         return max(int(column.nbytes), 8 * len(column))
@@ -163,7 +163,7 @@ def plain_bytes(column: pa.Array | pa.ChunkedArray) -> int:
 
 
 def plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of texts or of numbers; UserError for any other, and for texts that take too much memory."""
+    """Convert a column to text or numbers. Raises UserError for other types and too much text."""
     import pyarrow as pa
 
     kind = require_plain(file, name, column.type)
@@ -179,11 +179,11 @@ def plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArra
 
 
 def require_plain(file: InputFile, name: str, kind: pa.DataType) -> pa.DataType:
-    """The type of a column's values; UserError for what are neither texts nor numbers."""
+    """Return the type of a column's values. Raises UserError if they are neither text nor numbers."""
     from pyarrow import types
 
     kind = kind.value_type if types.is_dictionary(kind) else kind
     others = (types.is_null, types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
     if not (is_text(kind) or any(is_one(kind) for is_one in others)):
-        raise file.refusal(f"column {shown(name)} has the type {kind}; must be numbers or texts")
+        raise file.refusal(f"column {shown(name)} has type {kind}; must contain numbers or text")
     return kind

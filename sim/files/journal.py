@@ -1,4 +1,4 @@
-"""A file to which frames are appended. If its writer crashes, all frames but the last are readable."""
+"""Append-only file of frames. If its writer crashes, all frames but the last are readable."""
 
 import os
 import shutil
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-FRAME_BYTES_MAX = 1 << 30  # what is longer is none
-_HEADER = struct.Struct("<II")  # bytes of the frame, and its checksum, in which all frames before it count
+FRAME_BYTES_MAX = 1 << 30  # longer frames are invalid
+_HEADER = struct.Struct("<II")  # size of the frame, and checksum over it and all earlier frames
 
 
 class Journal:
-    """Appends frames to a file. Raises OSError."""
+    """A writer that appends frames to a file. Raises OSError."""
 
     def __init__(self, path: Path, size: int = 0, checksum: int = 0) -> None:
-        """`size` bytes of whole frames are there already, the last one of this `checksum`."""
+        """Open a file that contains `size` bytes of complete frames, the last with this `checksum`."""
         self._file = path.open("r+b" if size else "xb", buffering=0)
         self._file.truncate(size)
         self._file.seek(size)
@@ -24,7 +24,7 @@ class Journal:
 
     @classmethod
     def continued(cls, path: Path, before: Path, size: int) -> Self:
-        """A new one that begins with the first `size` bytes of another."""
+        """Create a file that starts with the first `size` bytes of `before`."""
         if size == 0:
             return cls(path)
         checksum = 0
@@ -35,7 +35,7 @@ class Journal:
         return cls(path, size, checksum)
 
     def append(self, frame: bytes) -> None:
-        """Once this returns, the frame, which is not empty, outlives the process, though not a power cut."""
+        """Append a non-empty frame. It survives the end of the process, but not a power failure."""
         self.checksum = zlib.crc32(frame, self.checksum)
         whole = _HEADER.pack(len(frame), self.checksum) + frame
         written = 0
@@ -44,7 +44,7 @@ class Journal:
         self.size += len(whole)
 
     def sync(self) -> None:
-        """Once this returns, all frames outlive a power cut."""
+        """Flush all frames to the disk, to survive a power failure."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class Journal:
 
 
 def frames(path: Path, size: int | None = None) -> Iterator[bytes]:
-    """The frames of a file, or those of its first `size` bytes, up to the last whole one. Raises OSError."""
+    """Yield the complete frames of a file or of its first `size` bytes. Raises OSError."""
     checksum = 0
     with path.open("rb") as file:
         while size is None or file.tell() < size:
@@ -60,9 +60,9 @@ def frames(path: Path, size: int | None = None) -> Iterator[bytes]:
             if len(header) < _HEADER.size:
                 return
             length, stated = _HEADER.unpack(header)
-            if length == 0:  # none is empty: here is what a file has that was only made longer
+            if length == 0:  # zero padding at the end of a preallocated file
                 return
-            left = os.fstat(file.fileno()).st_size - file.tell()  # a damaged length asks for any memory
+            left = os.fstat(file.fileno()).st_size - file.tell()  # bounds the memory for a damaged length
             frame = file.read(min(length, FRAME_BYTES_MAX, left))
             checksum = zlib.crc32(frame, checksum)
             if len(frame) < length or checksum != stated:

@@ -1,4 +1,4 @@
-"""Files that a key of a scenario names: found beside the scenario while it is read."""
+"""Files that keys of a scenario name, relative to the scenario."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _folder: ContextVar[Path | None] = ContextVar("folder of the scenario that is re
 
 @contextmanager
 def files_beside(path: Path) -> Iterator[None]:
-    """Inside the context, names of files are relative to the current folder, or else to that of `path`."""
+    """Inside the context, resolve file names relative to the current folder, or to the folder of `path`."""
     token = _folder.set(path.parent)
     try:
         yield
@@ -25,10 +25,10 @@ def files_beside(path: Path) -> Iterator[None]:
 
 
 def find_file(name: str) -> Path:
-    """Absolute path of a file: relative to the current folder, or else to that of the scenario being read."""
-    here, folder = Path(name).absolute(), _folder.get()
-    # Not Path.exists, which raises for a path that is too long.
-    return here if folder is None or os.path.exists(here) else (folder / name).absolute()
+    """Return the absolute path of a file in the current folder, or in the folder of the scenario."""
+    local, folder = Path(name).absolute(), _folder.get()
+    # Path.exists raises for a path that is too long.
+    return local if folder is None or os.path.exists(local) else (folder / name).absolute()
 
 
 def _absolute(name: str) -> str:
@@ -41,7 +41,7 @@ def _absolute_if_found(name: str) -> str:
 
 
 BesideFile = Annotated[str, AfterValidator(_absolute)]
-"""A file beside the scenario, or in the current folder. It is absolute once a scenario is read."""
+"""A file in the scenario's folder or the current folder; absolute in a scenario that was read."""
 IF_FOUND = AfterValidator(_absolute_if_found)
 DataFile = Annotated[str, IF_FOUND]
-"""A file or folder beside the scenario, in the current folder, or else in the data folder."""
+"""A file or folder in the scenario's folder, the current folder, or the data folder."""

@@ -1,8 +1,7 @@
-"""Folders of pictures as torchvision's ImageFolder has them: a folder for each class, which is its name.
+"""Folders of pictures in the layout of torchvision's ImageFolder: a folder per class, named after it.
 
 `folder/CLASS/*.png`, or `folder/train/CLASS/*.png` and `folder/test/CLASS/*.png`; with a folder for each
-client `folder/CLIENT/CLASS/*.png`. Everything is in order of the names, whatever the order on the disk. Links
-are followed; nothing is read of what they lead to but pictures.
+client `folder/CLIENT/CLASS/*.png`. Pictures are sorted by name. Links are followed; only pictures are read.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from sim.errors import UserError
 from sim.files.input_file import InputFile, shown
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-"""How the name of a picture ends, in small or capital letters."""
-_OF_SYSTEMS = ("thumbs.db", "desktop.ini")  # hidden, as are names that begin with a dot
+"""Endings of picture files, in lower or upper case."""
+_OF_SYSTEMS = ("thumbs.db", "desktop.ini")  # ignored, like names that start with a dot
 _TESTS = ("test", "val", "valid", "validation")
 
 
 class PictureFile(NamedTuple):
-    """A picture's file, the name of its class, and that of its client, "" if there are none."""
+    """A picture's file, the name of its class, and the name of its client, "" without clients."""
 
     file: InputFile
     label: str
@@ -30,27 +29,27 @@ class PictureFile(NamedTuple):
 
 
 def picture_parts(folder: InputFile, *, by_client: bool) -> Mapping[str, list[PictureFile]]:
-    """The pictures of the part "train", two classes at least, and of "test" where that has a folder.
+    """Return the pictures of the part "train", with at least two classes, and of "test" if it exists.
 
-    Tested is on `test`, or without it on `val`, `valid` or `validation`, which beside `test` are not read.
-    by_client: whether classes lie in folders of clients. UserError for whatever else is there.
+    Without `test`, the part is read from `val`, `valid` or `validation`. by_client: whether folders of
+    clients contain the classes. Raises UserError for any other content.
     """
     parts = {name: _pictures(part, by_client=by_client) for name, part in _parts(folder).items()}
     classes = {picture.label for picture in parts["train"]}
     if len(classes) < 2:
         one = shown(min(classes))
-        raise folder.refusal(f"has the class {one} only; must have a folder for each class, two at least")
+        raise folder.refusal(f"has only the class {one}; must have a folder for each of at least two classes")
     for picture in parts.get("test", ()):
         if picture.label not in classes:
-            there = shown(sorted(classes))
+            known = shown(sorted(classes))
             raise picture.file.refusal(
-                f"is of the class {shown(picture.label)}, which is not trained on; must be of {there}"
+                f"has class {shown(picture.label)} without training pictures; must be one of {known}"
             )
     return parts
 
 
 def picture_files(folder: Path) -> list[Path]:
-    """The pictures' files of such a folder, in order; none of another one."""
+    """Return the pictures of a folder with this layout, in order; empty for other folders."""
     for by_client in (False, True):
         try:
             parts = picture_parts(InputFile("", folder), by_client=by_client)
@@ -61,22 +60,22 @@ def picture_files(folder: Path) -> list[Path]:
 
 
 def _parts(folder: InputFile) -> dict[str, InputFile]:
-    """The folders to train and to test on; only the folder itself if it has no such parts."""
+    """Return the folders of the parts; the folder itself is "train" if it has no parts."""
     inside = {each.path.name: each for each in _inside(folder)[0]}
     others = inside.keys() - {"train", *_TESTS}
     if "train" not in inside or not _inside(inside["train"])[0]:
         if inside and not others:
-            there = f"only {', '.join(sorted(inside))}, and in train no folder of a class"
-            raise folder.refusal(f"has {there}; must have train/CLASS, or a folder for each class")
-        return {"train": folder}  # a class may be called so
+            has = f"only {', '.join(sorted(inside))}, and train has no folder of a class"
+            raise folder.refusal(f"has {has}; must have train/CLASS, or a folder for each class")
+        return {"train": folder}  # a class may have the name of a part
     if others:
-        raise inside[min(others)].refusal(f"lies beside train; must be one of {', '.join(_TESTS)}")
+        raise inside[min(others)].refusal(f"is next to train; must be one of {', '.join(_TESTS)}")
     tests = [inside[name] for name in _TESTS if name in inside]
     return {"train": inside["train"], **({"test": tests[0]} if tests else {})}
 
 
 def _pictures(part: InputFile, *, by_client: bool) -> list[PictureFile]:
-    """The pictures of a part, by client, class and name. UserError."""
+    """Return the pictures of a part, by client, class and name. Raises UserError."""
     clients = {each.path.name: each for each in _folders(part)} if by_client else {"": part}
     found = [
         PictureFile(file, each.path.name, client)
@@ -85,30 +84,30 @@ def _pictures(part: InputFile, *, by_client: bool) -> list[PictureFile]:
         for file in _files(each, by_client=by_client)
     ]
     if not found:
-        raise part.refusal("has no folder of a class in it; must have one for each class")
+        raise part.refusal("contains no folder of a class; must contain one for each class")
     return found
 
 
 def _folders(folder: InputFile) -> list[InputFile]:
-    """The folders in a folder that has no pictures itself. Other files do no harm: a README, a list."""
+    """Return the subfolders of a folder without pictures. Other files, such as a README, are allowed."""
     folders, files = _inside(folder)
-    if lost := list(filter(_is_picture, files)):
-        raise lost[0].refusal("lies beside folders; must be in that of its class")
+    if outside := list(filter(_is_picture, files)):
+        raise outside[0].refusal("is next to folders; must be in the folder of its class")
     return folders
 
 
 def _files(folder: InputFile, *, by_client: bool) -> list[InputFile]:
-    """The pictures of a class, one at least. UserError for anything else in its folder."""
+    """Return the pictures of a class, at least one. Raises UserError for other content in its folder."""
     folders, files = _inside(folder)
     if folders:
-        hint = "" if by_client else "; for CLIENT/CLASS say data.client_folders = true"
-        raise folders[0].refusal(f"is a folder where pictures of one class must be{hint}")
+        hint = "" if by_client else "; for CLIENT/CLASS, set data.client_folders = true"
+        raise folders[0].refusal(f"is a folder; must be a picture of the class{hint}")
     if others := [file for file in files if not _is_picture(file)]:
         raise others[0].refusal(
-            f"is no picture, by its name; must end in {', '.join(SUFFIXES)} (hidden files are left out)"
+            f"is no picture by its name; must end in {', '.join(SUFFIXES)} (hidden files are ignored)"
         )
     if not files:
-        raise folder.refusal("has no picture; must have one at least, as each folder of a class")
+        raise folder.refusal("has no picture; a folder of a class must have at least one")
     return files
 
 
@@ -117,9 +116,9 @@ def _is_picture(file: InputFile) -> bool:
 
 
 def _inside(folder: InputFile) -> tuple[list[InputFile], list[InputFile]]:
-    """Folders and files in a folder, each by name, without hidden ones. UserError."""
+    """Return the folders and files in a folder, sorted by name, without hidden ones. Raises UserError."""
     if not os.path.isdir(folder.path):
-        raise folder.refusal("is no folder; must be one, with a folder for each class")
+        raise folder.refusal("is no folder; must be a folder with a folder for each class")
     folders: list[InputFile] = []
     files: list[InputFile] = []
     try:

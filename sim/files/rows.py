@@ -1,4 +1,4 @@
-"""The rows of small tables from outside: measured traces, sessions, speeds; CSV or Parquet."""
+"""Rows of small input tables (CSV or Parquet): measured traces, sessions, speeds."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from sim.errors import UserError
 from sim.files.input_file import InputFile, between, shown
 
-DECIMAL_POINT = "numbers have a decimal point, and commas stand between values"
+DECIMAL_POINT = "write numbers with a decimal point; commas separate values"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its values by column. The methods raise the UserError of `refusal`."""
+    """A row of a table, with values by column. The methods raise the UserError of `refusal`."""
 
     file: InputFile
-    place: str
+    position: str
     values: Mapping[str, str]
 
     def refusal(self, problem: str) -> UserError:
-        return self.file.refusal(problem, self.place)
+        return self.file.refusal(problem, self.position)
 
     def number(self, column: str, least: float = -math.inf, most: float = math.inf) -> float:
-        """The finite number in a column, from `least` to `most`."""
+        """Return the finite number in a column, from `least` to `most`."""
         text = self.values[column]
         try:
             value = float(text) if text.isascii() else math.nan
@@ -38,7 +38,7 @@ class Row:
         return value
 
     def word(self, column: str, *allowed: str) -> str:
-        """The text in a column, one of `allowed`."""
+        """Return the text in a column, one of `allowed`."""
         text = self.values[column]
         if text not in allowed:
             raise self.refusal(f"{column} = {shown(text)}: must be one of {', '.join(allowed)}")
@@ -46,9 +46,9 @@ class Row:
 
 
 def read_rows(file: InputFile, *columns: str, head: bool = True) -> list[Row]:
-    """The rows, one at least, of a CSV or .parquet file that has these columns.
+    """Read the rows, at least one, of a CSV or .parquet file with these columns.
 
-    head: whether the first line of a CSV file names the columns, and perhaps more of them.
+    head: whether the first line of a CSV file names the columns, and possibly others.
     """
     if file.path.suffix == ".parquet":
         return _parquet_rows(file, columns)
@@ -70,12 +70,12 @@ def read_rows(file: InputFile, *columns: str, head: bool = True) -> list[Row]:
     except csv.Error as error:
         raise file.refusal(f"is not CSV: {error}", f"line {reader.line_num}") from None
     if not rows:
-        raise file.refusal("has no row; must have one at least")
+        raise file.refusal("has no rows; must have at least one")
     return rows
 
 
 def _parquet_rows(file: InputFile, columns: Sequence[str]) -> list[Row]:
-    import polars as pl  # which few runs need at the start
+    import polars as pl  # slow to import, and rarely used
 
     from sim.files.input_table import TextFormat, read_table
 

@@ -1,7 +1,7 @@
-"""Folders that `save_to_disk` of the package datasets writes: Arrow files, and what their columns mean.
+"""Folders written by `save_to_disk` of the package datasets: Arrow files, and types of their columns.
 
-They are read without that package: its `load_from_disk` follows names of files to anywhere, and makes objects
-of whatever classes and arguments the folder names.
+They are read without that package, because its `load_from_disk` opens any file and creates objects of any
+class that the folder names.
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ class _Splits(BaseModel):
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of a split, and of each column what its values mean, as `{"_type": "Image"}`."""
+    """The rows of a split, and the type of each column, such as `{"_type": "Image"}`."""
 
     folder: InputFile
     table: pa.Table
     meanings: Mapping[str, Any]
 
     def of_type(self, kind: str) -> list[str]:
-        """The columns of a type of the package: Image, ClassLabel."""
+        """Return the columns of a type of the package, such as Image or ClassLabel."""
         return [name for name in self.table.column_names if self.meaning(name).get("_type") == kind]
 
     def meaning(self, column: str) -> Mapping[str, Any]:
-        """What is known of a column; empty for nested ones."""
+        """Return the type of a column; empty for nested types."""
         found = self.meanings.get(column)
         return found if isinstance(found, dict) else {}
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether it is a folder of `save_to_disk`, of one split or of several."""
+    """Return whether a folder was written by `save_to_disk`, with one split or several."""
     return (folder / _SPLITS).is_file() or (folder / _STATE).is_file()
 
 
 def saved_files(folder: Path) -> list[Path]:
-    """The files of such a folder that say what its rows are, in order."""
+    """Return the files of a saved folder with rows and types, sorted."""
     names = ("*.arrow", "*/*.arrow", _INFO, f"*/{_INFO}")
     return sorted(file for name in names for file in folder.glob(name)) if is_saved(folder) else []
 
 
 def split_folders(folder: InputFile) -> dict[str, InputFile]:
-    """The folders of the splits by name; of a single one, which has none, as "train". UserError."""
+    """Return the folders of the splits by name; a single split is "train". Raises UserError."""
     if not is_saved(folder.path):
         raise folder.refusal(
-            f"is no folder of save_to_disk, which writes {_SPLITS}, or {_STATE}; "
-            "data.save_to_disk(folder) of the package datasets makes one of any data set that it loads"
+            f"has no {_SPLITS} or {_STATE}, so save_to_disk did not write it; to write one, call "
+            "data.save_to_disk(folder) on a data set loaded with the package datasets"
         )
     if not (folder.path / _SPLITS).is_file():
         return {"train": folder}
@@ -86,30 +86,32 @@ def split_folders(folder: InputFile) -> dict[str, InputFile]:
 
 
 def read_split(folder: InputFile) -> Split:
-    """The rows of a split's folder: one at least, and no more than fit in memory. UserError."""
+    """Read the rows of a split's folder, at least one and few enough for the memory. Raises UserError."""
     import pyarrow as pa
 
     state, info = [InputFile(folder.key, folder.path / name) for name in (_STATE, _INFO)]
     files = state.parsed(_State.model_validate_json, "the list of a split's files", SETTINGS_BYTES).files
-    meanings = info.parsed(_Info.model_validate_json, "what a split's columns mean", SETTINGS_BYTES).features
+    meanings = info.parsed(_Info.model_validate_json, "the column types of a split", SETTINGS_BYTES).features
     tables: list[pa.Table] = []
     for each in files:
         file = InputFile(folder.key, folder.path / each.filename)
         table = file.parsed(partial(_arrow, file), "an Arrow file as save_to_disk writes it")
         require_bearable(file, table.num_rows, table.num_columns)
         if tables and table.schema != tables[0].schema:
-            raise file.refusal(f"has other columns than {files[0].filename}; must have the same")
+            raise file.refusal(
+                f"has columns that differ from {files[0].filename}; must have the same columns"
+            )
         tables.append(table)
         if sum(one.nbytes for one in tables) > input_file.LIMIT_BYTES:
             most = f"{input_file.LIMIT_BYTES // 2**20} MiB"
-            raise folder.refusal(f"has more than {most} in its files; must have less: save fewer rows")
+            raise folder.refusal(f"has files with more than {most}; save fewer rows")
     table = pa.concat_tables(tables)
     require_bearable(folder, table.num_rows, table.num_columns)
     names = table.column_names
     if twice := [name for name in names if names.count(name) > 1]:
-        raise folder.refusal(f"has the column {shown(twice[0])} twice; must have each once")
+        raise folder.refusal(f"has the column {shown(twice[0])} twice; names of columns must be unique")
     if not table.num_rows:
-        raise folder.refusal("has no row; must have one at least")
+        raise folder.refusal("has no rows; must have at least one")
     return Split(folder, table, meanings)
 
 
@@ -120,5 +122,5 @@ def _arrow(file: InputFile, content: bytes) -> pa.Table:
         raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
     with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
         table = stream.read_all()
-    table.validate(full=True)  # damaged offsets would be followed to anywhere
+    table.validate(full=True)  # damaged offsets could point anywhere
     return table

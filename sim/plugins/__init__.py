@@ -1,1 +1,1 @@
-"""The user's own code in a scenario: what may be one's own, how it is found, called and refused."""
+"""User's code in a scenario: keys that may name it, loading, calling and validation."""

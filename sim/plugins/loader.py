@@ -1,4 +1,4 @@
-"""Loading the user's code: what `my_file.py:Name` or `package.module:Name` in a scenario names."""
+"""Loader of the user's code, named by `my_file.py:Name` or `package.module:Name` in a scenario."""
 
 import ast
 import importlib
@@ -21,11 +21,11 @@ from sim.plugins.source_files import SourceFiles, beside, of_package, syntax_of
 
 @dataclass(frozen=True)
 class Plugin:
-    """Something of the user's own that the key of a scenario names.
+    """A class or function of the user's code, named by a key of a scenario.
 
-    key: such as "model.name" or "churn_process.0.kind". name: as the resolved scenario states it, a file's
-    path absolute. found: the class or function. file: the file that the name names; None for a package.
-    sources: the files that results keep, as they were when it was loaded; None for code of coterie.
+    key: such as "model.name" or "churn_process.0.kind". name: the value in the resolved scenario, with an
+    absolute path. found: the class or function. file: the file in the name; None for a package. sources: the
+    files that results keep, as loaded; None for code of coterie.
     """
 
     key: str
@@ -36,20 +36,20 @@ class Plugin:
 
     @property
     def label(self) -> str:
-        """The part behind the colon."""
+        """Part of the name after the colon."""
         return self.name.rpartition(":")[2]
 
     @property
     def stated(self) -> str:
-        """What the resolved scenario says, such as `model.name = "my.py:Net"`."""
+        """Key and value in the resolved scenario, such as `model.name = "my.py:Net"`."""
         return f'{self.key} = "{self.name}"'
 
     def within(self, folder: str) -> str:
-        """The name if its file were in that folder; the name of a package is the same everywhere."""
+        """Return the name with the file in another folder; names of packages do not change."""
         return self.name if self.file is None else f"{folder}{self.file.name}:{self.label}"
 
     def is_unchanged(self) -> bool:
-        """Whether it is from a file that is still as it was loaded, with all that lies beside it."""
+        """Return whether the file and the other files of its folder are unchanged since loading."""
         try:
             return self.file is not None and beside(self.file) == self.sources
         except (OSError, ValueError):
@@ -57,11 +57,11 @@ class Plugin:
 
 
 def is_plugin(name: object) -> TypeGuard[str]:
-    """Whether a name in a scenario is one of the user's code."""
+    """Return whether a name in a scenario names user's code."""
     if not isinstance(name, str):
         return False
-    place, _, label = name.rpartition(":")
-    return bool(place) and label.isidentifier()
+    source, _, label = name.rpartition(":")
+    return bool(source) and label.isidentifier()
 
 
 def load_plugin(
@@ -73,99 +73,101 @@ def load_plugin(
     is_one: Callable[[Any], bool] = callable,
     kind: str = "",
 ) -> Plugin:
-    """The plug-in that `name` names, by executing that Python.
+    """Load the class or function that `name` names, by executing its Python file or module.
 
-    A file's path is relative to the current folder, or else to the scenario's. code=False refuses it, and
-    says what is allowed `instead`. is_one: whether something can be meant; kind: what such things are called.
+    A file's path is relative to the current folder, or to the scenario's folder. code=False rejects it, with
+    the allowed names `instead` in the message. is_one: test for suitable objects; kind: noun for them.
     Raises UserError.
     """
-    place, _, label = name.rpartition(":")
+    source, _, label = name.rpartition(":")
     stated = f'{key} = "{name}"'
     if not code:
-        refused = "would execute Python that does not come with coterie, which --no-code refuses"
+        refused = "needs Python code that is no part of coterie, which --no-code forbids"
         raise UserError(one_line(f"{stated}: {refused}; allowed: {instead}"))
-    path = find_file(place) if place.endswith(".py") else None
+    path = find_file(source) if source.endswith(".py") else None
     try:
         if path is None:
-            module = importlib.import_module(place)
+            module = importlib.import_module(source)
             sources = None
         elif os.path.isfile(path):
             sources = beside(path)
             module = _module_of(path, sources)
         else:
-            looked = dict.fromkeys([Path(place).absolute(), path])
-            raise UserError(one_line(f"{stated}: there is no file {' or '.join(map(str, looked))}"))
+            tried = dict.fromkeys([Path(source).absolute(), path])
+            raise UserError(one_line(f"{stated}: no file {' or '.join(map(str, tried))}"))
         found = getattr(module, label, None)
         if path is None and is_one(found):
             sources = of_package(getattr(found, "__module__", module.__name__))
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        raise UserError(one_line(f"{stated}: {_failure(place, error)}")) from None
+        raise UserError(one_line(f"{stated}: {_failure(source, error)}")) from None
     if path is not None and len(lines := _lines_of_class(path, label)) > 1:
         other = ", ".join(map(str, lines))
-        raise UserError(one_line(f"{stated}: {place} has several classes of this name, in lines {other}"))
+        raise UserError(
+            one_line(f"{stated}: {source} has several classes of this name, in lines {other}; rename them")
+        )
     if found is None or not is_one(found):
         own = [each for each, value in vars(module).items() if is_one(value) and _is_of(value, module)]
-        has = f"it has: {', '.join(own) or 'none'}{did_you_mean(label, own)}"
+        known = f"must be one of {', '.join(own) or 'none'}{did_you_mean(label, own)}"
         if found is None or kind:
-            raise UserError(f"{stated}: {place} has no {kind}{label!r}; {has}")
+            raise UserError(f"{stated}: {source} has no {kind}{label!r}; {known}")
     return Plugin(key, name if path is None else f"{path}:{label}", found, path, sources)
 
 
 def _lines_of_class(path: Path, name: str) -> list[int]:
-    """Where a file defines a class of this name anew, so that nothing is left of the one before."""
+    """Return the lines with classes of this name that do not extend a previous class of the name."""
     classes = [node for node in syntax_of(str(path)).body if isinstance(node, ast.ClassDef)]
-    anew = [node for node in classes if name not in [ast.unparse(base) for base in node.bases]]
-    return [node.lineno for node in anew if node.name == name]
+    independent = [node for node in classes if name not in [ast.unparse(base) for base in node.bases]]
+    return [node.lineno for node in independent if node.name == name]
 
 
 def absolute_name(name: str) -> str:
-    """`name` with a file's path made absolute, so that it means the same wherever it is read again.
+    """Return `name` with an absolute path of its file, to mean the same in every folder.
 
-    One that is not there stays as it is: whoever loads it says where it was looked for.
+    A name of a missing file is unchanged; loading it reports the error.
     """
-    place, _, label = name.rpartition(":")
-    file = find_file(place)
-    return f"{file}:{label}" if place.endswith(".py") and os.path.exists(file) else name
+    source, _, label = name.rpartition(":")
+    file = find_file(source)
+    return f"{file}:{label}" if source.endswith(".py") and os.path.exists(file) else name
 
 
 def _is_of(value: object, module: ModuleType) -> bool:
-    """Whether something was written in this module, or in this package, and not imported by it."""
+    """Return whether an object was defined in this module or package, and not imported by it."""
     return f"{getattr(value, '__module__', None)}.".startswith(f"{module.__name__}.")
 
 
-def _failure(place: str, error: BaseException) -> str:
-    """Why code cannot be loaded, with the last line of its file that took part."""
+def _failure(source: str, error: BaseException) -> str:
+    """Describe why code cannot be loaded, with the last line of its file in the traceback."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} cannot be read: {error.strerror}"
     if isinstance(error, SyntaxError):
         lines = [error.lineno]
     else:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename.endswith(place)]
+        lines = [frame.lineno for frame in frames if frame.filename.endswith(source)]
     where = f" (line {lines[-1]})" if lines else ""
-    return f"{place} cannot be loaded{where}: {type(error).__name__}: {error}"
+    return f"{source} cannot be loaded{where}: {type(error).__name__}: {error}"
 
 
 # --- modules of files ---------------------------------------------------------------------------------------
 
 
 class _Folder:
-    """A folder's modules, under the names by which files in it import each other.
+    """Modules of a folder, under the names by which its files import each other.
 
-    Python remembers a module by its name alone. So a folder with modules of the same names, or one that was
-    edited, takes the other's place in Python's memory when something of it is loaded.
+    Python caches modules only by name. When code is loaded from a folder with modules of the same names, or
+    from an edited folder, its modules replace the others in Python's cache.
     """
 
     def __init__(self, sources: SourceFiles, tops: set[str]) -> None:
         self._paths = {str(sources.root / name) for name in sources.files}
         self.tops = tops
-        self._others = set(sys.modules)  # which are not its own, whatever their files
+        self._others = set(sys.modules)  # modules loaded before, from any file
         self.modules: dict[str, ModuleType] = {}
 
     def forget(self) -> None:
-        """Have Python forget these modules; `modules` are those that it is to know again."""
+        """Remove these modules from Python's cache, and keep them in `modules` for a later use."""
         found = {
             name: module
             for name, module in sys.modules.items()
@@ -177,25 +179,25 @@ class _Folder:
 
 
 _folders: dict[tuple[Path, str], _Folder] = {}
-_places: list[str] = []
-"""The folders that were added to the end of Python's path."""
+_added_folders: list[str] = []
+"""Folders that were added to the end of Python's path."""
 
 
 _loading: list[Path] = []
-"""The files that are being executed."""
+"""Files that are being executed."""
 
 
 def require_not_loading() -> None:
-    """UserError where a file that is loaded for a method or the like begins a run itself."""
+    """Raise UserError if a file starts a run while it is being loaded."""
     if _loading:
         raise UserError(
-            f"{_loading[-1]} begins a run while it is loaded: put what is to be run, and not to be imported, "
-            'under `if __name__ == "__main__":`'
+            f"{_loading[-1]} starts a run while coterie loads it; move the code that starts runs under "
+            '`if __name__ == "__main__":`'
         )
 
 
 def _is_copy(sources: SourceFiles, path: Path, module: ModuleType) -> bool:
-    """Whether a file, and all that lies beside it, is the copy that results keep of what a module is of."""
+    """Return whether a file and its folder are the copy of a loaded module's files in results."""
     file = getattr(module, "__file__", None)
     if file is None or Path(file).name != path.name:
         return False
@@ -207,9 +209,9 @@ def _is_copy(sources: SourceFiles, path: Path, module: ModuleType) -> bool:
 
 
 def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
-    """The module of a file, the same one as long as no file of its folder changes.
+    """Return the module of a file, the same one as long as no file of its folder changes.
 
-    Raises whatever executing it raises.
+    Raises any error of its execution.
     """
     key = (sources.root, sources.digest)
     tops = {name.partition("/")[0].removesuffix(".py") for name in sources.files}
@@ -218,20 +220,20 @@ def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
             each.forget()
     folder = _folders.setdefault(key, _Folder(sources, tops))
     sys.modules.update(folder.modules)
-    name, place = path.stem, str(path.parent)
+    name, parent = path.stem, str(path.parent)
     known = sys.modules.get(name)
     if known is not None and (
         getattr(known, "__file__", None) == str(path) or _is_copy(sources, path, known)
     ):
         return known
     if known is not None or name in sys.stdlib_module_names:
-        raise UserError(f"{path} has the name of another module of Python, {name}; rename it")
-    # For what is imported later on; what is installed comes first, and of these folders the latest.
-    others = [each for each in _places if each != place]
-    sys.path[:] = [place, *[each for each in sys.path if each not in _places], place, *others]
-    _places[:] = [place, *others]
+        raise UserError(f"{path} has the name of another Python module, {name}; rename the file")
+    # The end of the path is for later imports: installed packages come first, then the latest folder.
+    others = [each for each in _added_folders if each != parent]
+    sys.path[:] = [parent, *[each for each in sys.path if each not in _added_folders], parent, *others]
+    _added_folders[:] = [parent, *others]
     importlib.invalidate_caches()
-    sys.dont_write_bytecode = True  # results hold nothing but code, and what was edited is read anew
+    sys.dont_write_bytecode = True  # keep results free of caches, and read edited files
     try:
         spec = spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
@@ -248,4 +250,4 @@ def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
         del _folders[key]
         raise
     finally:
-        sys.path.remove(place)
+        sys.path.remove(parent)

@@ -1,4 +1,4 @@
-"""The keys of a scenario that may name the user's code."""
+"""Keys of a scenario that may name user's code."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, eq=False)
 class PluginPoint:
-    """Annotation of a table that may name the user's code instead of one of the kinds that come with coterie.
+    """Annotation of a table that may name user's code instead of a built-in kind.
 
-    Whoever reads a scenario finds all such tables by `annotated`, loads what they name and makes sections
-    of the class `section` of them; such a section is then taken as it is. In the JSON Schema "x-own" is what
-    all sections of this class have.
+    The reader of a scenario finds these tables with `annotated`, loads the code and creates sections of the
+    class `section`, which pass validation unchanged. In the JSON Schema, "x-own" describes the keys that all
+    sections of this class have.
     """
 
     section: type[PluginSection]
 
     @property
     def key(self) -> str:
-        """The key of the table that names the code."""
+        """Key of the table that names the code."""
         return "kind" if "kind" in self.section.model_fields else "name"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -44,8 +44,8 @@ class PluginPoint:
     def __get_pydantic_json_schema__(
         self, table: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        # By the handler: what its keys refer to, kinds of partitions, say, are among the whole's definitions.
-        # Beside the table may be a plain value that stands for one.
+        # The handler adds definitions that keys refer to, such as kinds of partitions, to the whole schema.
+        # A plain value may stand for the table.
         section = self.section.__get_pydantic_json_schema__(self.section.__pydantic_core_schema__, handler)
         options = [handler.resolve_ref_schema(each) for each in (section, *section.get("anyOf", ()))]
         own = {"x-own": dict(next(each for each in options if "properties" in each))}
@@ -62,28 +62,28 @@ class PluginPoint:
 
 
 def annotated(settings: type[Settings], by: type[A]) -> dict[str, tuple[A, Any]]:
-    """The keys of a section with an annotation of this class, by their places: the annotation, and the type.
+    """Return the annotations of this class in a section, with their types, by path of the key.
 
-    A place is written as keys with dots, "*" for each item of a list: "churn_process.*".
+    A path consists of keys with dots, "*" for each item of a list: "churn_process.*".
     """
     found: dict[str, tuple[A, Any]] = {}
     for name, field in settings.model_fields.items():
-        place = field.alias or name
+        path = field.alias or name
         for each in field.metadata:
             if isinstance(each, by):
-                found[place] = each, field.annotation
-        found |= {key: of for key, of in _within(field.annotation, place, by) if key not in found}
+                found[path] = each, field.annotation
+        found |= {key: of for key, of in _within(field.annotation, path, by) if key not in found}
     return found
 
 
-def _within(annotation: Any, place: str, by: type[A]) -> Iterator[tuple[str, tuple[A, Any]]]:
+def _within(annotation: Any, path: str, by: type[A]) -> Iterator[tuple[str, tuple[A, Any]]]:
     if isinstance(annotation, type) and issubclass(annotation, Settings):
-        yield from [(f"{place}.{key}", each) for key, each in annotated(annotation, by).items()]
+        yield from [(f"{path}.{key}", each) for key, each in annotated(annotation, by).items()]
         return
     if getattr(annotation, "__origin__", None) is tuple:
-        place = f"{place}.*"
+        path = f"{path}.*"
     for argument in get_args(annotation):
         if isinstance(argument, by):
-            yield place, (argument, annotation)
+            yield path, (argument, annotation)
         else:
-            yield from _within(argument, place, by)
+            yield from _within(argument, path, by)

@@ -1,4 +1,4 @@
-"""Settings of torch that hold for the whole process, and that the user's code must leave as they are."""
+"""Process-wide settings of torch, which user's code must not change."""
 
 import sys
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from typing import Any
 
 @contextmanager
 def settings_kept() -> Iterator[None]:
-    """Restore torch's default dtype and device after the user's code; ValueError if it changed them.
+    """Restore torch's default dtype and device after user's code. Raises ValueError if it changed them.
 
-    All clients' models are float32, on the device of the run, whatever another file has loaded before.
+    All models are float32, on the device of the run.
     """
     before = _settings()
     try:
@@ -24,13 +24,13 @@ def settings_kept() -> Iterator[None]:
             torch.set_default_device(None if before["device"] == "cpu" else before["device"])
     if changed:
         raise ValueError(
-            f"it changes torch's default {changed[0]} for the whole process: leave torch.set_default_"
-            f"{changed[0]} out (models are float32, on the device that --device or engine.device says)"
+            f"it changes torch's default {changed[0]} for the whole process; remove torch.set_default_"
+            f"{changed[0]} (models are float32, on the device of --device or engine.device)"
         )
 
 
 def _settings() -> dict[str, Any]:
-    """What holds now; before torch is imported, what will hold then."""
+    """Return the current settings, or torch's defaults before it is imported."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_default_device"):
         return {"dtype": "torch.float32", "device": "cpu"}

@@ -1,4 +1,4 @@
-"""Sections that the user's own code reads: the keys of a table are the arguments of a class or function."""
+"""Sections of user's code: the keys of a table are the arguments of a class or function."""
 
 import inspect
 import typing
@@ -17,33 +17,33 @@ from sim.plugins.loader import Plugin
 from sim.plugins.process_settings import settings_kept
 
 FAILURES = (Exception, SystemExit)
-"""Exceptions with which the user's code is said to have failed: its sys.exit() does not end a run, either."""
+"""Exceptions that count as failures of user's code; its sys.exit() does not end a run."""
 USERS_CODE = r"^.+:[A-Za-z_]\w*$"
-"""A regular expression for names of the user's code in a scenario, such as "my.py:Net"."""
+"""Regular expression for names of user's code in a scenario, such as "my.py:Net"."""
 
 
 class PluginSection(Settings):
-    """A section of the user's own code; for each class or function there is a subclass, by `section_of`."""
+    """A section of user's code; `section_of` creates a subclass for each class or function."""
 
     provided: ClassVar[tuple[str, ...]]
-    """Arguments that the code is given, as far as it takes them; all others are keys of the table."""
+    """Arguments that coterie passes if the code has them; all others are keys of the table."""
     make: ClassVar[Callable[..., Any]]
-    """The class or function."""
+    """Class or function."""
     takes: ClassVar[frozenset[str]]
-    """Which of `provided` it takes."""
+    """Arguments of `provided` that the code has."""
     keys: ClassVar[tuple[str, ...]]
-    """The other arguments, which are keys of the table."""
+    """Other arguments of the code, which are keys of the table."""
     stated: ClassVar[str]
-    """What the scenario says, such as `model.name = "my.py:Net"`."""
+    """Key and value in the scenario, such as `model.name = "my.py:Net"`."""
 
     def call(self, **provided: Any) -> Any:
-        """What the code returns, given those of `provided` that it takes; raises whatever it raises."""
+        """Call the code with the table's keys and the `provided` arguments it takes. Raises its errors."""
         given = {name: value for name, value in provided.items() if name in self.takes}
         with settings_kept():
             return type(self).make(**given, **{name: getattr(self, name) for name in self.keys})
 
     def refusal(self, problem: str, error: BaseException | None = None) -> UserError:
-        """An error: what the scenario says, the innermost line of the user's file that took part, and why."""
+        """Return an error with the scenario's key, the innermost line of the user's file, and the problem."""
         make = type(self).make
         file = inspect.getsourcefile(make) or ""
         lines = [frame for frame in of_error(error) if frame[0] == file] if error is not None else []
@@ -55,9 +55,9 @@ Section = TypeVar("Section", bound=PluginSection)
 
 
 def section_of(base: type[Section], key: str, plugin: Plugin) -> type[Section]:
-    """The subclass of `base` for a table whose `key` names a plug-in.
+    """Return the subclass of `base` for a table with a `key` that names a plugin.
 
-    Raises UserError for what is no class or function, and for arguments that a scenario cannot state.
+    Raises UserError for other objects than classes and functions, and for arguments that cannot be keys.
     """
     if not (inspect.isclass(plugin.found) or inspect.isfunction(plugin.found)):
         what = type(plugin.found).__name__
@@ -104,24 +104,24 @@ def _field(
     if kind is empty and default is not empty and default is not None:
         kind = type(default)
     if argument.kind in (argument.VAR_POSITIONAL, argument.POSITIONAL_ONLY):
-        problem = "cannot be stated by name"
+        problem = "cannot be passed by name"
     elif name in base.__class_vars__ or name in base.model_fields or hasattr(base, name):
-        problem = "is a key that all have; it needs another name"
+        problem = "has the name of a common key; rename it"
     elif kind is empty:
         given = ", ".join(base.provided)
-        problem = f"needs a type, such as `{name}: int`; without a key it is given {given}"
+        problem = f"needs a type, such as `{name}: int`; arguments without a key are {given}"
     if problem:
         raise _refused(stated, found, f"its argument {name} {problem}")
-    if typing.get_origin(kind) is list:  # what a section holds cannot be changed
+    if typing.get_origin(kind) is list:  # sections are immutable
         kind = tuple[*typing.get_args(kind), ...]  # type: ignore[misc]
         default = tuple(default) if isinstance(default, list) else default
     return kind, ... if default is empty else default
 
 
 def _refused(stated: str, found: Any, problem: str) -> UserError:
-    return UserError(f"{stated}: {of_definition(found) or 'there'}: {problem}")
+    return UserError(f"{stated}: {of_definition(found) or 'the code'}: {problem}")
 
 
 def in_short(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """Return the first line of an error's message."""
     return describe(error).partition("\n")[0]

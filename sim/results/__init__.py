@@ -1,1 +1,1 @@
-"""What a run leaves behind: its trace, its metrics, the result directory and the report."""
+"""Results of a run: trace, metrics, results folder and report."""

@@ -1,4 +1,4 @@
-"""What each evaluation of a run has found: told while it runs, and read from its results."""
+"""Evaluations of a run, reported while it runs or read from its results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation: all that `metrics.parquet` has of its time.
+    """One evaluation: all rows of `metrics.parquet` at its time.
 
-    time: virtual seconds. measured: by name, such as "accuracy", the value of each client or server that was
-    measured; nan where its model is not finite. totals: of the whole run until then, such as "bytes_sent".
+    time: virtual seconds. measured: by name, such as "accuracy", the value of each measured client or server;
+    nan if its model is not finite. totals: sums over the run so far, such as "bytes_sent".
     """
 
     time: float
@@ -27,7 +27,7 @@ class Evaluation:
 
     @classmethod
     def of(cls, time_s: float, rows: Iterable[tuple[str, str, float]]) -> Evaluation:
-        """That of these measurements, (actor, name, value)."""
+        """Return the evaluation with these measurements, (actor, name, value)."""
         measured: dict[str, dict[str, float]] = {}
         totals: dict[str, float] = {}
         for actor, name, value in rows:
@@ -38,9 +38,9 @@ class Evaluation:
         return cls(time_s, measured, totals)
 
     def scalars(self) -> dict[str, float]:
-        """The numbers that trackers draw: "accuracy/mean", "/min" and "/max", and totals as "all/bytes_sent".
+        """Return numbers for trackers: "accuracy/mean", "/min" and "/max", and totals as "all/bytes_sent".
 
-        Of values that are finite; what has none is left out.
+        They cover finite values; names without finite values are left out.
         """
         found: dict[str, float] = {}
         for name, by_actor in self.measured.items():
@@ -51,7 +51,7 @@ class Evaluation:
 
 
 def evaluations(directory: RunDirectory) -> Iterator[Evaluation]:
-    """The evaluations that results have, in order. Raises UserError."""
+    """Yield the evaluations in a results folder, in order. Raises UserError."""
     frame = directory.scan("metrics").collect()
     for part in frame.partition_by("time", maintain_order=True) if len(frame) else ():
         rows = zip(*[part[column].to_list() for column in ("actor", "name", "value")], strict=True)

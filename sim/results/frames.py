@@ -1,4 +1,4 @@
-"""Tracebacks for people: the lines of the user's own files, without those of coterie and of libraries."""
+"""Short tracebacks: frames of the user's files, without frames of coterie and libraries."""
 
 import os
 import re
@@ -17,14 +17,14 @@ _OTHERS = tuple(
 
 
 def where_from(traceback: str) -> str:
-    """Where a failure came from, in the user's own files, and what is left out of its traceback."""
+    """Describe the origin of a failure in the user's files, and the number of omitted frames."""
     own, others = own_frames(traceback)
-    more = f" (without {others} lines of coterie and libraries, which summary.json has)" if others else ""
-    return f"where the first one came from{more}:\n{own}"
+    more = f" (summary.json also contains {others} lines of coterie and libraries)" if others else ""
+    return f"origin of the first one{more}:\n{own}"
 
 
 def own_frames(traceback: str) -> tuple[str, int]:
-    """A traceback without the frames of others, and how many these were; whole where none would be left."""
+    """Return a traceback without frames of other files, and their number; unchanged if none would remain."""
     files = [frame["file"] for frame in _FRAME.finditer(traceback)]
     others = [file for file in files if _is_others(file)]
     if len(others) == len(files):

@@ -1,7 +1,7 @@
-"""Kaplan and Meier's estimate of how long something takes, of which some were not watched until the end.
+"""Kaplan-Meier estimate of the time to an event that some observations end before.
 
-Clients that leave before they have caught up, and runs that end before they reach a target, are such. To
-leave them out would count the successes only.
+Examples are clients that leave before they have caught up, and runs that end before they reach a target.
+Without them, only successes would count.
 """
 
 import math
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 
 class Reached(NamedTuple):
-    """When, or after how much, each of several clients or runs reached something.
+    """Times at which clients or runs reached a level.
 
-    at [N]: infinite for those that never did. watched [N]: how long each was looked at; infinite where it
-    ended by itself, so that it never would.
+    at [N]: infinite if it was never reached. watched [N]: duration of the observation; infinite if the run
+    ended by itself, so that it never reaches the level.
     """
 
     at: NDArray[np.float64]
@@ -24,37 +24,37 @@ class Reached(NamedTuple):
 
     @classmethod
     def of(cls, times: Sequence[float | None], watched: Sequence[float]) -> Self:
-        """From the times, None where it was never reached; who reached it was watched until then."""
+        """Return the times, with None for never; observations last at least until the level is reached."""
         at = np.array([math.inf if time is None else time for time in times], dtype=float)
         return cls(at, np.maximum(np.array(watched, dtype=float), np.where(np.isinf(at), 0.0, at)))
 
     @property
     def times(self) -> NDArray[np.float64]:
-        """When each reached it, or was seen last."""
+        """Time at which each reached the level, or the end of its observation."""
         return np.minimum(self.at, self.watched)
 
     @property
     def events(self) -> NDArray[np.bool_]:
-        """Which ones reached it while they were watched."""
+        """Mask of those that reached the level during their observation."""
         return np.isfinite(self.at) & (self.at <= self.watched)
 
 
 def survival(reached: Reached) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times [K], ascending from 0, and the share [K] that has not reached it from each of them on."""
+    """Return times [K], ascending from 0, and the share [K] that has not reached the level from each on."""
     times, counts = np.unique(reached.times[reached.events], return_counts=True)
     at_risk = np.array([(reached.times >= time).sum() for time in times], dtype=float)
     return np.concatenate([[0.0], times]), np.cumprod(np.concatenate([[1.0], 1 - counts / at_risk]))
 
 
 def median_time(reached: Reached) -> float | None:
-    """The time by which half have reached it; None if not half do."""
+    """Return the time by which half have reached the level; None if fewer than half do."""
     times, shares = survival(reached)
-    half = np.flatnonzero(shares <= 0.5 + 1e-9)  # a product of fractions may miss a half by a rounding
+    half = np.flatnonzero(shares <= 0.5 + 1e-9)  # rounding may miss one half
     return float(times[half[0]]) if half.size else None
 
 
 def known_until(reached: Reached) -> float:
-    """The time until which `survival` is known; infinite where all have reached it."""
+    """Return the time until which `survival` is known; infinite if all have reached the level."""
     times = reached.times
     if not times.size or reached.events[times == times.max()].all():
         return math.inf
@@ -62,9 +62,9 @@ def known_until(reached: Reached) -> float:
 
 
 def restricted_mean(reached: Reached, until: float) -> float:
-    """The mean of the times, each cut off at `until`: the area under `survival` (Royston and Parmar 2013).
+    """Return the mean of the times cut off at `until`: the area under `survival` (Royston and Parmar 2013).
 
-    NaN where nothing was watched.
+    NaN without observations.
     """
     if not len(reached.at) or math.isnan(until):
         return math.nan

@@ -1,4 +1,4 @@
-"""What clients' models are measured by, in words; how, `sim.learning.metrics` knows."""
+"""Names and properties of the measures of models; `sim.learning.metrics` computes them."""
 
 from dataclasses import dataclass
 
@@ -6,16 +6,16 @@ from sim.results import text
 
 VALIDATION_LOSS = "validation_loss"
 CAUGHT_UP_SHARE = 0.9
-"""A newcomer has caught up at this share of the incumbents' mean, or where less is better at 1 / so much."""
+"""Share of the incumbents' mean at which a newcomer has caught up; 1 / share if smaller is better."""
 _LABELLED = ("classification", "regression")
 _ALL_BUT_QUADRATIC = (*_LABELLED, "language")
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity by which clients are judged, for data of these tasks.
+    """A quantity that measures clients' models, for data of these tasks.
 
-    tells_moves: whether it tells how newcomers and survivors fare, who are held against parts of it.
+    tells_moves: whether catch-up and recovery are defined for it, as shares of its values.
     """
 
     name: str
@@ -26,30 +26,30 @@ class Measure:
     tells_moves: bool = False
 
     def text(self, value: float | None) -> str:
-        """A value for people."""
+        """Format a value."""
         return text.share(value) if self.is_share else text.number(value)
 
     def difference(self, value: float) -> str:
-        """A difference of two values for people: with its sign, of shares in percentage points."""
+        """Format a difference of two values, with sign, and for shares in percentage points."""
         return f"{text.points(value)} points" if self.is_share else f"{value:+,.4g}"
 
     def loss(self, value: float) -> str:
-        """By how much it became worse, above 0, for people: of shares in percentage points."""
+        """Format a loss, above 0, for shares in percentage points."""
         return text.depth(value) if self.is_share else text.number(value)
 
     @property
     def worsened(self) -> str:
-        """The verb for what became worse."""
+        """Verb for a change to the worse."""
         return "fell" if self.higher_is_better else "rose"
 
     @property
     def caught_up(self) -> str:
-        """What of the others' measure is enough to have caught up with them."""
+        """Share of other clients' measure at which a newcomer has caught up, as text."""
         return f"{CAUGHT_UP_SHARE if self.higher_is_better else 1 / CAUGHT_UP_SHARE:.0%}".replace("%", " %")
 
     @property
     def y(self) -> str:
-        """The y of a point in a tooltip, in plotly's words."""
+        """Template for the y of a point in plotly's tooltips."""
         return "%{y:.1%}" if self.is_share else "%{y:.4~g}"
 
 
@@ -63,9 +63,9 @@ MEASURES = (
         tells_moves=True,
     ),
     Measure("perplexity", "test perplexity", higher_is_better=False, tasks=("language",), tells_moves=True),
-    Measure("distance", "distance to the own optimum", higher_is_better=False, tasks=("quadratic",)),
+    Measure("distance", "distance to the client's optimum", higher_is_better=False, tasks=("quadratic",)),
     Measure("loss", "test loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
-    Measure("objective", "own objective on test data", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
+    Measure("objective", "objective on test data", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
     Measure("f1", "F1 score", higher_is_better=True),
     Measure("auc", "area under the ROC curve", higher_is_better=True),
     Measure("precision", "precision", higher_is_better=True),

@@ -1,6 +1,6 @@
-"""Measurements of a run: `Metrics` records them, and pure functions summarise them.
+"""Measurements of a run: records, and functions that summarize them.
 
-Everything here belongs to the observer: no client ever sees it and it costs no virtual time.
+All measurements belong to the observer: clients do not see them, and they take no virtual time.
 """
 
 import math
@@ -32,23 +32,23 @@ COALITIONS_SCHEMA = pa.schema(
         ("equilibrium", pa.float64()),
     ]
 )
-ALL = "all"  # the actor of totals such as bytes_sent
-ALONE = "_alone"  # ends the name of a measure of models that were trained on one client's data only
-TOTALS = ("training_steps", "gradients", "samples_seen")  # of a client over all its lives, at the end
+ALL = "all"  # actor of totals such as bytes_sent
+ALONE = "_alone"  # suffix for measures of models trained alone
+TOTALS = ("training_steps", "gradients", "samples_seen")  # of a client over all sessions, at the end
 OWN_METRICS = frozenset(("alive", "bytes_sent", "messages_sent", "steps_taken", "flops", *TOTALS))
-"""Names under which only the observer itself records, beside those of what it evaluates."""
+"""Names reserved for the observer, besides measures."""
 EDGE_THRESHOLD = 0.5
 
 
 class Series(NamedTuple):
-    """One quantity over virtual time: `times` [T] ascending, in seconds, and `values` [T]."""
+    """A quantity over virtual time: `times` [T] ascending, in seconds, and `values` [T]."""
 
     times: NDArray[np.float64]
     values: NDArray[np.float64]
 
 
 class Metrics:
-    """Records measurements (long form) and the learned collaboration graph (snapshots, sparse)."""
+    """Records of measurements (long form) and of the learned collaboration graph (sparse snapshots)."""
 
     def __init__(self) -> None:
         self._times = array("d")
@@ -61,17 +61,17 @@ class Metrics:
         self._snapshot: dict[tuple[int, int], float] = {}
         self._before: dict[tuple[int, int], float] = {}
         self._coalition_rows: list[tuple[Any, ...]] = []
-        self._coalitions: dict[int, tuple[Any, ...]] = {}  # the last row of each client, without its time
+        self._coalitions: dict[int, tuple[Any, ...]] = {}  # last row of each client, without its time
 
     def add(self, time_s: float, actor: str, name: str, value: float) -> None:
-        """One measurement of one actor; totals have the actor "all"."""
+        """Add a measurement of one actor; totals have the actor "all"."""
         self._times.append(time_s)
         self._actors.append(self._ids.setdefault(actor, len(self._ids)))
         self._names.append(self._ids.setdefault(name, len(self._ids)))
         self._values.append(value)
 
     def add_all(self, time_s: float, actors: Sequence[str], name: str, values: Sequence[float]) -> None:
-        """One measurement of each of some actors."""
+        """Add one measurement of each actor."""
         ids, count = self._ids, len(actors)
         self._times.extend(repeat(time_s, count))
         self._actors.extend([ids.setdefault(actor, len(ids)) for actor in actors])
@@ -79,11 +79,11 @@ class Metrics:
         self._values.extend(values)
 
     def graph(self, time_s: float, source: int, target: int, weight: float) -> None:
-        """One weight of the collaboration graph.
+        """Add a weight of the collaboration graph.
 
-        The weights given for one time are the whole graph at that time; pairs not named weigh 0. A snapshot
-        is stored as its non-zero weights and, once, the pairs that fell to 0: reading it alone and reading
-        every pair's last value give the same graph.
+        The weights of one time form the whole graph at that time; absent pairs have weight 0. A snapshot
+        stores its non-zero weights and, once, the pairs that fell to 0: the snapshot alone and the last value
+        of every pair give the same graph.
         """
         if time_s != self._graph_time_s:
             self._graph_rows += self._open_rows()
@@ -108,7 +108,7 @@ class Metrics:
         since_s: float,
         losses: Mapping[str, float],
     ) -> None:
-        """The coalition that a client belongs to, and its validation losses; kept where it is news."""
+        """Add a client's coalition and its validation losses, if they changed."""
         found = [losses.get(name, math.nan) for name in COALITIONS_SCHEMA.names[4:]]
         row = (client, min(members), since_s, *found)
         if repr(self._coalitions.get(client)) != repr(row):  # nan is not equal to itself
@@ -116,35 +116,35 @@ class Metrics:
             self._coalition_rows.append((time_s, *row))
 
     def coalitions(self) -> dict[int, dict[str, Any]]:
-        """The last record of each client's coalition, by the names of the columns."""
+        """Return the last record of each client's coalition, by column name."""
         names = COALITIONS_SCHEMA.names[1:]
         return {client: dict(zip(names, row, strict=True)) for client, row in self._coalitions.items()}
 
     def coalition_rows(self) -> list[tuple[Any, ...]]:
-        """All coalitions, as rows of `COALITIONS_SCHEMA`."""
+        """Return all coalitions, as rows of `COALITIONS_SCHEMA`."""
         return list(self._coalition_rows)
 
     def add_coalitions(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Add `coalition_rows` of another, in the order of their times."""
+        """Add `coalition_rows` of another object, in order of time."""
         self._coalition_rows += rows
         self._coalitions |= {row[1]: row[1:] for row in rows}
 
     def coalition_table(self) -> pa.Table | None:
-        """All coalitions, with the columns of `COALITIONS_SCHEMA`; None if there never was one."""
+        """Return all coalitions, with the columns of `COALITIONS_SCHEMA`; None without any."""
         return table_of(self._coalition_rows, COALITIONS_SCHEMA) if self._coalition_rows else None
 
     def weights(self) -> dict[tuple[int, int], float]:
-        """The newest snapshot of the collaboration graph: (source, target) -> weight."""
+        """Return the latest snapshot of the collaboration graph: (source, target) -> weight."""
         return dict(self._snapshot)
 
     def series(self, actor: str, name: str) -> Series:
-        """What was recorded of one actor under one name, in the order of recording."""
+        """Return the values of an actor under a name, in order of recording."""
         times, actors, values = self._recorded(name)
         chosen = actors == self._ids.get(actor, -1)
         return Series(times[chosen], values[chosen])
 
     def mean(self, name: str) -> Series:
-        """Mean over the clients that were measured at each time; totals ("all") do not count."""
+        """Return the mean over measured clients at each time, without totals ("all")."""
         times, actors, values = self._recorded(name)
         of_clients = actors != self._ids.get(ALL, -1)
         times, position = np.unique(times[of_clients], return_inverse=True)
@@ -152,13 +152,13 @@ class Metrics:
         return Series(times, sums / np.bincount(position, minlength=len(times)))
 
     def latest(self, name: str) -> dict[str, float]:
-        """Actor -> the last value recorded under `name`, in the order of the actors' first appearance."""
+        """Return the last value under `name` by actor, in order of the actors' first appearance."""
         texts = list(self._ids)
         _, actors, values = self._recorded(name)
         return {texts[actor]: value for actor, value in zip(actors.tolist(), values.tolist(), strict=True)}
 
     def last_growth_s(self, name: str) -> dict[str, float]:
-        """Actor -> the last time at which its value was larger than at its measurement before, if ever."""
+        """Return the last time, by actor, at which its value had grown since its previous measurement."""
         texts = list(self._ids)
         times, actors, values = self._recorded(name)
         order = np.argsort(actors, kind="stable")
@@ -168,21 +168,21 @@ class Metrics:
         return {texts[actor]: time_s for actor, time_s in rows}
 
     def newest(self) -> tuple[float, list[tuple[str, str, float]]]:
-        """The last time at which something was recorded, and all of that time: (actor, name, value)."""
+        """Return the latest time, and its measurements: (actor, name, value)."""
         texts, time_s, rows = list(self._ids), self._times[-1], []
-        for place in range(len(self._times) - 1, -1, -1):
-            if self._times[place] != time_s:
+        for row in range(len(self._times) - 1, -1, -1):
+            if self._times[row] != time_s:
                 break
-            rows.append((texts[self._actors[place]], texts[self._names[place]], self._values[place]))
+            rows.append((texts[self._actors[row]], texts[self._names[row]], self._values[row]))
         return time_s, rows[::-1]
 
     def _recorded(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
-        """Times, actors' numbers and values under a name; copies, as a view would forbid recording."""
+        """Return times, actors' numbers and values under a name, as copies: views would lock the arrays."""
         chosen = np.array(self._names) == self._ids.get(name, -1)
         return np.array(self._times)[chosen], np.array(self._actors)[chosen], np.array(self._values)[chosen]
 
     def to_table(self) -> pa.Table:
-        """All measurements, in order, with the columns of `METRICS_SCHEMA`."""
+        """Return all measurements, in order, with the columns of `METRICS_SCHEMA`."""
         texts = pl.Series(list(self._ids), dtype=pl.String)
         columns = {
             "time": np.array(self._times),
@@ -193,40 +193,40 @@ class Metrics:
         return pl.DataFrame(columns).to_arrow().cast(METRICS_SCHEMA)
 
     def rows_from(self, start: int) -> list[tuple[float, str, str, float]]:
-        """The measurements from the one with this number on, as rows of `METRICS_SCHEMA`."""
+        """Return the measurements from number `start` on, as rows of `METRICS_SCHEMA`."""
         texts = list(self._ids)
         columns = (self._times, self._actors, self._names, self._values)
         rows = zip(*[column[start:] for column in columns], strict=True)
         return [(time_s, texts[actor], texts[name], value) for time_s, actor, name, value in rows]
 
     def graph_rows_from(self, start: int) -> tuple[list[tuple[float, int, int, float]], int]:
-        """`graph_rows` from the one with this number on, and how many of all rows will not change again."""
+        """Return `graph_rows` from number `start` on, and the number of rows that are final."""
         return self._graph_rows[start:] + self._open_rows(), len(self._graph_rows)
 
     def graph_rows(self) -> list[tuple[float, int, int, float]]:
-        """All snapshots, as rows of `GRAPH_SCHEMA`."""
+        """Return all snapshots, as rows of `GRAPH_SCHEMA`."""
         return self._graph_rows + self._open_rows()
 
     def graph_table(self) -> pa.Table:
-        """All snapshots, with the columns of `GRAPH_SCHEMA`."""
+        """Return all snapshots, with the columns of `GRAPH_SCHEMA`."""
         return table_of(self.graph_rows(), GRAPH_SCHEMA)
 
 
 def table_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    """A table of rows, of which there may be none."""
+    """Return a table of rows, which may be empty."""
     frame = pl.DataFrame(rows, schema=schema.names, orient="row", strict=False, infer_schema_length=None)
     return frame.to_arrow().cast(schema)
 
 
 def worst_decile(values: ArrayLike, *, higher_is_better: bool = True) -> float:
-    """Mean of the worst ceil(10 %) of the values."""
+    """Return the mean of the worst ceil(10 %) of the values."""
     ordered = np.sort(np.asarray(values, dtype=float))
     count = math.ceil(len(ordered) / 10)
     return float((ordered[:count] if higher_is_better else ordered[-count:]).mean())
 
 
 def accuracy_summary(values: Collection[float], *, higher_is_better: bool = True) -> dict[str, float | None]:
-    """Number of clients, mean, population standard deviation and worst decile; these are None without any."""
+    """Return the number of clients, and mean, population std and worst decile, which are None without any."""
     if not values:
         return {"clients": 0, "mean": None, "std": None, "worst_decile": None}
     found = np.array(list(values), dtype=float)
@@ -240,9 +240,9 @@ def accuracy_summary(values: Collection[float], *, higher_is_better: bool = True
 
 
 def beside_largest(weights: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
-    """Weights w_ij of shares divided by the largest of their row i.
+    """Return weights w_ij divided by the largest of their row i.
 
-    Partners in a large cluster have small shares: what makes an edge is a weight beside the others.
+    Peers in a large cluster have small shares, so edges are defined relative to the largest weight.
     """
     largest: dict[int, float] = {}
     for (source, _), weight in weights.items():
@@ -257,9 +257,9 @@ def graph_summary(
     *,
     threshold: float = EDGE_THRESHOLD,
 ) -> dict[str, float | None]:
-    """How the learned graph compares with the true clusters, over ordered pairs i != j of alive clients.
+    """Compare the learned graph with the true clusters, over ordered pairs i != j of alive clients.
 
-    `weights` maps (i, j) to w_ij, absent pairs weigh 0. The true weight is 1 inside a cluster and 0 across.
+    `weights` maps (i, j) to w_ij, 0 for absent pairs. The true weight is 1 inside a cluster and 0 across.
 
     - l1: mean |w_ij - true_ij|; None with fewer than two clients.
     - edge_precision: share of the learned edges (w_ij > `threshold`) that are true; None if none was learned.
@@ -269,7 +269,7 @@ def graph_summary(
     sizes = Counter(clusters[client] for client in members)
     true_edges = sum(size * (size - 1) for size in sizes.values())
     pairs = len(members) * (len(members) - 1)
-    difference = float(true_edges)  # as if every weight was 0; each weight corrects its own pair
+    difference = float(true_edges)  # as if all weights were 0; each weight corrects its pair
     learned = hits = 0
     for (i, j), weight in weights.items():
         if i == j or i not in members or j not in members:
@@ -289,7 +289,7 @@ def graph_summary(
 def share_better(
     own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
 ) -> float | None:
-    """Share of the clients known in both that ended strictly better than alone; None if there are none."""
+    """Return the share of clients in both that are strictly better than alone; None without any."""
     gains = _gains(own, alone, higher_is_better).values()
     return sum(gain > 0 for gain in gains) / len(gains) if gains else None
 
@@ -297,11 +297,11 @@ def share_better(
 def help_summary(
     own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
 ) -> dict[str, Any] | None:
-    """By how much, and for whom, help helped, over the clients known in both; None if there are none.
+    """Summarize the gains with peers over the clients in both mappings; None without any.
 
-    A gain is the difference to what the same client reaches alone: above 0 it is better off with its peers.
+    A gain is the difference from the same client's result alone, above 0 if it is better with peers.
 
-    - better, worse: how many clients are strictly better off with their peers, or alone.
+    - better, worse: number of clients that are strictly better with peers, or alone.
     - mean_alone: mean of what they reach alone; mean_gain: mean over clients.
     - least, most: the client that gained least or most, and how much.
     """
@@ -320,25 +320,25 @@ def help_summary(
 
 
 def _gains(own: Mapping[str, float], alone: Mapping[str, float], higher_is_better: bool) -> dict[str, float]:
-    """How much better each client's model is than its model alone, where both measures are finite."""
+    """Return the gain of each client over its model alone, if both measures are finite."""
     sign = 1 if higher_is_better else -1
     gains = {client: sign * (value - alone[client]) for client, value in own.items() if client in alone}
     return {client: gain for client, gain in gains.items() if math.isfinite(gain)}
 
 
 def time_to_target(accuracy: Series, target: float) -> float | None:
-    """Virtual time in seconds of the first evaluation that reaches `target`; None if none does."""
+    """Return the virtual time (s) of the first evaluation that reaches `target`; None if none does."""
     reached = np.flatnonzero(accuracy.values >= target)
     return float(accuracy.times[reached[0]]) if reached.size else None
 
 
 def bytes_to_target(accuracy: Series, bytes_sent: Series, target: float) -> float | None:
-    """Bytes that all clients had sent by the first evaluation that reaches `target`; None if none does."""
+    """Return the bytes sent by all clients until an evaluation reaches `target`; None if none does."""
     time_s = time_to_target(accuracy, target)
     return None if time_s is None else value_at(bytes_sent, time_s)
 
 
 def value_at(series: Series, time_s: float) -> float:
-    """The last value recorded at or before `time_s`; 0 before the first."""
+    """Return the last value at or before `time_s`; 0 before the first."""
     position = int(np.searchsorted(series.times, time_s, side="right"))
     return float(series.values[position - 1]) if position else 0.0

@@ -1,4 +1,4 @@
-"""What a run's summary says, in words: what went wrong, whose numbers these are, how newcomers fared."""
+"""Texts about a run's summary: problems, clients that count, and newcomers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +11,13 @@ _MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
 
 
 def headlines(summary: Mapping[str, Any]) -> list[str]:
-    """What went wrong, which must be known before the numbers are read; empty if nothing did."""
+    """Return the problems of a run to read before its results; empty without problems."""
     parts = (_ended, _failed, _restarted, _diverged, _fruitless, _uncounted)
     return [line for part in parts if (line := part(summary)) is not None]
 
 
 def answer(summary: Mapping[str, Any]) -> str:
-    """What the run found, in a sentence, as far as it was measured; empty if nothing was."""
+    """Return the main results of a run in one sentence; empty without evaluations."""
     parts, gains = [], summary.get("help") or {}
     if (found := judged(summary)) is not None:
         measure, mean = found
@@ -32,17 +32,17 @@ def answer(summary: Mapping[str, Any]) -> str:
             parts.append(f"{who} better than alone, with a mean difference of {difference}")
     graph = summary.get("graph") or {}
     if graph.get("edge_recall") is not None:
-        true = "no edge was learned"
+        edges = "no edge was learned"
         if graph["edge_precision"] is not None:
-            true = f"{text.share(graph['edge_precision'])} of the learned edges are true"
-        parts.append(f"{true}, {text.share(graph['edge_recall'])} of the true ones were learned")
+            edges = f"{text.share(graph['edge_precision'])} of the learned edges are true"
+        parts.append(f"{edges}, and {text.share(graph['edge_recall'])} of the true edges were learned")
     population = summary.get("population") or {}
     if population.get("newcomers"):
         who = _of_all(population["caught_up"], population["newcomers"], "newcomer")
-        parts.append(f"{who} caught up with the others")
+        parts.append(f"{who} caught up with the other clients")
     if population.get("departures"):
         back = _of_all(population["recovered"], population["departures"], "departure")
-        parts.append(f"after {back} the others were back where they had been")
+        parts.append(f"after {back} the other clients recovered fully")
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
@@ -54,17 +54,17 @@ def _of_all(count: int, total: int, what: str) -> str:
 
 
 def judged(summary: Mapping[str, Any]) -> tuple[Measure, float] | None:
-    """What clients are judged by, and its mean at the end; None if nothing was measured."""
+    """Return the measure and its mean at the end; None without evaluations."""
     name = summary.get("measure", "accuracy")
     mean = (summary.get(name) or {}).get("mean")
     return None if mean is None else (measure_called(name), mean)
 
 
 def why_failed(summary: Mapping[str, Any], length: int | None = _ERROR_LENGTH) -> str | None:
-    """Why a run that has results counts as failed; None if it does not.
+    """Return the reason why a run with results counts as failed; None if it does not.
 
-    It does if code failed for good, which no restart mended, and if no model that is left is finite. length:
-    how much is shown of an error; None for all of it.
+    A run failed if code failed without a restart, or if no model is finite at the end. length: most
+    characters of an error; None for all.
     """
     if (failed := _failed(summary, length)) is not None:
         return failed
@@ -74,40 +74,40 @@ def why_failed(summary: Mapping[str, Any], length: int | None = _ERROR_LENGTH) -
 
 
 def protocol(summary: Mapping[str, Any]) -> str:
-    """The protocol, and whether it was run without any help of peers, as a control."""
+    """Return the protocol, with ", alone" for a control run without peers."""
     return str(summary.get("protocol")) + (", alone" if summary.get("alone") else "")
 
 
 def whom(summary: Mapping[str, Any]) -> str:
-    """Whose numbers count at the end: those of the clients that are up with a finite model."""
+    """Describe the clients that count at the end: those that are up with a finite model."""
     counted, known = summary[summary.get("measure", "accuracy")]["clients"], len(summary["client_names"])
     return f"{known:,} clients" if counted == known else f"{counted:,} of {known:,} clients"
 
 
 def interrupted(summary: Mapping[str, Any]) -> str | None:
-    """After how much virtual time a signal ended the run; None if none did."""
+    """Describe the virtual time after which a signal ended the run; None without a signal."""
     if not summary.get("interrupted"):
         return None
-    planned_s = summary.get("planned_seconds")  # None if the run was to end by iterations
+    planned_s = summary.get("planned_seconds")  # None if iterations end the run
     planned = "" if planned_s is None else f" of {text.duration(planned_s)}"
     return f"after {text.duration(summary.get('virtual_seconds'))}{planned}"
 
 
 def moves(summary: Mapping[str, Any]) -> list[str]:
-    """How many clients joined, rejoined, left, crashed, ...; what nobody did is left out."""
+    """Return texts such as "3 joined" and "2 crashed"; events that did not happen are left out."""
     counts = summary.get("clients") or {}
     return [f"{text.number(counts[move])} {move}" for move in _MOVES if counts.get(move)]
 
 
 def catching_up(population: Mapping[str, Any], measure: Measure = MEASURES[0]) -> str:
-    """How many newcomers caught up, what became of the others, and the median time that it takes."""
+    """Describe the newcomers: those that caught up, departed or are still behind, and the median time."""
     median_s = population["catch_up_seconds"]["median"]
     went, behind = population["went_before"], population["still_behind"]
     count, back = population["newcomers"], population["came_back"]
-    who = f"{count:,} ({count - back:,} joined, {back:,} came back fresh)" if back else f"{count:,}"
-    caught_up = f"{population['caught_up']:,} of {who} reached {measure.caught_up} of the others'"
-    others = [f"{went:,} went before"] * bool(went) + [f"{behind:,} still behind"] * bool(behind)
-    took = "not reached by half" if median_s is None else f"median {text.duration(median_s)}"
+    who = f"{count:,} ({count - back:,} joined, {back:,} rejoined without state)" if back else f"{count:,}"
+    caught_up = f"{population['caught_up']:,} of {who} reached {measure.caught_up} of the other clients'"
+    others = [f"{went:,} departed earlier"] * bool(went) + [f"{behind:,} still behind"] * bool(behind)
+    took = "fewer than half reached it" if median_s is None else f"median {text.duration(median_s)}"
     return f"{', '.join([f'{caught_up} {measure.name}', *others])}; {took} (Kaplan-Meier)"
 
 
@@ -115,7 +115,7 @@ def _ended(summary: Mapping[str, Any]) -> str | None:
     why, converged_s = summary.get("ended_by"), summary.get("converged_seconds")
     if why is None and converged_s is not None:
         return f"ended at {text.duration(converged_s)}: training had converged"
-    return None if why is None else f"ended before its time: {_shortened(why)}"
+    return None if why is None else f"ended early: {_shortened(why)}"
 
 
 def _failed(summary: Mapping[str, Any], length: int | None = _ERROR_LENGTH) -> str | None:
@@ -128,7 +128,7 @@ def _failed(summary: Mapping[str, Any], length: int | None = _ERROR_LENGTH) -> s
     who = [f"{len(clients)} of {len(summary['client_names'])} clients"] if clients else []
     more = ", and other errors" if failed["errors"] > 1 else ""
     when = f"first: {first['actor']} at {text.duration(first['seconds'])}"
-    when += f", {place}" if (place := first.get("place")) else ""
+    when += f", {location}" if (location := first.get("place")) else ""
     error = first["error"] if length is None else _shortened(first["error"], length)
     return f"{' and '.join(who + others)} failed: {error}{more} ({when})"
 
@@ -156,8 +156,8 @@ def _fruitless(summary: Mapping[str, Any]) -> str | None:
     if not rounds["in_vain"] or 2 * rounds["in_vain"] < rounds["waits"]:
         return None
     return (
-        f"{rounds['in_vain']:,} of {rounds['waits']:,} waits for a round's messages were in vain: nobody's "
-        "came within protocol.patience"
+        f"{rounds['in_vain']:,} of {rounds['waits']:,} waits for a round's messages ended without a message "
+        "within protocol.patience"
     )
 
 
@@ -165,9 +165,10 @@ def _uncounted(summary: Mapping[str, Any]) -> str | None:
     names = summary.get("uncounted")
     if not names:
         return None
-    return f"no formula counts the operations of {', '.join(names)}: FLOPs, and times by them, are estimates"
+    missing = ", ".join(names)
+    return f"no formula counts the operations of {missing}: FLOPs and times derived from them are estimates"
 
 
 def _shortened(error: str, length: int = _ERROR_LENGTH) -> str:
-    line, _, rest = error.partition("\n")
-    return line[:length] + "\N{HORIZONTAL ELLIPSIS}" if rest or len(line) > length else line
+    line, _, more = error.partition("\n")
+    return line[:length] + "\N{HORIZONTAL ELLIPSIS}" if more or len(line) > length else line

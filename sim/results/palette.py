@@ -1,11 +1,11 @@
-"""The colours and the font of all pictures: of the report, which is read in light or dark, and of studies.
+"""Colors and font of all pictures: of the report, in light or dark mode, and of studies.
 
-A colour means one thing everywhere: blue is collaboration and what it reaches, orange are departures and the
-clients that fare worst, green are arrivals, grey is what waits or has no value. The hues are those of Okabe
-and Ito, which people with any colour vision can tell apart; a device's states differ in lightness, too.
+Each color has one meaning: blue for collaboration and its results, orange for departures and the worst
+clients, green for arrivals, gray for waiting and missing values. The hues are those of Okabe and Ito, which
+readers with any color vision can distinguish. The states of a device also differ in lightness.
 """
 
-_COLOURS = {  # in light, in dark
+_COLOURS = {  # (light, dark)
     "page": ("#ffffff", "#16191d"),
     "panel": ("#f6f5f2", "#1f242a"),
     "warning": ("#fcf1ea", "#36251a"),
@@ -31,5 +31,5 @@ _COLOURS = {  # in light, in dark
 LIGHT = {name: light for name, (light, _) in _COLOURS.items()}
 DARK = {name: dark for name, (_, dark) in _COLOURS.items()}
 HUES = ("blue", "green", "orange", "purple", "yellow", "faint", "sky", "ink")
-"""In this order, for what has no colour of its own: clusters, coalitions, the lines of studies."""
+"""Hues, in order, of clusters, coalitions and the lines of studies."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"

@@ -1,8 +1,8 @@
-"""A run as a trace file for Perfetto (ui.perfetto.dev) or chrome://tracing, from its result directory alone.
+"""Trace file of a run for Perfetto (ui.perfetto.dev) or chrome://tracing, made from its results folder.
 
-The format is Google's "Trace Event Format": times in microseconds, here of virtual time. Each actor is a
-process of two tracks: what its device did, and its messages. An arrow (a flow) goes from each message's
-sending to its arrival; one that got lost has a mark at its sender, with the reason, where it ended.
+The format is Google's "Trace Event Format": times in microseconds of virtual time. Each actor is a
+process with two tracks: device and messages. An arrow (a flow) connects the sending of each message with its
+delivery. A lost message has a mark with the reason at its sender, at the time of the loss.
 """
 
 import json
@@ -17,13 +17,13 @@ from sim.results.view import RunView
 
 TRACE_FILE = "trace.json"
 _DEVICE, _MESSAGES = 0, 1
-_ROWS = 50_000  # read at once
+_ROWS = 50_000  # rows read at once
 _NAMES = {"busy": "training", "down": "down"}
-_INSTANT_US = 0.001  # how long a mark lasts to which an arrow can be bound: Perfetto's resolution
+_INSTANT_US = 0.001  # duration of marks with arrows: Perfetto's resolution
 
 
 def write_perfetto(directory: RunDirectory) -> Path:
-    """Writes trace.json into a result directory, and returns its path. Raises OSError."""
+    """Write trace.json into a results folder, and return its path. Raises OSError."""
     with directory.whole(TRACE_FILE) as file, file.open("w", encoding="utf-8") as out:
         out.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
         for number, event in enumerate(trace_events(directory)):
@@ -33,7 +33,7 @@ def write_perfetto(directory: RunDirectory) -> Path:
 
 
 def trace_events(directory: RunDirectory) -> Iterator[dict[str, Any]]:
-    """The events: names first, then devices, then what the trace has, in the order of time."""
+    """Yield the events: names, devices, and the entries of the trace in order of time."""
     view = RunView(directory)
     names = _actors(directory, view)
     process = {name: number for number, name in enumerate(names, start=1)}
@@ -47,7 +47,7 @@ def trace_events(directory: RunDirectory) -> Iterator[dict[str, Any]]:
 
 
 def _actors(directory: RunDirectory, view: RunView) -> list[str]:
-    """The clients in their order, then servers."""
+    """Return the clients in order, then servers."""
     columns = [("events", "actor"), ("events", "peer"), ("intervals", "actor")]
     tables = [directory.scan(table).select(pl.col(column).alias("name")) for table, column in columns]
     others = pl.concat(tables).unique().drop_nulls().collect()["name"].to_list()
@@ -55,12 +55,12 @@ def _actors(directory: RunDirectory, view: RunView) -> list[str]:
 
 
 def _devices(directory: RunDirectory, view: RunView, process: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """What each device did; up and not busy is waiting."""
+    """Yield the states of each device; a device that is up and not busy is waiting."""
     frame = directory.scan("intervals").sort("actor", "start").collect()
     for (name,), rows in frame.partition_by("actor", as_dict=True, maintain_order=True).items():
         track, last_s = {"pid": process[name], "tid": _DEVICE}, 0.0
-        stretches = [*rows.select("start", "end", "state").iter_rows(), (view.end_s, view.end_s, "")]
-        for start_s, end_s, state in stretches:
+        intervals = [*rows.select("start", "end", "state").iter_rows(), (view.end_s, view.end_s, "")]
+        for start_s, end_s, state in intervals:
             if start_s > last_s:
                 yield {"ph": "X", "name": "waiting", "cat": "device", **_span(last_s, start_s), **track}
             if end_s > start_s:
@@ -76,18 +76,18 @@ def _entries(directory: RunDirectory, process: dict[str, int]) -> Iterator[dict[
 
 
 def _message(row: dict[str, Any], process: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """A mark at the sender or the receiver, and an end of the arrow between the two."""
+    """Yield a mark at the sender or receiver, and an end of the arrow between them."""
     arrives, number = row["event"] == "delivered", row["message"]
     track = {
         "pid": process[row["peer"] if arrives else row["actor"]],
         "tid": _MESSAGES,
         "ts": _us(row["time"]),
     }
-    told = {"from": row["actor"], "to": row["peer"], "bytes": row["bytes"], "message": number}
+    details = {"from": row["actor"], "to": row["peer"], "bytes": row["bytes"], "message": number}
     if row["detail"]:
-        told["why"] = row["detail"]
+        details["why"] = row["detail"]
     name = row["type"] if row["event"] in ("sent", "delivered") else f"{row['event']}: {row['type']}"
-    yield {"ph": "X", "name": name, "cat": row["event"], "dur": _INSTANT_US, **track, "args": told}
+    yield {"ph": "X", "name": name, "cat": row["event"], "dur": _INSTANT_US, **track, "args": details}
     if number is not None and row["event"] in ("sent", "delivered"):
         flow = {"ph": "f", "bp": "e"} if arrives else {"ph": "s"}
         yield {**flow, "name": "message", "cat": "message", "id": number, **track}

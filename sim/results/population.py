@@ -1,6 +1,6 @@
-"""What arrivals and departures meant: how fast newcomers caught up, and what it cost the others.
+"""Effects of arrivals and departures: catch-up of newcomers, and dips of the other clients.
 
-Pure functions of what the observer recorded; the summary and the report both show them.
+Functions of the observer's records, for the summary and the report.
 """
 
 import math
@@ -19,11 +19,11 @@ from sim.results.metrics import Series, accuracy_summary, value_at
 ARRIVALS = ("join", "rejoin", "restarted")
 DEPARTURES = ("leave", "crash", "failed")
 SETTLED_SHARE = 0.1
-"""A client has settled after this share of the iterations of those that were there all along."""
+"""Share of the iterations of permanently present clients after which a client has settled."""
 
 
 class LifecycleEvent(NamedTuple):
-    """A client came or went. state: what it came back with, for a rejoin."""
+    """An arrival or departure of a client. state: the state with which a client rejoins."""
 
     time_s: float
     client: int
@@ -32,12 +32,12 @@ class LifecycleEvent(NamedTuple):
 
     @property
     def is_newcomer(self) -> bool:
-        """Whether it came without a model of its own: one that brings its former one has nothing to learn."""
+        """True if the client arrives without a trained model."""
         return self.event in ARRIVALS and self.state not in ("keep", "stale")
 
 
 class Panel(NamedTuple):
-    """One quantity of all clients: `times` [T] in seconds, `values` [T, N], NaN where not measured."""
+    """A quantity of all clients: `times` [T] in seconds, `values` [T, N], NaN if not measured."""
 
     times: NDArray[np.float64]
     values: NDArray[np.float64]
@@ -48,15 +48,15 @@ class Panel(NamedTuple):
 
     @property
     def last(self) -> NDArray[np.float64]:
-        """Each client's last value [N], NaN without any."""
+        """Last value of each client [N], NaN without values."""
         measured = ~np.isnan(self.values)
         latest = len(self.times) - 1 - measured[::-1].argmax(axis=0)
         return self.values[latest, np.arange(self.values.shape[1])]
 
     def mean_of(self, clients: NDArray[np.bool_], until_s: NDArray[np.float64] | None = None) -> Series:
-        """Mean over some clients [N], at the times at which any of them was measured.
+        """Return the mean over some clients [N], at the times at which any of them was measured.
 
-        until_s [N]: each counts until then only.
+        until_s [N]: time until which each client counts.
         """
         chosen = self.values[:, clients]
         if until_s is not None:
@@ -66,7 +66,7 @@ class Panel(NamedTuple):
 
 
 def panel_of(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Panel | None:
-    """One metric of all clients, from the long table of a run; None if it was never recorded."""
+    """Return a metric of all clients from the long table of a run; None if not recorded."""
     rows = metrics.filter(
         (pl.col("name") == name) & pl.col("actor").is_in(list(clients)) & pl.col("value").is_finite()
     )
@@ -82,10 +82,10 @@ def panel_of(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Panel 
 
 
 class Dip(NamedTuple):
-    """What a departure cost those who stayed.
+    """Effect of a departure on the remaining clients.
 
-    depth: how much worse their mean became than its last value before; seconds: from the departure until
-    that value was reached again, None if it never was.
+    depth: largest loss of their mean against its last value before the departure. seconds: time from the
+    departure until that value was reached again, None if it was not.
     """
 
     depth: float
@@ -100,20 +100,20 @@ def catch_up_time(
     *,
     higher_is_better: bool = True,
 ) -> float | None:
-    """Seconds from joining until the newcomer has caught up with the incumbents' mean; or None.
+    """Return the seconds from joining until the newcomer has caught up with the incumbents' mean, or None.
 
-    gone_s: when it went again; what it was worth in a later life does not count.
+    gone_s: end of the newcomer's session; later sessions do not count.
     """
     for time_s, value in zip(*newcomer, strict=True):
-        there = value_at(incumbents, time_s)
-        caught_up = value >= CAUGHT_UP_SHARE * there if higher_is_better else CAUGHT_UP_SHARE * value <= there
+        mean = value_at(incumbents, time_s)
+        caught_up = value >= CAUGHT_UP_SHARE * mean if higher_is_better else CAUGHT_UP_SHARE * value <= mean
         if joined_s <= time_s <= gone_s and caught_up:
             return float(time_s - joined_s)
     return None
 
 
 def dip_and_recovery(survivors: Series, departed_s: float, *, higher_is_better: bool = True) -> Dip | None:
-    """From the survivors' mean; no dip is (0, 0). None without an evaluation on both sides."""
+    """Return the dip of the survivors' mean, (0, 0) without a fall; None without evaluations on each side."""
     if not higher_is_better:
         survivors = Series(survivors.times, -survivors.values)
     after = survivors.times > departed_s
@@ -137,10 +137,10 @@ def settled_summary(
     *,
     higher_is_better: bool = True,
 ) -> dict[str, float | None]:
-    """The measure of those that have done `least` iterations in their present life.
+    """Summarize the measure of clients with at least `least` iterations in their present session.
 
-    By default that is `SETTLED_SHARE` of the median of those that `stayed` all along, or of all if nobody
-    did; at least one.
+    Default: `SETTLED_SHARE` of the median iterations of clients that `stayed` throughout, or of all clients
+    if none stayed; at least one.
     """
     if least is None:
         usual = [iterations[client] for client in stayed] or list(iterations.values()) or [0]
@@ -150,9 +150,9 @@ def settled_summary(
 
 
 class Population:
-    """Newcomers and survivors of one run, by the measure in `panel` and all its `moves`, in their order.
+    """Newcomers and survivors of a run, by the measure in `panel` and the run's `moves` in order.
 
-    Whoever goes counts until then, as an incumbent or a survivor, and not when it is back.
+    A departed client counts as incumbent or survivor only until its departure.
     """
 
     def __init__(
@@ -167,15 +167,15 @@ class Population:
         self._incumbents = lru_cache(maxsize=None)(self._incumbents_since)
 
     def has_incumbents(self, arrival: LifecycleEvent) -> bool:
-        """Whether anybody was measured before this arrival, so that there is something to catch up with."""
-        return self._incumbents(*self._place(arrival)) is not None
+        """Return whether any client was measured before this arrival, as a reference for catching up."""
+        return self._incumbents(*self._evaluation_before(arrival)) is not None
 
     def catch_up(self, arrival: LifecycleEvent) -> float | None:
-        """Seconds until the newcomer had caught up with those who were there before; None if it never did.
+        """Return the seconds until the newcomer caught up with the incumbents; None if it did not.
 
-        What counts is the life that began with this arrival.
+        Only the session that starts with this arrival counts.
         """
-        incumbents = self._incumbents(*self._place(arrival))
+        incumbents = self._incumbents(*self._evaluation_before(arrival))
         if incumbents is None:
             return None
         return catch_up_time(
@@ -187,13 +187,13 @@ class Population:
         )
 
     def _watched(self, arrival: LifecycleEvent) -> float:
-        """Seconds from an arrival to the last evaluation of the life that began with it; 0 without any."""
+        """Return the seconds from an arrival to the last evaluation of its session; 0 without any."""
         times = self._panel.of(arrival.client).times
         seen = times[(times >= arrival.time_s) & (times <= self._gone_s(arrival))]
         return float(seen[-1] - arrival.time_s) if seen.size else 0.0
 
     def dip(self, departed_s: float) -> Dip | None:
-        """What the departures between two evaluations, the first at `departed_s`, cost those who stayed."""
+        """Return the dip after all departures between two evaluations, the first one at `departed_s`."""
         times, values = self._panel
         after = int(np.searchsorted(times, departed_s, side="right"))
         if after in (0, len(times)):
@@ -207,30 +207,30 @@ class Population:
 
     @cached_property
     def newcomers(self) -> list[LifecycleEvent]:
-        """The arrivals of clients without a model of their own that had somebody to catch up with."""
+        """Arrivals without a trained model that have incumbents."""
         return [move for move in self._moves if move.is_newcomer and self.has_incumbents(move)]
 
     @cached_property
     def catching_up(self) -> Reached:
-        """After how many seconds each of the `newcomers` had caught up."""
+        """Times (s) until the `newcomers` caught up."""
         times = [self.catch_up(move) for move in self.newcomers]
         return Reached.of(times, [self._watched(move) for move in self.newcomers])
 
     @cached_property
     def recovering(self) -> Reached:
-        """After how many seconds the survivors of each of the `dips` were as good again."""
+        """Times (s) until the survivors of the `dips` recovered."""
         dips, last_s = self.dips(), float(self._panel.times[-1])
         return Reached.of([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips])
 
     def dips(self) -> list[tuple[float, Dip]]:
-        """When clients went, and what that cost the others; departures between two evaluations are one."""
+        """Return (time, dip) of departures; departures between two evaluations count as one."""
         first_s: dict[int, float] = {}
         for departed_s in self._departed_s.tolist():
             first_s.setdefault(int(np.searchsorted(self._panel.times, departed_s)), departed_s)
         return [(time_s, dip) for time_s in first_s.values() if (dip := self.dip(time_s)) is not None]
 
     def summary(self) -> dict[str, Any]:
-        """Over all arrivals and departures of a run; see docs/results.md for the meaning of each key."""
+        """Summarize all arrivals and departures; docs/results.md describes each key."""
         newcomers, reached = self.newcomers, self.catching_up
         catch_ups = reached.at[np.isfinite(reached.at)].tolist()
         behind = [move for move, at in zip(newcomers, reached.at, strict=True) if math.isinf(at)]
@@ -254,18 +254,18 @@ class Population:
         }
 
     def _ends_s(self, since_s: float) -> NDArray[np.float64]:
-        """When each client [N] first went after `since_s`; infinite for those that stayed."""
+        """Return the time of each client's first departure after `since_s` [N]; infinite if it stayed."""
         ends_s = np.full(self._panel.values.shape[1], math.inf)
         later = self._departed_s > since_s
         np.minimum.at(ends_s, self._departed[later], self._departed_s[later])
         return ends_s
 
     def _gone_s(self, arrival: LifecycleEvent) -> float:
-        """When the life that began with an arrival ended; infinite if it did not."""
+        """Return the end of the session that starts with an arrival; infinite if it did not end."""
         return float(self._ends_s(arrival.time_s)[arrival.client])
 
-    def _place(self, arrival: LifecycleEvent) -> tuple[int, int | None]:
-        """The last evaluation before the arrival, and the newcomer where that evaluation still saw it."""
+    def _evaluation_before(self, arrival: LifecycleEvent) -> tuple[int, int | None]:
+        """Return the last evaluation before the arrival, and the newcomer if that evaluation measured it."""
         before = int(np.searchsorted(self._panel.times, arrival.time_s)) - 1
         seen = before >= 0 and not np.isnan(self._panel.values[before, arrival.client])
         return before, arrival.client if seen else None

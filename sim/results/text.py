@@ -1,13 +1,13 @@
-"""Numbers for people to read: short, with their unit, never broken across lines."""
+"""Readable numbers: short, with units, never broken across lines."""
 
 from typing import Any
 
 _SPACE = "\N{NO-BREAK SPACE}"
-NOTHING = "\N{EN DASH}"  # shown where there is no number
+NOTHING = "\N{EN DASH}"  # shown if there is no number
 
 
 def duration(seconds: float | None) -> str:
-    """Three significant digits below a minute, whole seconds below an hour, whole minutes from there."""
+    """Format seconds: three digits below a minute, whole seconds below an hour, whole minutes above."""
     if seconds is None:
         return NOTHING
     if seconds == 0:
@@ -22,13 +22,13 @@ def duration(seconds: float | None) -> str:
 
 
 def _two_parts(small_units: int, large: str, small: str) -> str:
-    whole, rest = divmod(small_units, 60)
+    whole, remaining = divmod(small_units, 60)
     text = f"{whole:,}{_SPACE}{large}"
-    return f"{text}{_SPACE}{rest}{_SPACE}{small}" if rest else text
+    return f"{text}{_SPACE}{remaining}{_SPACE}{small}" if remaining else text
 
 
 def size(count: float | None) -> str:
-    """Bytes, three significant digits, decimal prefixes."""
+    """Format bytes with three significant digits and decimal prefixes."""
     if count is None:
         return NOTHING
     for unit in ("B", "kB", "MB", "GB"):
@@ -39,41 +39,41 @@ def size(count: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of 1 in percent, one decimal."""
+    """Format a share from 0 to 1 in percent, with one decimal."""
     return NOTHING if value is None else f"{100 * value:.1f}%"
 
 
 def points(value: float | None) -> str:
-    """A difference of two shares in percentage points, with its sign, one decimal."""
+    """Format a difference of shares in percentage points, with sign and one decimal."""
     return NOTHING if value is None else f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 def depth(fall: float) -> str:
-    """By how much a share fell, above 0, in percentage points."""
+    """Format the fall of a share, above 0, in percentage points."""
     return f"{100 * fall:.1f}{_SPACE}points" if fall >= 0.0005 else f"less than 0.1{_SPACE}points"
 
 
 def message_type(name: str) -> str:
-    """The name of a type of messages in texts; answers without a class of their own get one here."""
+    """Return the name of a message type in texts; answers without a class get a name here."""
     return {"None": "answer without content", "error": "answer with an error"}.get(name, name)
 
 
 def number(value: float | None) -> str:
-    """A count with thousands separators, or a measurement with four significant digits."""
+    """Format a count with thousands separators, or a float with four significant digits."""
     if value is None:
         return NOTHING
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def scale_of_time(span_s: float) -> tuple[float, str]:
-    """(seconds per unit, unit) for an axis that spans `span_s`."""
+    """Return (seconds per unit, unit) for an axis of length `span_s`."""
     if span_s <= 180:
         return 1.0, "s"
     return (60.0, "min") if span_s <= 3 * 3600 else (3600.0, "h")
 
 
 def scale_of_size(largest: float) -> tuple[float, str]:
-    """(bytes per unit, unit) for an axis that reaches `largest` bytes."""
+    """Return (bytes per unit, unit) for an axis up to `largest` bytes."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if largest >= factor:
             return factor, unit
@@ -81,7 +81,7 @@ def scale_of_size(largest: float) -> tuple[float, str]:
 
 
 def inert(value: Any) -> Any:
-    """A value of a table for spreadsheets: a text that they would compute as a formula is made none."""
+    """Return a table's value for spreadsheets, with a quote before text that would be a formula."""
     if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return value
     try:

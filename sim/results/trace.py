@@ -1,9 +1,9 @@
-"""The trace: everything that happened in a run, in order, with one hash over all of it.
+"""Trace of a run: all events in order, with one hash over them.
 
-Entries are kept as they come and made into fixed-size binary records many at a time, so that recording costs
-one tuple and one append. The records' bytes are hashed. Texts (names, message types, reasons) stand in them
-as 64-bit digests of their own, so that equal hashes mean equal texts. What is to be kept goes on as tables of
-so many rows each, to a file, so that the memory of a run does not grow with its messages.
+Recording an entry costs one tuple and one append. Blocks of entries are converted to fixed-size binary
+records, and the bytes of the records are hashed. Records contain 64-bit digests of texts (names, message
+types, reasons), so that equal hashes mean equal texts. Kept entries go to a file in tables of `ROWS` rows,
+so that the memory of a run does not grow with its messages.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ EVENTS_SCHEMA = pa.schema(
     [
         ("time", pa.float64()),  # virtual seconds
         ("event", pa.string()),
-        ("actor", pa.string()),  # of a message: its sender
-        ("peer", pa.string()),  # of a message: its receiver; else null
+        ("actor", pa.string()),  # sender of a message, or the client
+        ("peer", pa.string()),  # receiver of a message; else null
         ("type", pa.string()),  # message type; else null
         ("bytes", pa.int64()),  # simulated size of a message; else null
-        # Why a message was lost, what a client came back with, or a checksum in hexadecimal; else null.
+        # Reason of a loss, state of a rejoin, or a checksum in hexadecimal; else null.
         ("detail", pa.string()),
-        # Of a message: the same number from its sending to its end; else null.
+        # Number of a message, the same in all its events; else null.
         ("message", pa.int64()),
     ]
 )
-"""The columns of events.parquet."""
+"""Columns of events.parquet."""
 
 Entry = tuple[float, int, str, str | None, str | None, int, str | int, int]
-"""What is recorded of an event: its time, its place in EVENTS, then the other columns of EVENTS_SCHEMA.
+"""Record of an event: time, index in EVENTS, and the other columns of EVENTS_SCHEMA.
 
-Where those are null, it has no text or None, 0 bytes, or the message 0. A checksum's detail is its number.
+Null is an empty text or None, 0 bytes, or message 0. The detail of a checksum is its number.
 """
 _CODES = {event: code for code, event in enumerate(EVENTS)}
 _FIELDS = {
@@ -53,17 +53,17 @@ _FIELDS = {
     "detail": "<u8",
 }
 _DTYPE = np.dtype(list(_FIELDS.items()))
-# What is kept of an entry: texts by their numbers, a checksum as such, and the message's number, 0 for none.
+# Kept columns of an entry: texts by number, checksums, and message numbers (0 for none).
 _NUMBERS = {"actor": "<i4", "peer": "<i4", "type": "<i4", "message": "<i8"}
 _ROW = np.dtype(list((_FIELDS | _NUMBERS).items()))
-_BLOCK = 2048  # entries that are made into records at once
+_BLOCK = 2048  # entries per conversion to records
 ROWS = 1 << 16
-"""Rows that are handed on together."""
+"""Rows per table."""
 _MASK_64 = (1 << 64) - 1
 
 
 class _Texts(dict[str | None, int]):
-    """The number of each text so far, in the order of their first use; 0 is that of none."""
+    """Numbers of the texts so far, in order of their first use; 0 stands for None."""
 
     def __init__(self) -> None:
         super().__init__({None: 0})
@@ -77,7 +77,7 @@ class _Texts(dict[str | None, int]):
         return np.array(list(map(self.__getitem__, texts)), np.int32)
 
     def digests(self, numbers: np.ndarray) -> np.ndarray:
-        """64-bit digests of the texts with these numbers; 0 stands for none."""
+        """Return 64-bit digests of the texts with these numbers; 0 stands for None."""
         known = len(self._digests)
         if known < len(self):
             new = [blake2b(str(text).encode(), digest_size=8).digest() for text in list(self)[known:]]
@@ -86,7 +86,7 @@ class _Texts(dict[str | None, int]):
 
 
 class Addressed(Protocol):
-    """A message on its way, as far as the trace looks at it."""
+    """A message with the attributes that the trace uses."""
 
     @property
     def sender(self) -> str: ...
@@ -96,7 +96,7 @@ class Addressed(Protocol):
 
 
 class EventsSink(Protocol):
-    """Where the rows of a trace go, such as a file."""
+    """Destination of a trace's rows, such as a file."""
 
     @property
     def path(self) -> Path: ...
@@ -107,27 +107,27 @@ class EventsSink(Protocol):
 
 
 class Trace:
-    """Records a run. With `keep_messages=False` messages are hashed but not kept.
+    """Trace of a run. With `keep_messages=False`, messages are hashed but not kept.
 
-    Lifecycle entries and checksums are always kept: they are few, and the report needs the former.
+    Lifecycle events and checksums are always kept: they are few, and the report needs lifecycle events.
     """
 
     def __init__(self, *, keep_messages: bool = True) -> None:
         self.keep_messages = keep_messages
         self.kept: EventsSink | None = None
-        """Where rows go, `ROWS` at a time, and the rest by `flush`; None for memory."""
+        """Destination of rows, in blocks of `ROWS` and on `flush`; None for memory."""
         self._tables: list[pa.Table] = []
         self._blake = blake2b(digest_size=16)
-        self._recent: list[Entry] = []  # entries that are no records yet
+        self._recent: list[Entry] = []  # entries not yet converted
         self._rows = np.empty(ROWS, _ROW)
-        self._filled = 0  # of these rows
+        self._filled = 0  # rows in use
         self._texts = _Texts()
-        self._settled = 0  # entries that became records
+        self._converted = 0  # entries converted to records
         self.lifecycles: list[tuple[float, str, str, str]] = []  # (time_s, actor, event, detail)
 
     def __len__(self) -> int:
-        """Number of entries recorded, stored or not."""
-        return self._settled + len(self._recent)
+        """Return the number of recorded entries, kept or not."""
+        return self._converted + len(self._recent)
 
     def __repr__(self) -> str:
         return f"<Trace of {len(self)} entries, {self.hash()}>"
@@ -144,19 +144,19 @@ class Trace:
     ) -> None:
         """Record an event of a message: `event` is one of `MESSAGE_EVENTS`, `size_bytes` its simulated size.
 
-        number: tells the message from all others, above 0; it is in the table, not in the hash.
+        number: identifies the message, above 0; part of the table, but not of the hash.
         """
         self.record(
             (time_s, _CODES[event], envelope.sender, envelope.receiver, type_name, size_bytes, reason, number)
         )
 
     def lifecycle(self, time_s: float, actor: str, event: str, detail: str = "") -> None:
-        """A client came or went: `event` is one of `LIFECYCLE_EVENTS`; `detail`: a rejoin's state."""
+        """Record an arrival or departure: `event` is one of `LIFECYCLE_EVENTS`, `detail` a rejoin's state."""
         self.record((time_s, _CODES[event], actor, None, None, 0, detail, 0))
         self.lifecycles.append((time_s, actor, event, detail))
 
     def checksum(self, time_s: float, actor: str, value: int) -> None:
-        """The checksum of an actor's parameters; `value` is taken modulo 2^64."""
+        """Record the checksum of an actor's parameters; `value` is taken modulo 2^64."""
         self.record((time_s, _CODES[CHECKSUM], actor, None, None, 0, value & _MASK_64, 0))
 
     def add_row(
@@ -171,37 +171,37 @@ class Trace:
         detail: str | None,
         message: int | None,
     ) -> None:
-        """Record a row of another trace's table again: its columns are the arguments."""
+        """Record a row of another trace's table; the arguments are its columns."""
         text = detail or ""
-        told = int(text, 16) if event == CHECKSUM else text
-        self.record((time, _CODES[event], actor, peer, type, bytes or 0, told, message or 0))
+        value = int(text, 16) if event == CHECKSUM else text
+        self.record((time, _CODES[event], actor, peer, type, bytes or 0, value, message or 0))
         if event in LIFECYCLE_EVENTS:
             self.lifecycles.append((time, actor, event, text))
 
     def record(self, entry: Entry) -> None:
-        """Record what any event comes to: all others here call this."""
+        """Record an entry; all other methods call this one."""
         self._recent.append(entry)
         if len(self._recent) >= _BLOCK:
-            self._settle()
+            self._convert()
 
     def hash(self) -> str:
-        """Hash of all entries so far, 32 hexadecimal digits. Recording may go on afterwards."""
-        self._settle()
+        """Return the hash of all entries so far, 32 hexadecimal digits. Recording may continue."""
+        self._convert()
         return self._blake.hexdigest()
 
     def to_table(self) -> pa.Table:
-        """The rows kept in memory, in order, with the columns of `EVENTS_SCHEMA`."""
+        """Return the rows in memory, in order, with the columns of `EVENTS_SCHEMA`."""
         assert self.kept is None
         self.flush()
         return pa.concat_tables([EVENTS_SCHEMA.empty_table(), *self._tables])
 
     def flush(self) -> None:
-        """Hand on all that is to be kept so far."""
-        self._settle()
+        """Write all rows recorded so far."""
+        self._convert()
         if self._filled:
-            self._hand_on()
+            self._write_rows()
 
-    def _hand_on(self) -> None:
+    def _write_rows(self) -> None:
         write = self._tables.append if self.kept is None else self.kept.write
         write(self._table(self._rows[: self._filled]))
         self._filled = 0
@@ -224,8 +224,8 @@ class Trace:
         }
         return pl.DataFrame(columns).to_arrow().cast(EVENTS_SCHEMA)
 
-    def _settle(self) -> None:
-        """Make records of the recent entries, hash them, and keep those that are to be kept."""
+    def _convert(self) -> None:
+        """Convert the recent entries to records, hash them, and keep the selected rows."""
         if not self._recent:
             return
         texts = self._texts
@@ -237,7 +237,7 @@ class Trace:
             rows[field] = texts.numbers(named)
             records[field] = texts.digests(rows[field])
         records["bytes"] = rows["bytes"] = sizes
-        if details.count("") == len(details):  # as most often
+        if details.count("") == len(details):  # the usual case
             rows["detail"] = texts[""]
             records["detail"] = texts.digests(rows["detail"])
         else:
@@ -249,7 +249,7 @@ class Trace:
         rows["message"] = numbers
         self._blake.update(records.tobytes())
         self._keep(rows if self.keep_messages else rows[rows["event"] >= len(MESSAGE_EVENTS)])
-        self._settled += len(times)
+        self._converted += len(times)
         self._recent.clear()
 
     def _keep(self, rows: np.ndarray) -> None:
@@ -259,13 +259,13 @@ class Trace:
             self._filled += len(fitting)
             rows = rows[len(fitting) :]
             if self._filled == len(self._rows):
-                self._hand_on()
+                self._write_rows()
 
 
 def first_difference(first: pa.Table, second: pa.Table) -> str | None:
-    """Describes the first entry, with its virtual time, in which two traces differ; None if they are equal.
+    """Describe the first entry, with its virtual time, that differs between two traces; None if equal.
 
-    Traces recorded without their messages can have different hashes and yet no difference here.
+    Traces recorded without messages can have different hashes and no difference here.
     """
     common = min(len(first), len(second))
     one, other = (pl.DataFrame(pl.from_arrow(table.slice(0, common))) for table in (first, second))
@@ -282,7 +282,7 @@ def first_difference(first: pa.Table, second: pa.Table) -> str | None:
 
 def _describe(table: pa.Table, position: int) -> str:
     if position >= len(table):
-        return "had ended"
+        return "has no such entry"
     entry = table.slice(position, 1).to_pylist()[0]
     words = [f"t = {entry['time']!r} s: {entry['actor']} {entry['event']}"]
     if entry["peer"] is not None:

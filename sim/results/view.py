@@ -1,4 +1,4 @@
-"""A finished run as arrays by client and time, read from its result directory."""
+"""A finished run as arrays by client and time, read from its results folder."""
 
 import re
 from collections import defaultdict
@@ -17,11 +17,11 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
 
 _SMALL = 200_000  # rows of a table
-_MESSAGES_MOST = 1_000_000  # whose times are told
+_MESSAGES_MOST = 1_000_000  # messages with known times
 
 
 class Snapshot(NamedTuple):
-    """The learned graph at one time, [E] each; pairs left out weigh 0."""
+    """The learned graph at one time, as arrays [E]; absent pairs have weight 0."""
 
     source: NDArray[np.int64]
     target: NDArray[np.int64]
@@ -29,7 +29,7 @@ class Snapshot(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """A client with its peers and alone; `difference` is above 0 if it is better off with its peers."""
+    """A client's result with peers and alone; `difference` is above 0 if it is better with peers."""
 
     client: int
     with_peers: float
@@ -38,7 +38,7 @@ class Gain(NamedTuple):
 
 
 class RunView:
-    """Reads a result directory lazily. Clients are numbered as in the summary's `client_names`."""
+    """Lazy view of a results folder. Clients are numbered as in the summary's `client_names`."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
@@ -48,14 +48,14 @@ class RunView:
         self._small: dict[str, pl.LazyFrame] = {}
 
     def get(self, *keys: str) -> Any:
-        """A value of the summary; None where any key on the way is absent or null."""
+        """Return a value of the summary; None if a key of the path is absent or null."""
         value: Any = self.summary
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
     def _table(self, name: str) -> pl.LazyFrame:
-        """A table of the run; a small one is read once, however much is asked of it."""
+        """Return a table of the run; small tables are cached."""
         if name not in self._small:
             rows = self._directory.scan(name)
             if rows.select(pl.len()).collect().item() > _SMALL:
@@ -65,7 +65,7 @@ class RunView:
 
     @property
     def question(self) -> str:
-        """The scenario's first comment: what it asks."""
+        """First comment of the scenario, its question."""
         comment = re.match(r"(?:[ \t]*#[^\n]*(?:\n|\Z))+", self.scenario_text)
         return " ".join(re.sub(r"(?m)^[ \t]*#+", "", comment[0]).split()) if comment else ""
 
@@ -75,29 +75,29 @@ class RunView:
 
     @cached_property
     def clusters(self) -> NDArray[np.int64] | None:
-        """The true cluster of each client [N], where the data have some."""
+        """True cluster of each client [N]; None if the data have no clusters."""
         clusters = self.get("clusters")
         return None if clusters is None else np.array(clusters, dtype=np.int64)
 
     @property
     def edge_threshold(self) -> float:
-        """The weight above which a peer is an edge of the learned graph."""
+        """Weight above which a pair is an edge of the learned graph."""
         found = self.get("graph", "edge_threshold")
         return EDGE_THRESHOLD if found is None else float(found)
 
     @property
     def weights_are_shares(self) -> bool:
-        """Whether a weight counts beside the largest that the same client gives."""
+        """True if weights are compared with the client's largest weight."""
         return bool(self.get("graph", "weights_are_shares"))
 
     @cached_property
     def end_s(self) -> float:
-        """Virtual time at which the run ended."""
+        """Virtual time (s) of the end of the run."""
         return float(self.get("virtual_seconds") or 0.0)
 
     @cached_property
     def measure(self) -> tuple[Measure, Panel] | None:
-        """What clients are judged by, or else the first of MEASURES that was recorded, with its values."""
+        """Measure of the run, or the first recorded one of MEASURES, with its values; None without any."""
         judged = self.get("measure")
         for measure in sorted(MEASURES, key=lambda each: each.name != judged):
             panel = self.panel(measure.name)
@@ -107,13 +107,13 @@ class RunView:
 
     @property
     def evaluate_share(self) -> float:
-        """The share of clients whose models an evaluation measured; the last one measured all."""
+        """Share of clients that each evaluation measures; the last evaluation measures all."""
         found = self.get("evaluate_share")
         return float(found) if isinstance(found, int | float) else 1.0
 
     @cached_property
     def population(self) -> Population | None:
-        """Newcomers and survivors; None where no measure tells of them, or of few at a time."""
+        """Newcomers and survivors; None without a suitable measure, or if evaluations sample clients."""
         if self.measure is None or not self.measure[0].tells_moves or self.evaluate_share < 1:
             return None
         measure, panel = self.measure
@@ -121,26 +121,26 @@ class RunView:
 
     @property
     def fork_s(self) -> float | None:
-        """The virtual time from which on a fork is another run than its parent."""
+        """Virtual time (s) at which a fork leaves its parent; None if the run is no fork."""
         at_s = self.get("fork", "at")
         return float(at_s) if isinstance(at_s, int | float) else None
 
     @cached_property
     def parent(self) -> Panel | None:
-        """In a fork: what the same clients reached in the parent after `fork_s`; None if unknown."""
+        """Measure of the clients in the parent of a fork after `fork_s`; None if unknown."""
         if self.measure is None or not self._directory.has("parent"):
             return None
         return panel_of(self._table("parent"), self.measure[0].name, self.clients)
 
     def panel(self, name: str) -> Panel | None:
-        """One metric of all clients; None if it was never recorded."""
+        """Return a metric of all clients; None if not recorded."""
         if name not in self._panels:
             self._panels[name] = panel_of(self._table("metrics"), name, self.clients)
         return self._panels[name]
 
     @cached_property
     def observed(self) -> list[str]:
-        """The names under which the method itself observed numbers, in the order of first mention."""
+        """Names of the quantities observed by the method, in order of appearance."""
         rows = self._table("metrics").filter(pl.col("actor") != ALL, pl.col("value").is_finite())
         names = rows.select(pl.col("name").unique(maintain_order=True)).collect()["name"].to_list()
         own = {*OWN_METRICS, "iterations", *[measure.name for measure in MEASURES]}
@@ -148,22 +148,22 @@ class RunView:
         return [name for name, of in zip(names, of_models, strict=True) if of not in own]
 
     def observations(self, name: str) -> list[tuple[str, Panel]]:
-        """What the clients observed under a name, and what the servers did, where they observed anything."""
+        """Return an observed quantity's values, as ("clients", panel) and ("servers", panel) if known."""
         rows = self._table("metrics")
         others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
         servers = others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
         panels = (("clients", self.panel(name)), ("servers", panel_of(rows, name, servers)))
-        return [(who, panel) for who, panel in panels if panel is not None]
+        return [(kind, panel) for kind, panel in panels if panel is not None]
 
     @cached_property
     def others(self) -> list[tuple[Measure, Panel]]:
-        """What else was measured of the clients' models, beside what they are judged by."""
+        """Other measures of the clients' models, with their values."""
         judged = None if self.measure is None else self.measure[0]
         panels = [(measure, self.panel(measure.name)) for measure in MEASURES if measure != judged]
         return [(measure, panel) for measure, panel in panels if panel is not None]
 
     def last(self, name: str) -> NDArray[np.float64] | None:
-        """Each client's last value [N] of one metric, NaN without any; None if it was never recorded."""
+        """Return each client's last value [N] of a metric, NaN without values; None if not recorded."""
         panel = self.panel(name)
         if panel is None:
             return None
@@ -171,25 +171,25 @@ class RunView:
 
     @cached_property
     def at_the_end(self) -> NDArray[np.float64]:
-        """The measure of each client [N] at the last evaluation; NaN if it was not up, or not finite."""
+        """Measure of each client [N] at the last evaluation; NaN if the client was not up or not finite."""
         nothing = np.full(len(self.clients), np.nan)
         if self.measure is None:
             return nothing
         panel, evaluated_s = self.measure[1], self.bytes_sent.times
-        # The last time at which anything was finite may be long before the end.
+        # The last finite value may be long before the end.
         return nothing if evaluated_s.size and panel.times[-1] < evaluated_s[-1] else panel.values[-1]
 
     @cached_property
     def iterations(self) -> NDArray[np.float64] | None:
-        """Iterations [N] of each client over all its lives, as far as evaluations saw; None without any."""
+        """Iterations of each client [N] over all sessions, as measured by evaluations; None without any."""
         panel = self.panel("iterations")
         if panel is None:
             return None
-        return np.array([_over_all_lives(panel.of(client).values) for client in range(len(self.clients))])
+        return np.array([_over_sessions(panel.of(client).values) for client in range(len(self.clients))])
 
     @cached_property
     def worst_first(self) -> list[int]:
-        """The clients by what they reached last, the worst first, then those never measured."""
+        """Clients by their last result, the worst first, and clients without results at the end."""
         count = len(self.clients)
         measured = np.full(count, np.nan)
         if self.measure is not None:
@@ -201,7 +201,7 @@ class RunView:
 
     @cached_property
     def gains(self) -> list[Gain]:
-        """What help was worth to each client that was up at the end, the least helped first."""
+        """Gains with peers of the clients that were up at the end, smallest gain first."""
         alone = None if self.measure is None else self.last(self.measure[0].name + ALONE)
         if self.measure is None or alone is None:
             return []
@@ -213,18 +213,18 @@ class RunView:
 
     @cached_property
     def up_s(self) -> NDArray[np.float64]:
-        """Seconds [N] that each client was up."""
+        """Time (s) that each client was up [N]."""
         return np.array([sum(end - start for start, end in spans) for spans in self.presence])
 
     @cached_property
     def spent_s(self) -> NDArray[np.float64]:
-        """When each client's budget was spent [N]; NaN if it never was, or there is none."""
+        """Virtual time (s) at which each client had used its budget [N]; NaN if it had not."""
         spent = self.get("budget", "spent_seconds") or [None] * len(self.clients)
         return np.array(spent, dtype=np.float64)
 
     @cached_property
     def training_s(self) -> NDArray[np.float64]:
-        """Seconds [N] that each client was up before its budget was spent: those in which it could train."""
+        """Time (s) that each client was up before its budget was used [N], in which it could train."""
         until = np.nan_to_num(self.spent_s, nan=np.inf).tolist()
         spans = zip(self.presence, until, strict=True)
         return np.array([sum(max(0.0, min(end, most) - start) for start, end in of) for of, most in spans])
@@ -234,18 +234,18 @@ class RunView:
         return self._table("metrics").filter(actor=ALL).collect()
 
     def total(self, name: str) -> Series:
-        """A quantity of all clients together over time, such as "flops"; empty if it was not recorded."""
+        """Return a total over clients over time, such as "flops"; empty if not recorded."""
         frame = self._totals.filter(name=name)
         return Series(frame["time"].to_numpy(), frame["value"].to_numpy())
 
     @cached_property
     def bytes_sent(self) -> Series:
-        """Bytes that all clients had sent, over time."""
+        """Bytes sent by all clients, over time."""
         return self.total("bytes_sent")
 
     @cached_property
     def happenings(self) -> list[LifecycleEvent]:
-        """The clients' comings and goings, in order."""
+        """Lifecycle events of clients, in order."""
         rows = self._table("events").filter(
             pl.col("event").is_in(LIFECYCLE_EVENTS) & pl.col("actor").is_in(list(self.clients))
         )
@@ -256,12 +256,12 @@ class RunView:
 
     @property
     def moves(self) -> list[LifecycleEvent]:
-        """The arrivals and departures during the run, in order."""
+        """Arrivals and departures during the run, in order."""
         return [happening for happening in self.happenings if happening.event in ARRIVALS + DEPARTURES]
 
     @cached_property
     def presence(self) -> list[list[tuple[float, float]]]:
-        """Per client the intervals (start_s, end_s) in which it was up; one without history always was."""
+        """Sessions (start_s, end_s) of each client; a client without lifecycle events was always up."""
         up_since: dict[int, float] = {}
         presence: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for time_s, client, event, _ in self.happenings:
@@ -276,29 +276,29 @@ class RunView:
         return [presence[c] if c in known else always for c in range(len(self.clients))]
 
     def up_at(self, time_s: float) -> NDArray[np.bool_]:
-        """Which clients [N] were up at a time."""
+        """Return the mask [N] of clients that were up at a time."""
         return np.array([any(start <= time_s <= end for start, end in spans) for spans in self.presence])
 
     @cached_property
     def has_intervals(self) -> bool:
-        """Whether it is known what any device did."""
+        """True if the run recorded intervals of devices."""
         rows = self._table("intervals").filter(pl.col("actor").is_in(list(self.clients)))
         return not rows.head(1).collect().is_empty()
 
     @cached_property
     def has_messages(self) -> bool:
-        """Whether the trace has the messages that arrived."""
+        """True if the trace contains delivered messages."""
         return not self._table("events").filter(event="delivered").head(1).collect().is_empty()
 
     @cached_property
     def one_message_in(self) -> int:
-        """The times of one message in so many are looked at: all, unless there are very many."""
+        """Sampling of message times: one in this many messages, 1 unless there are very many."""
         messages = self._table("events").select(pl.col("message").max()).collect().item()
         return 1 + (messages or 0) // _MESSAGES_MOST
 
     @cached_property
     def latencies_s(self) -> dict[str, NDArray[np.float64]]:
-        """Seconds from messages' sending to their arrival, by type, of one message in `one_message_in`."""
+        """Latencies (s) of messages by type, for one in `one_message_in` messages."""
         events = self._table("events").filter(pl.col("message") % self.one_message_in == 0)
         sent = events.filter(pl.col("event") == "sent").select("message", pl.col("time").alias("sent"))
         arrived = events.filter(pl.col("event") == "delivered").select("message", "time", "type")
@@ -307,14 +307,14 @@ class RunView:
         return {kind: part["took"].to_numpy() for (kind,), part in parts.items()}
 
     def messages_between(self) -> dict[tuple[str, str], int]:
-        """How many messages any two actors sent each other, the names in order, the most first."""
+        """Return the number of messages between two actors, by sorted pair, the most first."""
         ends = {"one": pl.min_horizontal("actor", "peer"), "other": pl.max_horizontal("actor", "peer")}
         sent = self._table("events").filter(pl.col("event") == "sent").select(**ends)
         counts = sent.group_by("one", "other").len().sort(-pl.col("len").cast(pl.Int64), "one", "other")
         return {(one, other): count for one, other, count in counts.collect().iter_rows()}
 
     def messages_to_clients(self, **counted: pl.Expr) -> dict[str, NDArray[np.float64]]:
-        """How many rows of messages to each client [N] are so, by what is counted; but of the membership."""
+        """Count events of messages to each client [N] by condition, without messages of the membership."""
         sums = [when.sum().alias(name) for name, when in counted.items()]
         others = ~pl.col("type").is_in(self.get("membership", "types") or [])
         rows = self._table("events").filter(pl.col("peer").is_in(list(self.clients)), others)
@@ -329,9 +329,9 @@ class RunView:
     def last_arrivals(
         self, clients: Sequence[int], instants: Sequence[NDArray[np.float64]]
     ) -> list[pl.DataFrame]:
-        """For each of `clients` the last message that reached it in each of its instants in which any did.
+        """Return, for each of `clients`, the last message delivered at each of its `instants`, if any.
 
-        In order, with time, actor (the sender) and type. Of the trace no more is held in memory than that.
+        Rows are in order, with time, actor (the sender) and type. Only these rows of the trace are in memory.
         """
         names = [self.clients[client] for client in clients]
         peers = np.repeat(np.array(names, object), [len(each) for each in instants])
@@ -348,24 +348,24 @@ class RunView:
         return [parts.get((name,), nothing) for name in names]
 
     def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
-        """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""
+        """Return, for each of `clients`, its intervals [K, 2] (start_s, end_s) in a state, ascending."""
         names = pl.Series([self.clients[client] for client in clients], dtype=pl.String)
         rows = self._table("intervals").filter(pl.col("actor").is_in(names.to_list()), state=state)
         frame = rows.sort("start").collect()
-        whose = frame["actor"].cast(pl.String).replace_strict(names, range(len(names)), return_dtype=pl.Int64)
-        order = np.argsort(whose.to_numpy(), kind="stable")
-        ends = np.cumsum(np.bincount(whose.to_numpy(), minlength=len(names)))
+        owner = frame["actor"].cast(pl.String).replace_strict(names, range(len(names)), return_dtype=pl.Int64)
+        order = np.argsort(owner.to_numpy(), kind="stable")
+        ends = np.cumsum(np.bincount(owner.to_numpy(), minlength=len(names)))
         return np.split(frame.select("start", "end").to_numpy()[order], ends[:-1])
 
     @cached_property
     def busy_s(self) -> NDArray[np.float64] | None:
-        """Device seconds [N] that each client trained; None without any record."""
+        """Device time (s) of each client's training [N]; None if not recorded."""
         spans = self.intervals("busy", range(len(self.clients)))
         return np.array([np.diff(each).sum() for each in spans]) if any(map(len, spans)) else None
 
     @cached_property
     def device_s_per_step(self) -> NDArray[np.float64] | None:
-        """Device seconds [N] of each client per step or gradient, NaN without any; None where unknown."""
+        """Device time (s) per step or gradient of each client [N], NaN without steps; None if unknown."""
         steps, gradients = self.last("training_steps"), self.last("gradients")
         if steps is not None and gradients is not None:
             steps = steps + gradients
@@ -375,35 +375,35 @@ class RunView:
 
     @cached_property
     def coalition_rows(self) -> list[tuple[Any, ...]]:
-        """The rows of the table of coalitions; none in a run of a method that forms none."""
+        """Rows of the table of coalitions; empty if the method forms none."""
         has_any = self._directory.has("coalitions")
         return self._table("coalitions").collect().rows() if has_any else []
 
     @cached_property
     def graph_times(self) -> NDArray[np.float64]:
-        """The times at which the graph was recorded, ascending."""
+        """Times at which the graph was recorded, ascending."""
         rows = self._table("graph").select(pl.col("time").unique().sort())
         return rows.collect()["time"].to_numpy()
 
     def snapshot_times(self, most: int) -> NDArray[np.float64]:
-        """Up to `most` of the times at which the graph was recorded, evenly chosen, with both ends."""
+        """Return up to `most` evenly spaced times of the graph, with the first and the last."""
         return self.graph_times[evenly(len(self.graph_times), most)]
 
     def snapshot(self, time_s: float) -> Snapshot:
-        """The learned graph at one of its times."""
+        """Return the learned graph at one of its times."""
         frame = self._table("graph").filter(pl.col("time") == time_s).collect()
         source, target = (frame[end].to_numpy().astype(np.int64) for end in ("source", "target"))
         return Snapshot(source, target, frame["weight"].to_numpy())
 
 
-def _over_all_lives(counts: NDArray[np.float64]) -> float:
-    """Sum of the last count of each life: where a count falls, a new life began from 0."""
+def _over_sessions(counts: NDArray[np.float64]) -> float:
+    """Return the sum of the last counts of all sessions; a falling count marks a new session from 0."""
     ended = counts[:-1][np.diff(counts) < 0]
     return float(ended.sum() + counts[-1]) if counts.size else 0.0
 
 
 def evenly(count: int, most: int) -> NDArray[np.int64]:
-    """At most `most` of the positions 0 .. count-1, evenly spread, with both ends."""
+    """Return at most `most` of the positions 0 .. count-1, evenly spaced, with the first and the last."""
     if count <= most:
         return np.arange(count)
     return np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))

@@ -1,8 +1,8 @@
-"""For which peers each client's device waited, found in the trace.
+"""Waiting times of each client's device by peer, found in the trace.
 
-Handling a message takes no virtual time. So a device that begins to compute at the instant at which its
-client got a message had waited for that message; of several messages in one instant, for the last. A wait
-that ends at any other instant was ended by a timer: a time limit, or a pause of the protocol.
+Handling a message takes no virtual time. If a device starts to compute at the time at which its client
+received a message, it waited for that message, or for the last one of several. A wait that ends at any
+other time was ended by a timer: a time limit or a pause of the protocol.
 """
 
 from collections import defaultdict
@@ -18,10 +18,10 @@ from sim.results.view import RunView
 
 @dataclass
 class Waits:
-    """Virtual seconds that a client waited before its device began to compute again.
+    """Virtual seconds that a client waited before its device computed again.
 
-    by_sender: waits that a message ended, by its sender. kinds: by sender the types of these messages.
-    by_clock_s: waits that a timer ended.
+    by_sender: waits ended by a message, by its sender. kinds: types of these messages, by sender.
+    by_clock_s: waits ended by a timer.
     """
 
     by_sender: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -30,7 +30,7 @@ class Waits:
 
 
 def waits_of(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
-    """What each of `clients` waited for; None where no message, or no device's work, was kept."""
+    """Return the waits of each of `clients`; None if messages or device intervals were not kept."""
     if not view.has_intervals or not view.has_messages:
         return None
     spans = [
@@ -42,40 +42,40 @@ def waits_of(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
 
 
 def kept_waiting_s(view: RunView) -> dict[str, float] | None:
-    """For how long others waited for each client, all of them together; None where that is not known."""
-    everybody = waits_of(view, range(len(view.clients)))
-    if everybody is None:
+    """Return the total time that other clients waited for each client; None if unknown."""
+    waits_of_all = waits_of(view, range(len(view.clients)))
+    if waits_of_all is None:
         return None
     total_s: dict[str, float] = defaultdict(float)
-    for waits in everybody:
+    for waits in waits_of_all:
         for sender, seconds in waits.by_sender.items():
             total_s[sender] += seconds
     return total_s
 
 
 def _idle(
-    busy: NDArray[np.float64], came_s: NDArray[np.float64]
+    busy: NDArray[np.float64], joined_s: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """When each wait that work ended began and ended, [K] each, by the spans of work [B, 2].
+    """Return starts [K] and ends [K] of the waits before the spans of work [B, 2].
 
-    came_s: when the client came, each time, ascending; no wait began before.
+    joined_s: times at which the client joined, ascending; no wait starts earlier.
     """
-    if not len(busy) or not len(came_s):
+    if not len(busy) or not len(joined_s):
         return np.empty(0), np.empty(0)
-    came_last = came_s[np.searchsorted(came_s, busy[:, 0], side="right").clip(1) - 1]
-    begun = np.maximum(np.concatenate([came_last[:1], busy[:-1, 1]]), came_last)
-    waited = busy[:, 0] > begun
-    return begun[waited], busy[waited, 0]
+    last_join = joined_s[np.searchsorted(joined_s, busy[:, 0], side="right").clip(1) - 1]
+    started = np.maximum(np.concatenate([last_join[:1], busy[:-1, 1]]), last_join)
+    waited = busy[:, 0] > started
+    return started[waited], busy[waited, 0]
 
 
-def _attributed(begun: NDArray[np.float64], ended: NDArray[np.float64], arrivals: pl.DataFrame) -> Waits:
+def _attributed(started: NDArray[np.float64], ended: NDArray[np.float64], arrivals: pl.DataFrame) -> Waits:
     waits, times = Waits(), arrivals["time"].to_numpy()
     senders, kinds = arrivals["actor"].to_list(), arrivals["type"].to_list()
     last = np.searchsorted(times, ended, side="right") - 1
     by_message = (last >= 0) & (times[last] == ended) if len(times) else np.zeros(len(ended), bool)
-    seconds = ended - begun
+    seconds = ended - started
     waits.by_clock_s = float(seconds[~by_message].sum())
-    for place, took_s in zip(last[by_message].tolist(), seconds[by_message].tolist(), strict=True):
-        waits.by_sender[senders[place]] += took_s
-        waits.kinds[senders[place]][kinds[place]] = None
+    for row, took_s in zip(last[by_message].tolist(), seconds[by_message].tolist(), strict=True):
+        waits.by_sender[senders[row]] += took_s
+        waits.kinds[senders[row]][kinds[row]] = None
     return waits

@@ -1,1 +1,1 @@
-"""Studies: many runs of one scenario file, and what they come to together."""
+"""Studies: many runs of one scenario file, and their comparison."""

@@ -1,4 +1,4 @@
-"""Which runs a sweep consists of: the combinations of all values of all axes, with every seed."""
+"""Plan of a sweep: one run for each combination of values of the axes and each seed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ CELLS_MAX = 100_000
 
 
 class _Choice(NamedTuple):
-    """One value of an axis, or one value of each of several axes that change together.
+    """One value of an axis, or one value each of several axes that change together.
 
-    overrides, unset: what it changes in the scenario. excluded: clients that do not count in comparisons.
-    without: axes of which it takes the first value alone.
+    overrides, unset: changes of the scenario. excluded: clients that do not count in comparisons. without:
+    axes of which it uses only the first value.
     """
 
     values: dict[str, Value]
@@ -43,10 +43,10 @@ _Choices = list[_Choice]
 
 
 class SweepCell(CellHead):
-    """One run that is planned. key: a hash of its resolved scenario, the user's code and the seed.
+    """A planned run. key: a hash of its resolved scenario, the user's code and the seed.
 
-    overrides, unset: what is stated beside the file. parent: the key of the cell that it is a fork of, None
-    if it is run from the start; fork_s: the virtual time in seconds from which on it differs from that one.
+    overrides, unset: options in addition to the file. parent: the key of the cell that it forks, None if it
+    runs from the start. fork_s: the virtual time in seconds from which it differs from the parent.
     """
 
     overrides: tuple[str, ...]
@@ -57,7 +57,7 @@ class SweepCell(CellHead):
 
 
 class Plan(SweepHead):
-    """All runs of a sweep. file: whose runs they are. threads: the most that one run computes with."""
+    """All runs of a sweep. file: the scenario file of the runs. threads: most threads of one run."""
 
     file: Path
     threads: int
@@ -66,7 +66,7 @@ class Plan(SweepHead):
 
     @property
     def key(self) -> str:
-        """Eight hexadecimal digits that change with any of the runs."""
+        """Hash of all runs, as eight hexadecimal digits."""
         text = json.dumps(sorted({cell.key for cell in self.cells}))
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
@@ -81,10 +81,10 @@ def plan(
     full: bool = False,
     code: bool = True,
 ) -> Plan:
-    """The runs of a scenario file's `[sweep]`, or of overrides that list values: ``"network.loss=0,0.1"``.
+    """Return the runs of a scenario file's `[sweep]`, or of overrides with values: ``"network.loss=0,0.1"``.
 
-    An override takes the place of an axis of the same key. only: ``"axis=value"``, the values to which axes
-    are narrowed. Every run's scenario is read and validated. Raises UserError.
+    An override replaces an axis of the same key. only: ``"axis=value"``, the values that axes keep. The
+    scenario of each run is read and validated. Raises UserError.
     """
     fixed, lists = _split(overrides)
     path = find_scenario(path)
@@ -97,7 +97,7 @@ def plan(
     dimensions = _narrowed(_dimensions(axes, lists, map(_key, stated.overrides)), only)
     chosen = _seeds(seeds or axes.seeds, base.run.seed)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
-        raise UserError(f"a sweep of {count:,} runs; must have {CELLS_MAX:,} at most", path)
+        raise UserError(f"the sweep has {count:,} runs; must be at most {CELLS_MAX:,}", path)
     of_all = replace(stated, overrides=(*axes.set, *stated.overrides))
     made = [_cell(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
     threads = [scenario.engine.threads for _, scenario in made]
@@ -118,7 +118,7 @@ def plan(
 
 @dataclass(frozen=True)
 class Stated:
-    """A file and what is stated beside it, as for `load_scenario`."""
+    """A file and options in addition to it, as for `load_scenario`."""
 
     file: Path
     overrides: Sequence[str]
@@ -126,44 +126,44 @@ class Stated:
     code: bool
 
     def scenario(self, seed: int | None = None) -> Scenario:
-        """The scenario. UserError."""
+        """Load the scenario. Raises UserError."""
         return load_scenario(self.file, self.overrides, seed, unset=self.unset, code=self.code)
 
     def of_runs(self) -> tuple[Stated, Sweep | None]:
-        """What is stated for the runs alone, and the sweep of a file that holds nothing else. UserError."""
+        """Return the options of the runs, and the sweep of a file that only holds one. Raises UserError."""
         (of_sweep, overrides), (unset_of_sweep, unset) = _apart(self.overrides), _apart(self.unset)
         alone = sweep_alone(find_scenario(self.file), of_sweep, unset_of_sweep)
         return (self, None) if alone is None else (Stated(alone[0], overrides, unset, self.code), alone[1])
 
 
 def _apart(stated: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides, or keys, that change a sweep itself, and those that change its runs."""
+    """Split overrides or keys into those that change the sweep itself and those that change its runs."""
     of_sweep = list(filter(_is_of_sweep, stated))
     return of_sweep, [each for each in stated if each not in of_sweep]
 
 
 def _base(stated: Stated, lists: Mapping[str, list[Any]]) -> Scenario:
-    """The scenario without axes; if that lacks a required key which is an axis, with the first values."""
+    """Return the scenario without axes, or with their first values if an axis is a required key."""
     try:
         return stated.scenario()
     except UserError:
         if not lists:
             raise
     first = _row({key: values[0] for key, values in lists.items()})
-    with _told_of(first.values):
+    with _errors_of(first.values):
         return replace(stated, overrides=[*stated.overrides, *first.overrides]).scenario()
 
 
 @contextmanager
-def _told_of(values: Mapping[str, Value]) -> Iterator[None]:
-    """Have a UserError of this block say which runs it is about."""
+def _errors_of(values: Mapping[str, Value]) -> Iterator[None]:
+    """Add the values of the runs to a UserError raised in this block."""
     try:
         yield
     except UserError as error:
         if values:
             error.add_note(f"in the runs with {in_words(values)}")
             if ": unknown key; " in error.problem:
-                error.add_note("a key that not all of the runs have goes into the set of a [[sweep.case]]")
+                error.add_note("write a key that only some runs have into `set` of a [[sweep.case]]")
         raise
 
 
@@ -171,7 +171,7 @@ def _cell(of_all: Stated, choices: Sequence[_Choice], seed: int) -> tuple[SweepC
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
-    with _told_of(values):
+    with _errors_of(values):
         scenario = replace(of_all, overrides=overrides, unset=unset).scenario(seed)
     excluding = [choice for choice in choices if choice.excluded]
     excluded = tuple(sorted({client for choice in excluding for client in choice.excluded}))
@@ -192,14 +192,14 @@ def _cell(of_all: Stated, choices: Sequence[_Choice], seed: int) -> tuple[SweepC
 
 
 def _forked(made: Iterable[tuple[SweepCell, Scenario]]) -> list[SweepCell]:
-    """The cells, each made a fork of the first cell that is the same run for some time, if there is one."""
+    """Return the cells; each is a fork of the first cell that is the same run for some time, if any is."""
     found: list[SweepCell] = []
     parents: list[tuple[SweepCell, Scenario]] = []
     for cell, scenario in made:
         for parent, parents_scenario in parents:
-            moment_s = shared_until(scenario, parents_scenario)
-            if moment_s is not None:
-                cell = cell.model_copy(update={"parent": parent.key, "fork_s": moment_s})
+            fork_s = shared_until(scenario, parents_scenario)
+            if fork_s is not None:
+                cell = cell.model_copy(update={"parent": parent.key, "fork_s": fork_s})
                 break
         else:
             parents.append((cell, scenario))
@@ -212,18 +212,18 @@ def _key(override: str) -> str:
 
 
 def _is_of_sweep(override: str) -> bool:
-    """Whether an override changes the sweep itself, and not its runs."""
+    """Return whether an override changes the sweep itself, and not its runs."""
     return _key(override).partition(".")[0] == "sweep"
 
 
 def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, Sequence[Value]]) -> None:
-    """Refuse an axis to draw along or to leave out, or a baseline, that is none of the axes."""
+    """Reject keys that name an unknown axis, and baselines that are no value of an axis."""
     named = [("compare.by", compare.by)] if compare.by is not None else []
     named += [(f"case.{number}.without", axis) for number, case in enumerate(cases) for axis in case.without]
     for key, axis in named:
         if axis not in axes:
-            there = ", ".join(axes) or "none"
-            raise UserError(f"sweep.{key} = {as_toml(axis)}: no axis; must be one of {there}")
+            known = ", ".join(axes) or "none"
+            raise UserError(f"sweep.{key} = {as_toml(axis)}: unknown axis; must be one of {known}")
     if compare.baseline is not None:
         axis_value(compare.baseline, axes, "sweep.compare.baseline =")
 
@@ -236,7 +236,7 @@ def _seeds(seeds: Seeds | None, first: int) -> tuple[int, ...]:
 
 
 def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -> list[_Choices]:
-    """The lists of choices whose combinations are the runs: cases, then `zip`, then each key of `grid`."""
+    """Return lists of choices, to be combined: cases, then `zip`, then each key of `grid`."""
     stated = [*fixed, *lists]
 
     def is_free(key: str) -> bool:
@@ -253,16 +253,16 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
     found = [*cases.values(), *([rows] if rows else []), *alone]
     names = [axis for dimension in found for axis in dimension[0].values]
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
-        raise UserError(f"sweep: {twice[0]} is an axis twice")
+        raise UserError(f"sweep: two axes have the name {twice[0]}; rename or remove one")
     for dimension in found:
         values = [choice.values for choice in dimension]
         if again := [each for number, each in enumerate(values) if each in values[:number]]:
-            raise UserError(f"sweep: {in_words(again[0])} is there twice; values of an axis must differ")
+            raise UserError(f"sweep: {in_words(again[0])} appears twice; values of an axis must differ")
     return found
 
 
 def _combinations(dimensions: Sequence[_Choices]) -> Iterator[tuple[_Choice, ...]]:
-    """One choice of each dimension: the first where a case among them leaves this axis out."""
+    """Yield one choice of each dimension, only the first one of axes that a chosen case leaves out."""
     for choices in product(*dimensions):
         without = {axis for choice in choices for axis in choice.without}
         later = [
@@ -273,7 +273,7 @@ def _combinations(dimensions: Sequence[_Choices]) -> Iterator[tuple[_Choice, ...
 
 
 def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choices]:
-    """Only the choices that `--only` names; several values of one axis are all kept."""
+    """Keep the choices that `--only` names; several values of one axis are allowed."""
     wanted: dict[str, set[str]] = {}
     for option in only:
         axis, value = axis_value(option, _values(dimensions), "--only")
@@ -285,12 +285,12 @@ def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choi
     narrowed = [list(filter(is_wanted, dimension)) for dimension in dimensions]
     for before, after in zip(dimensions, narrowed, strict=True):
         if not after:
-            raise UserError(f"--only: no row of {', '.join(before[0].values)} has these values together")
+            raise UserError(f"--only: no row of {', '.join(before[0].values)} has this combination of values")
     return narrowed
 
 
 def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
-    """The axis and the value in ``"axis=value"``, as texts. Raises UserError, which names the option."""
+    """Parse ``"axis=value"`` into texts. Raises UserError with the name of the option."""
     axis, _, value = map(str.strip, text.partition("="))
     names = {axis: names_of(values) for axis, values in axes.items()}
     for each in axes.get(axis, ()):
@@ -298,12 +298,12 @@ def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> t
         if called or (type(each) is not str and _parsed(value) == each):
             return axis, str(each)
     if not axes:
-        raise UserError(f"{option} {text}: there is no axis, and so no value of one")
-    there = "; ".join(
+        raise UserError(f"{option} {text}: the runs have no axes; omit the option")
+    known = "; ".join(
         f"{axis}={'|'.join(str(names[axis].get(value, value)) for value in values)}"
         for axis, values in axes.items()
     )
-    raise UserError(f"{option} {text}: must be axis=value, of {there}")
+    raise UserError(f"{option} {text}: must be axis=value, one of {known}")
 
 
 def _row(values: Mapping[str, Any]) -> _Choice:
@@ -321,7 +321,7 @@ def _values(dimensions: Iterable[_Choices]) -> dict[str, tuple[Value, ...]]:
 
 
 def as_toml(value: Any) -> str:
-    """A value as it is written after ``--set key=``."""
+    """Format a value as written after ``--set key=``."""
     return value if isinstance(value, str) and _is_plain(value) else _toml(value)
 
 
@@ -334,22 +334,22 @@ def _toml(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text after ``--set key=`` is read as that text, and not as a number, a list, ..."""
+    """Return whether ``--set key=`` reads a text as a string, and not as a number or list."""
     is_one_word = bool(text) and text == text.strip() and text.isprintable() and "," not in text
     return is_one_word and _parsed(text) is text
 
 
 def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
-    """Overrides with one value, and by key the values of overrides that list several with commas."""
+    """Return the overrides with one value, and by key the values of overrides that list several."""
     fixed, lists = [], {}
     for override in overrides:
         key, equals, text = override.partition("=")
         values = _parts(text)
         if equals and len(values) > 1:
             if not all(values):
-                raise UserError(f"--set {override}: has no value before or after a comma")
+                raise UserError(f"--set {override}: a value is missing before or after a comma")
             if _is_of_sweep(key):
-                raise UserError(f"--set {override}: runs do not differ in what a sweep says; state one value")
+                raise UserError(f"--set {override}: keys of [sweep] apply to all runs; give one value")
             lists[key.strip()] = [_parsed(value) for value in values]
         else:
             fixed.append(override)
@@ -374,7 +374,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _parsed(text: str) -> Any:
-    """A value in TOML, or else the text itself."""
+    """Parse a value in TOML; any other text is returned unchanged."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:

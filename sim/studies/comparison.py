@@ -1,4 +1,4 @@
-"""Compares the runs of a study: means over seeds, differences to a baseline, costs of reaching a target."""
+"""Comparison of a study's runs: means over seeds, differences from a baseline, costs of a target."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from sim.studies.study import (
 )
 
 TIMES = 101
-"""Points of the common grid of times."""
-_LINES_MAX = 3  # of runs that have no results for the same reason
-_UNEQUAL = 0.05  # share by which budgets may differ before it is said
+"""Number of points of the common time grid."""
+_LINES_MAX = 3  # lines about runs without results for the same reason
+_UNEQUAL = 0.05  # share by which budgets may differ without a warning
 BUDGETS = {"steps": "training steps", "samples": "samples", "bytes": "bytes sent", "time": "seconds up"}
-_BUDGET_METRICS = {"steps": "training_steps", "samples": "samples_seen"}  # recorded of each client
+_BUDGET_METRICS = {"steps": "training_steps", "samples": "samples_seen"}  # recorded per client
 
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """The runs that differ by their seeds alone."""
+    """The runs that differ only in their seeds."""
 
     values: Mapping[str, Value]
     runs: tuple[StudiedRun, ...]
 
     @property
     def excluded(self) -> tuple[int, ...]:
-        """The clients that its case excludes."""
+        """Clients excluded by the group's case."""
         return self.runs[0].excluded
 
     @property
     def texts(self) -> dict[str, str]:
-        """The group's value on each axis, as text."""
+        """Values of the group by axis, as text."""
         return {axis: str(value) for axis, value in self.values.items()}
 
     def without(self, excluded: Sequence[int]) -> SeedGroup:
@@ -61,9 +61,9 @@ class SeedGroup:
         return ", ".join(self.texts.values()) or "all runs"
 
     def budget(self, kind: str) -> float:
-        """What a client spent on average: "steps", "samples", "bytes" or "time" (seconds); NaN if unknown.
+        """Return a client's mean use of "steps", "samples", "bytes" or "time" (s); NaN if unknown.
 
-        Steps and samples are of the clients that count, where some are excluded.
+        If clients are excluded, steps and samples cover the clients that count.
         """
         if self.excluded and kind in _BUDGET_METRICS:
             return float(np.mean([run.number(_BUDGET_METRICS[kind]) for run in self.runs]))
@@ -75,8 +75,8 @@ class SeedGroup:
 class Line:
     """One metric of one group.
 
-    against: its difference to the baseline, None for the baseline itself. p: the p-value of that difference,
-    corrected for the number of comparisons in the table.
+    against: the difference from the baseline, None for the baseline itself. p: the p-value of the
+    difference, corrected for the number of comparisons in the table.
     """
 
     group: SeedGroup
@@ -87,44 +87,44 @@ class Line:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference to the baseline is significant, at the level of the intervals."""
+        """True if the difference from the baseline is significant at the level of the intervals."""
         return self.p < 1 - LEVEL
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the runs of one group spent until they reached the target, in one kind of `COSTS`."""
+    """The cost of a group's runs until they reached the target, in one kind of `COSTS`."""
 
     group: SeedGroup
     kind: str
     reached: Reached
-    """When each run reached it, in virtual seconds."""
+    """Virtual time (s) at which each run reached the target."""
     until: float
     spent: Estimate
-    """What was spent until the target was reached, or until virtual second `until` if that is first."""
+    """Cost until the target was reached, at most until virtual time `until` (s)."""
 
     @property
     def count(self) -> int:
-        """How many runs reached the target by `until`."""
+        """Number of runs that reached the target by `until`."""
         return int((self.reached.at <= self.until).sum())
 
     @property
     def is_least(self) -> bool:
-        """Whether some runs did not reach it, so that `spent` is a lower bound."""
+        """True if some runs did not reach the target, so that `spent` is a lower bound."""
         return self.count < len(self.reached.at)
 
     @property
     def median_s(self) -> float | None:
-        """Median of the virtual seconds until it is reached (Kaplan-Meier); None if not half reach it."""
+        """Median virtual time (s) to the target (Kaplan-Meier); None if fewer than half reach it."""
         return median_time(self.reached)
 
 
 class Comparison:
-    """A study's groups and what they come to.
+    """Statistics of a study's groups.
 
-    metrics: what is compared; by default what clients are judged by, and what there is of graph, newcomers
-    and departures. by: the axis to draw along. baseline: ``"axis=value"``. Raises UserError for what there
-    is not.
+    metrics: compared metrics; by default the measure and the known metrics of graph, newcomers and
+    departures. by: the axis of the pictures. baseline: ``"axis=value"``. Raises UserError for unknown
+    metrics, axes and values.
     """
 
     def __init__(
@@ -142,11 +142,11 @@ class Comparison:
         self.target: float | None = study.defaults.target if target is None else target
         self._require_target()
         self.varied = [axis for axis, values in study.axes.items() if len(values) > 1]
-        stated = study.defaults.by  # unless none of the runs differ in it by now
+        stated = study.defaults.by  # unless it is no axis of these runs
         chosen = None if by is None else study.axis(by)
         self.by = chosen or (stated if stated in study.axes else None) or self._usual_by()
         if self.by is not None and self.by not in study.axes:
-            raise UserError(f"--by {by}: no axis; must be one of {', '.join(study.axes) or 'none'}")
+            raise UserError(f"--by {by}: unknown axis; must be one of {', '.join(study.axes) or 'none'}")
         self._notices: list[str] = []
         self._baseline = self._parsed(baseline)
         self._require_metrics()
@@ -154,13 +154,13 @@ class Comparison:
     def _usual_metrics(self) -> list[str]:
         measure = self.study.measure
         runs = self.study.runs
-        told = ["graph.l1", *(["population.deepest_dip"] if is_share(measure) else [])]
-        there = [name for name in told if _is_there(name, runs)]
-        there += [name for name in WAITS if any(run.waits[name].at.size for run in runs)]
-        return [measure, measure + WORST, *there]
+        usual = ["graph.l1", *(["population.deepest_dip"] if is_share(measure) else [])]
+        known = [name for name in usual if _is_known(name, runs)]
+        known += [name for name in WAITS if any(run.waits[name].at.size for run in runs)]
+        return [measure, measure + WORST, *known]
 
     def _usual_by(self) -> str | None:
-        """The last axis of numbers, else the last one, if there is another."""
+        """Return the last numeric axis, or the last of several axes, or None."""
         numeric = [axis for axis in self.varied if all(map(is_a_number, self.study.axes[axis]))]
         return numeric[-1] if numeric else self.varied[-1] if len(self.varied) > 1 else None
 
@@ -172,13 +172,13 @@ class Comparison:
             return first
         try:
             return axis_value(self.study.named(stated), self.study.axes, "sweep.compare.baseline")
-        except UserError:  # of the sweep's values some may not have been run
+        except UserError:  # runs with the baseline may be missing
             other = "nothing" if first is None else " = ".join(first)
-            self._notices.append(f"there is no run with the sweep's baseline, {stated}: held against {other}")
+            self._notices.append(f"no run has the sweep's baseline {stated}; the baseline is {other}")
             return first
 
     def _require_target(self) -> None:
-        """UserError for a target that all runs have reached from the start, or none can."""
+        """Raise UserError for a target that all runs reach at the start, or that no run can reach."""
         if self.target is None:
             return
         least, most = bounds_of(self.study.measure)
@@ -192,13 +192,13 @@ class Comparison:
 
     def _require_metrics(self) -> None:
         for metric in self.metrics:
-            if metric not in WAITS and not _is_there(metric, self.study.runs):
-                names = f"a name in metrics.parquet, or that with {WORST}; a path in summary.json"
-                allowed = f"{names}; {', '.join(WAITS)}, as graph.l1"
-                raise UserError(f"--metric {metric}: no run has it; must be {allowed}")
+            if metric not in WAITS and not _is_known(metric, self.study.runs):
+                names = f"a name in metrics.parquet, with or without {WORST}"
+                allowed = f"{names}, a path in summary.json such as graph.l1, {' or '.join(WAITS)}"
+                raise UserError(f"--metric {metric}: unknown in all runs; must be {allowed}")
 
     def baseline_of(self, group: SeedGroup) -> SeedGroup | None:
-        """The group that a group is compared with: with the baseline's value, and else the same values."""
+        """Return a group's baseline: the group with the baseline's value and the same other values."""
         if self._baseline is None:
             return None
         wanted = group.texts | dict([self._baseline])
@@ -206,9 +206,9 @@ class Comparison:
         return None if other is group else other
 
     def numbers(self, group: SeedGroup, metric: str, until_s: float | None = None) -> dict[int, float]:
-        """A metric at the end of each run of a group, by seed; of `WAITS` the restricted mean of each run.
+        """Return a metric at the end of a group's runs, by seed; for `WAITS` the restricted mean of each run.
 
-        until_s: where that mean cuts off; by default `until_s` of the group.
+        until_s: cut-off of the restricted mean; by default `until_s` of the group.
         """
         if metric not in WAITS:
             return {run.seed: run.number(metric) for run in group.runs}
@@ -216,20 +216,20 @@ class Comparison:
         return {run.seed: restricted_mean(run.waits[metric], until) for run in group.runs}
 
     def until_s(self, metric: str, *groups: SeedGroup) -> float:
-        """The time (s) at which the restricted mean of one of `WAITS` is cut off; NaN without any newcomers.
+        """Return the cut-off (s) of the restricted mean of one of `WAITS`; NaN without any newcomers.
 
-        It is the longest time that is known of all runs with the same value of `by` as one of `groups`. Only
-        of these: where newcomers leave after 10 s nobody knows who would have needed 20 s, but that is no
-        reason to cut off the others at 10 s.
+        It is the longest time known for all runs with the same value of `by` as one of `groups`. Other values
+        of `by` have other cut-offs: if newcomers leave after 10 s in some runs, longer times are unknown
+        only there.
         """
         values = [group.values.get(self.by or "") for group in groups]
-        beside = [run for run in self.study.runs if run.values.get(self.by or "") in values]
-        waits = [run.waits[metric] for run in beside if run.waits[metric].at.size]
+        alike = [run for run in self.study.runs if run.values.get(self.by or "") in values]
+        waits = [run.waits[metric] for run in alike if run.waits[metric].at.size]
         known = min(map(known_until, waits), default=math.nan)
         return max([float(each.times.max()) for each in waits]) if known == math.inf else known
 
     def _contrast(self, metric: str, group: SeedGroup, other: SeedGroup) -> Contrast:
-        """One group against another: the clients that neither excludes, times as far as known of both."""
+        """Compare two groups over clients that neither excludes, and up to times that both know."""
         until = self.until_s(metric, group, other) if metric in WAITS else None
         group, other = group.without(other.excluded), other.without(group.excluded)
         return _contrast(self.numbers(group, metric, until), self.numbers(other, metric, until))
@@ -240,7 +240,7 @@ class Comparison:
 
     @cached_property
     def lines(self) -> list[Line]:
-        """Every metric of every group; all comparisons are corrected for their number."""
+        """Every metric of every group, with comparisons corrected for their number."""
         found = []
         for metric in self.metrics:
             for group in self.groups:
@@ -251,12 +251,12 @@ class Comparison:
         return [replace(line, p=p) for line, p in zip(found, corrected, strict=True)]
 
     def line(self, group: SeedGroup, metric: str) -> Line:
-        """The one of `lines` about a metric of a group."""
+        """Return the line about a metric of a group."""
         return self.lines[self.metrics.index(metric) * len(self.groups) + self.groups.index(group)]
 
     @cached_property
     def targets(self) -> list[Target]:
-        """What reaching the target costs each group, in each recorded kind of cost; none without a target."""
+        """Costs of reaching the target, by group and recorded kind of cost; empty without a target."""
         if self.target is None or any(run.curve(self.study.measure) is None for run in self.study.runs):
             return []
         reached = [self._reached(group) for group in self.groups]
@@ -270,16 +270,16 @@ class Comparison:
         return found
 
     def targets_of(self, group: SeedGroup) -> list[Target]:
-        """The `targets` of a group, in the order of `kinds`."""
+        """Return the `targets` of a group, in the order of `kinds`."""
         return [target for target in self.targets if target.group is group]
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of cost that `targets` has."""
+        """Kinds of cost in `targets`."""
         return list(dict.fromkeys(target.kind for target in self.targets))
 
     def _reached(self, group: SeedGroup) -> Reached:
-        """When each run of a group reached the target. A run that has converged below it never will."""
+        """Return the times at which a group's runs reached the target; runs converged below it never do."""
         assert self.target is not None
         sign, at = 1 if higher_is_better(self.study.measure) else -1, []
         for run in group.runs:
@@ -290,9 +290,9 @@ class Comparison:
         return Reached(np.array(at), np.array(watched))
 
     def curves(self, metric: str) -> tuple[NDArray[np.float64], list[tuple[SeedGroup, NDArray, NDArray]]]:
-        """The common times [T], and of each group mean [T] and half width [T] of the interval over seeds.
+        """Return common times [T], and for each group mean [T] and half width [T] of the interval over seeds.
 
-        Both are NaN after the end of the group's shortest run, unless its training had ended by then.
+        Both are NaN after the end of the group's shortest run, unless the run had ended training.
         """
         series = {run.directory: run.curve(metric) for run in self.study.runs}
         if all(each is None for each in series.values()):
@@ -306,38 +306,38 @@ class Comparison:
             known = [(series[run.directory], run.ended_itself) for run in group.runs]
             rows = [at_times(each, times, hold=hold) for each, hold in known if isinstance(each, Series)]
             if rows:
-                there = times <= min(cut, default=math.inf) * (1 + 1e-9)
-                found.append((group, *np.where(there, curve(np.array(rows)), math.nan)))
+                within = times <= min(cut, default=math.inf) * (1 + 1e-9)
+                found.append((group, *np.where(within, curve(np.array(rows)), math.nan)))
         return times, found
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What must be known before the numbers are read: missing runs, different seeds, unequal budgets."""
+        """Warnings to read before the results: missing runs, different seeds, unequal budgets."""
         found = [*without_results(self.study.missing), *self._notices]
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
-            found.append("not all groups have the same seeds; differences are paired by those that both have")
+            found.append("groups have different seeds; differences are paired by common seeds")
         if max(len(group.runs) for group in self.groups) == 1:
-            found.append("one seed for each group: no intervals, and no difference can be told from chance")
+            found.append("one seed per group: no intervals, and differences may be chance")
         for kind in self._budgets():
             if ends := self.unequal(kind):
                 (least, of_least), (most, of_most) = ends
                 found.append(
                     f"unequal budgets: {BUDGETS[kind]} per client from {of_least:,.0f} ({least}) to "
-                    f"{of_most:,.0f} ({most}); --set run.budget.{kind}=N gives each the same"
+                    f"{of_most:,.0f} ({most}); to give each client the same, use --set run.budget.{kind}=N"
                 )
         return found
 
     def unequal(self, kind: str) -> list[tuple[str, float]]:
-        """The groups that spent least and most of a kind, and what; none where all spent alike."""
+        """Return the groups with the least and the largest use of a kind, and the uses; empty if similar."""
         spent = [(group.label, group.budget(kind)) for group in self.groups]
         known = sorted([each for each in spent if not math.isnan(each[1])], key=lambda each: each[1])
         return [known[0], known[-1]] if known and known[-1][1] > (1 + _UNEQUAL) * known[0][1] else []
 
     def _budgets(self) -> list[str]:
-        """Warnings of budgets that differ: what each client of all runs was given, or else what it computed.
+        """Return the budgets to compare: those that all runs set, else training steps and samples.
 
-        What a method sends, how long it takes, and how many steps it makes of samples, are its results.
+        Bytes, time, and unset budgets are results of a method.
         """
         budgets = [run.view.get("budget") or {} for group in self.groups for run in group.runs]
         stated = [kind for kind in _BUDGET_METRICS if all(kind in budget for budget in budgets)]
@@ -345,7 +345,7 @@ class Comparison:
 
 
 def without_results(missing: Mapping[str, str]) -> list[str]:
-    """A line for each run without results; one for all that have the same reason, where these are many."""
+    """Return a line per run without results, or one line for many runs with the same reason."""
     by_reason: dict[str, list[str]] = {}
     for cell, reason in missing.items():
         by_reason.setdefault(reason, []).append(cell)
@@ -362,12 +362,12 @@ def _groups(study: Study) -> list[SeedGroup]:
     for run in study.runs:
         runs = found.setdefault(tuple(run.values.items()), {})
         if (same := runs.setdefault(run.seed, run)) is not run:
-            raise UserError(f"{same.directory} and {run.directory} are the same run; name one of them")
+            raise UserError(f"{same.directory} and {run.directory} are the same run; name only one of them")
     return [SeedGroup(dict(values), tuple(runs.values())) for values, runs in found.items()]
 
 
 def _spent(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[float]:
-    """What each run of the group had spent, in one kind of `COSTS`, by its time (seconds)."""
+    """Return the cost of each run of a group up to its time (s), in one kind of `COSTS`."""
     if kind == "seconds":
         return times.tolist()
     costs = [run.cost(kind) for run in group.runs]
@@ -375,7 +375,7 @@ def _spent(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[floa
 
 
 def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contrast:
-    """Paired by seed where both have the same seeds, as these share data, devices and random numbers."""
+    """Compare by common seeds if there are several, since they share data, devices and random numbers."""
     common = [seed for seed in ours if seed in theirs]
     if len(common) > 1:
         return contrast([ours[seed] for seed in common], [theirs[seed] for seed in common], paired=True)
@@ -383,13 +383,13 @@ def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contras
 
 
 def _within(metric: str, found: Estimate) -> Estimate:
-    """The interval of a metric as far as there can be values: of few seeds it promises more than all."""
+    """Clip an interval to the bounds of its metric; with few seeds it can exceed them."""
     least, most = bounds_of(metric)
     low, high = np.clip([found.low, found.high], least, most).tolist()
     return found._replace(low=low, high=high)
 
 
-def _is_there(metric: str, runs: Iterable[StudiedRun]) -> bool:
+def _is_known(metric: str, runs: Iterable[StudiedRun]) -> bool:
     return any(not math.isnan(run.number(metric)) or run.curve(metric) for run in runs)
 
 

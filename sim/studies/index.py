@@ -1,4 +1,4 @@
-"""sweep.json: the runs of a sweep, as it writes them and all others read them."""
+"""sweep.json: the index of a sweep's runs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class _Written(BaseModel):
 
 
 class _OfAnyVersion(_Written):
-    """Another version of coterie may have written it, with keys that this one does not know."""
+    """A model that ignores unknown keys, which another version of coterie may have written."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class CellHead(_Written):
-    """One run. values: its value on each axis. excluded: clients that do not count when it is compared."""
+    """A run. values: its value on each axis. excluded: clients that do not count in comparisons."""
 
     values: dict[str, Value]
     seed: NonNegativeInt
@@ -51,7 +51,7 @@ def in_words(values: Mapping[str, Value]) -> str:
 
 
 def names_of(values: Sequence[Value]) -> dict[Value, str]:
-    """The name of the class or function, where that is unique, of the user's code among an axis's values."""
+    """Return the unique names of classes and functions of the user's code among an axis's values."""
     code = [each for each in values if isinstance(each, str) and re.match(USERS_CODE, each)]
     found: dict[Value, str] = {each: each.rpartition(":")[2] for each in code}
     called = [str(found.get(each, each)) for each in values]
@@ -59,9 +59,9 @@ def names_of(values: Sequence[Value]) -> dict[Value, str]:
 
 
 class IndexedCell(CellHead, _OfAnyVersion):
-    """A run of a sweep, and what came of it.
+    """A run of a sweep and its outcome.
 
-    directory: that of its results, beside the sweep's own; of one that failed, if it left any.
+    directory: its results folder, next to the sweep's folder; for a failed run, if it left results.
     """
 
     state: State
@@ -71,12 +71,12 @@ class IndexedCell(CellHead, _OfAnyVersion):
     @model_validator(mode="after")
     def _done_has_results(self) -> Self:
         if self.state == DONE and self.directory is None:
-            raise ValueError("is done, and has no directory")
+            raise ValueError("state is done, but directory is null")
         return self
 
 
 class SweepHead(_Written):
-    """What all runs of a sweep have in common. axes: the values of each axis, in order."""
+    """Facts about all runs of a sweep. axes: the values of each axis, in order."""
 
     name: str
     question: str
@@ -87,31 +87,31 @@ class SweepHead(_Written):
 
     @property
     def names(self) -> dict[str, dict[Value, str]]:
-        """By axis and value, the name by which the user's code is called among the values of the axis."""
+        """Short names of the user's code, by axis and value."""
         return {axis: names_of(values) for axis, values in self.axes.items()}
 
 
 class SweepIndex(SweepHead, _OfAnyVersion):
-    """A sweep: its runs, what came of them, and how they are compared."""
+    """A sweep: its runs, their outcomes, and the settings of its comparison."""
 
     cells: Annotated[tuple[IndexedCell, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _cells_are_on_the_axes(self) -> Self:
         for number, cell in enumerate(self.cells):
-            is_there = cell.values.keys() == self.axes.keys()
-            if not is_there or any(value not in self.axes[axis] for axis, value in cell.values.items()):
-                raise ValueError(f"cells.{number}.values are none of the axes'")
+            same_axes = cell.values.keys() == self.axes.keys()
+            if not same_axes or any(value not in self.axes[axis] for axis, value in cell.values.items()):
+                raise ValueError(f"cells.{number}.values do not match axes")
         return self
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """The list of runs in a sweep's directory. UserError."""
+        """Read the index in a sweep's folder. Raises UserError."""
         require_known(directory / INDEX)
-        return InputFile("", directory / INDEX).parsed(cls.model_validate_json, "the list of a sweep's runs")
+        return InputFile("", directory / INDEX).parsed(cls.model_validate_json, "the index of a sweep")
 
     def write(self, directory: Path) -> None:
-        """Put it in the place of an earlier one, in one step. Raises OSError."""
+        """Replace an earlier index atomically. Raises OSError."""
         new = directory / f".{INDEX}.new"
         content = {KEY: FORMAT, **self.model_dump(mode="json")}
         new.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -119,7 +119,7 @@ class SweepIndex(SweepHead, _OfAnyVersion):
 
 
 class CellMark(_OfAnyVersion):
-    """cell.json, of a result directory of a sweep: which run it is, and by which version of coterie."""
+    """cell.json in a results folder of a sweep: key of the run, and version of coterie."""
 
     cell: str
     coterie: str | None
@@ -127,9 +127,9 @@ class CellMark(_OfAnyVersion):
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """The mark in a result directory. UserError."""
-        return InputFile("", directory / CELL).parsed(cls.model_validate_json, "the mark of a sweep's run")
+        """Read the mark in a results folder. Raises UserError."""
+        return InputFile("", directory / CELL).parsed(cls.model_validate_json, "the mark of a run of a sweep")
 
     def write(self, directory: Path) -> None:
-        """Put it into a result directory. Raises OSError."""
+        """Write the mark into a results folder. Raises OSError."""
         (directory / CELL).write_text(self.model_dump_json() + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A list of the runs in a folder, for `coterie runs`."""
+"""List of the runs in a folder, for `coterie runs`."""
 
 import re
 import tomllib
@@ -15,28 +15,28 @@ from sim.results.store.output_dir import HIDDEN, is_under_way
 from sim.results.store.run_directory import RunDirectory
 
 COLUMNS = ("scenario", "protocol", "seed", "started", "result", "overrides", "state", "directory")
-"""The columns of the list, which can be filtered and sorted by."""
+"""Columns of the list, for filters and sorting."""
 Row = dict[str, Any]
 
 
 def runs_in(folder: Path) -> list[Row]:
-    """Every run in a folder and the folders in it, by name. UserError where there is no such folder.
+    """Return every run in a folder and its subfolders, by name. Raises UserError if the folder is missing.
 
-    Also those that go on, that were killed, and that are damaged, with what is known of them.
+    Running, killed and damaged runs are included, with the facts known about them.
     """
     if not folder.is_dir():
         raise UserError(
-            f"{folder} is no folder; --out of `coterie run` and `coterie sweep` names it, or ./runs"
+            f"{folder} is no folder; name the --out folder of `coterie run` or `sweep`, by default ./runs"
         )
     return [_row(each) for each in [folder, *sorted(folder.iterdir())] if _is_run(each)]
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a folder has what a run writes first, or last."""
+    """Return whether a folder contains the first or the last files that a run writes."""
     if folder.name.startswith(".") and not HIDDEN.fullmatch(folder.name):
         return False
-    has_begun = all((folder / name).is_file() for name in ("scenario.toml", "provenance.json"))
-    return has_begun or (folder / "summary.json").is_file()
+    has_started = all((folder / name).is_file() for name in ("scenario.toml", "provenance.json"))
+    return has_started or (folder / "summary.json").is_file()
 
 
 def _row(folder: Path) -> Row:
@@ -45,7 +45,7 @@ def _row(folder: Path) -> Row:
         state = "running" if is_under_way(folder) else "killed"
     try:
         directory = RunDirectory.load(folder)
-        directory.require_sizes()  # to read all that many runs have would take too long
+        directory.require_sizes()  # reading all files of many runs would take too long
         summary = directory.summary()
         failed = "interrupted" if summary["interrupted"] else "failed"
         state = "finished" if summary["finished"] else failed
@@ -79,7 +79,7 @@ def _known(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _measured_by_now(progress: dict[str, Any]) -> dict[str, Any]:
-    """What a run that goes on has measured, as a summary has it."""
+    """Return the last evaluation of a running run, in the format of a summary."""
     name = progress.get("measure", "accuracy")
     if name not in [measure.name for measure in MEASURES]:
         return {}
@@ -87,7 +87,7 @@ def _measured_by_now(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stated(directory: RunDirectory) -> dict[str, Any]:
-    """The facts of a run without a summary, as its scenario says them."""
+    """Return the facts of a run without a summary from its scenario."""
     try:
         table = tomllib.loads(directory.scenario_text())
         run, method = table["run"], table["protocol"]
@@ -110,16 +110,16 @@ def _result(summary: dict[str, Any]) -> tuple[str, float | None]:
 
 
 def chosen(rows: Sequence[Row], where: Sequence[str], sort: str | None) -> list[Row]:
-    """The rows that match all of `where`, sorted by a column. Raises UserError.
+    """Return the rows that match all of `where`, sorted by a column. Raises UserError.
 
-    where: ``"protocol=cobo"``, or ``"overrides~network.loss"`` if it contains that. sort: a column,
-    descending with "-" before it.
+    where: ``"protocol=cobo"`` for equality, ``"overrides~network.loss"`` for substrings. sort: a column,
+    descending with the prefix "-".
     """
     kept = list(rows)
     for condition in where:
         match = re.fullmatch(r"\s*(\w+)\s*([=~])\s*(.*?)\s*", condition)
         if match is None or match[1] not in COLUMNS:
-            allowed = f"column=value, or column~part of it; columns: {', '.join(COLUMNS)}"
+            allowed = f"column=value or column~substring, with a column of {', '.join(COLUMNS)}"
             raise UserError(f"--where {condition}: must be {allowed}")
         column, sign, wanted = match.groups()
         kept = [
@@ -129,7 +129,9 @@ def chosen(rows: Sequence[Row], where: Sequence[str], sort: str | None) -> list[
         return kept
     column = sort.removeprefix("-")
     if column not in COLUMNS:
-        raise UserError(f"--sort {sort}: must be one of {', '.join(COLUMNS)}, with - before it the other way")
+        raise UserError(
+            f"--sort {sort}: must be one of {', '.join(COLUMNS)}, for descending order with the prefix -"
+        )
     known = [row for row in kept if row[column] is not None]
     known.sort(key=lambda row: row[column], reverse=sort.startswith("-"))
     return known + [row for row in kept if row[column] is None]

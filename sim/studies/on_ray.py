@@ -1,4 +1,4 @@
-"""The cells of a sweep on a Ray cluster: https://docs.ray.io."""
+"""Execution of a sweep's cells on a Ray cluster: https://docs.ray.io."""
 
 import io
 import os
@@ -13,8 +13,8 @@ from typing import Any
 from sim.files.data_folder import FOLDER_VARIABLE
 from sim.results.store.output_dir import HiddenFolder
 from sim.run.on_ray import TRIES, cluster
-from sim.studies.sweep import LOOK_EVERY_S, Ended, Execute, Look
-from sim.studies.worker import Ran, Task, run_cell
+from sim.studies.sweep import POLL_S, AddResult, Execute, ShowRunning
+from sim.studies.worker import CellResult, Task, run_cell
 
 _PYTHON = ("*.py", "*.pyc", "*.so", "*.pyd")
 
@@ -22,56 +22,56 @@ _PYTHON = ("*.py", "*.pyc", "*.so", "*.pyd")
 def on_ray(
     address: str | None = None, *, threads: int = 1, gpus: float = 0.0, jobs: int | None = None
 ) -> Execute:
-    """Runs tasks on the nodes of a Ray cluster; without an address on one of this machine's cores.
+    """Run tasks on the nodes of a Ray cluster; without an address, on a local cluster on this machine.
 
-    A run takes so many threads and GPUs (shares of one, too); `jobs` run at a time, by default as many as
-    there is room for. A cell whose node dies is tried a second time, elsewhere. A cluster with an address is
-    sent the files beside the scenario; coterie must be there, and the data. UserError without Ray, and
-    without a cluster.
+    Each run takes `threads` cores and `gpus` GPUs (fractions allowed). `jobs` runs run at a time, by default
+    as many as fit. If a node dies, its cell is tried a second time on another node. A cluster with an
+    address receives the files in the scenario's folder; coterie and the data must be installed there.
+    Raises UserError without Ray, and without a cluster.
     """
 
-    def execute(tasks: list[Task], ran: Ended, look: Look) -> None:
+    def execute(tasks: list[Task], ran: AddResult, show_running: ShowRunning) -> None:
         if not tasks:
-            return look(())
+            return show_running(())
         with _connected(address, tasks[0], None if jobs is None else jobs * threads) as ray:
             run = ray.remote(_packed).options(num_cpus=threads, num_gpus=gpus, max_retries=TRIES - 1)
             waiting, running = deque(tasks), dict[Any, Task]()
             while waiting or running:
                 while waiting and len(running) < (jobs or len(tasks)):
                     task = waiting.popleft()
-                    running[run.remote(_there(task, is_sent=address is not None))] = task
-                look((0.0,) * len(running))
-                for done in ray.wait(list(running), timeout=LOOK_EVERY_S)[0]:
+                    running[run.remote(_on_node(task, is_sent=address is not None))] = task
+                show_running((0.0,) * len(running))
+                for done in ray.wait(list(running), timeout=POLL_S)[0]:
                     task = running.pop(done)
-                    ran(task, _brought(ray, done, task.out))
-            look(())
+                    ran(task, _unpacked(ray, done, task.out))
+            show_running(())
 
     return execute
 
 
 def _connected(address: str | None, task: Task, cores: int | None) -> AbstractContextManager[Any]:
-    """A cluster that has the files of a task, and without an address can read them where they are."""
+    """Connect to a cluster that receives the files of a task, or to a local one that reads them in place."""
     if address is None:
         return cluster(address, cores)
     folder, out = task.file.resolve().parent, task.out.resolve()
-    results = [f"/{out.relative_to(folder)}"] if folder in out.parents else []  # which stay here
+    results = [f"/{out.relative_to(folder)}"] if folder in out.parents else []  # not sent
     return cluster(address, cores, folder, [".?*", *results, *(() if task.how.code else _PYTHON)])
 
 
-def _there(task: Task, *, is_sent: bool) -> Task:
-    """A task with the paths that a node needs; the scenario may have been sent to its working folder."""
+def _on_node(task: Task, *, is_sent: bool) -> Task:
+    """Return a task with paths for a node; a sent scenario lies in the node's working folder."""
     file = Path(task.file.name) if is_sent else task.file.resolve()
     data_dir = task.how.data_dir
-    if data_dir is None and not is_sent:  # a process here does not start in the current folder
-        here = Path(os.environ.get(FOLDER_VARIABLE) or "data")
-        data_dir = here if here.is_dir() else None
+    if data_dir is None and not is_sent:  # local workers start in another folder
+        local = Path(os.environ.get(FOLDER_VARIABLE) or "data")
+        data_dir = local if local.is_dir() else None
     data_dir = None if data_dir is None else data_dir.resolve()
     parent = None if task.parent is None else str((task.out / task.parent).resolve())
     return replace(task, file=file, how=replace(task.how, data_dir=data_dir), parent=parent)
 
 
-def _packed(task: Task) -> tuple[Ran, bytes]:
-    """Run one cell on a node; its result, and its result directory as an archive."""
+def _packed(task: Task) -> tuple[CellResult, bytes]:
+    """Run one cell on a node, and return its result and its results folder as an archive."""
     with tempfile.TemporaryDirectory(prefix="coterie-") as folder:
         ran = run_cell(replace(task, out=Path(folder)))
         archive = io.BytesIO()
@@ -81,8 +81,8 @@ def _packed(task: Task) -> tuple[Ran, bytes]:
         return ran, archive.getvalue()
 
 
-def _brought(ray: Any, done: Any, out: Path) -> Ran:
-    """The result of a cell, with its result directory unpacked in `out`."""
+def _unpacked(ray: Any, done: Any, out: Path) -> CellResult:
+    """Return the result of a cell after unpacking its results folder into `out`."""
     try:
         ran, archive = ray.get(done)
         if ran.directory is None:
@@ -95,6 +95,6 @@ def _brought(ray: Any, done: Any, out: Path) -> Ran:
         finally:
             folder.clear()
     except ray.exceptions.RayError as error:
-        return Ran(None, f"{type(error).__name__}: {error}".partition("\n")[0])
+        return CellResult(None, f"{type(error).__name__}: {error}".partition("\n")[0])
     except OSError as error:
-        return Ran(None, f"its results could not be brought: {error.strerror}")
+        return CellResult(None, f"its results could not be copied from the node: {error.strerror}")

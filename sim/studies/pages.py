@@ -1,4 +1,4 @@
-"""A comparison written to a folder: page, tables and pictures."""
+"""Files of a comparison: page, tables and pictures."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ PAGE = "comparison.html"
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> Path:
-    """Write comparison.html, tables (CSV, LaTeX) and pictures (PNG, SVG); the page's path. UserError."""
+    """Write page, tables (CSV, LaTeX) and pictures (PNG, SVG); return the page's path. Raises UserError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = write_csv(comparison, folder)
@@ -41,6 +41,6 @@ def _page(comparison: Comparison, folder: Path, titles: dict[str, str], files: l
 
 
 def _svg(path: Path) -> Markup:
-    """A picture as it may stand in a page: without the head of a file of its own."""
+    """Return an SVG file's content for a page, without the XML header."""
     content = path.read_text(encoding="utf-8")
     return Markup(content[content.index("<svg") :])  # texts are escaped  # nosec B704

@@ -1,4 +1,4 @@
-"""The pictures of a comparison, as PNG and SVG files for papers."""
+"""Pictures of a comparison, as PNG and SVG files for papers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = [LIGHT[name] for name in HUES]  # lines differ by marker, too
+_COLOURS = [LIGHT[name] for name in HUES]  # lines also differ by marker
 _MARKERS = "os^Dv<>P"
 _DASHES = ("-", "--", ":", "-.")
-_LINES_MAX = len(_COLOURS)  # of more than so many lines nobody tells one from another
+_LINES_MAX = len(_COLOURS)  # more lines cannot be distinguished
 _PANELS_MAX = 12
 _DPI, _MARGIN_INCHES = 200, 0.1
 _FAINT: Any = {"fontsize": 8, "color": LIGHT["faint"]}
@@ -42,15 +42,15 @@ _STYLE: Any = {
     "axes.grid": True,
     "grid.color": LIGHT["grid"],
     "legend.frameon": False,
-    "text.parse_math": False,  # names are the user's, and may have dollars
-    "svg.hashsalt": "coterie",  # so that the same numbers give the same file
+    "text.parse_math": False,  # names of users may contain dollar signs
+    "svg.hashsalt": "coterie",  # the same data give the same file
     "svg.fonttype": "none",
 }
 
 
 def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
-    """Write all pictures, each as <name>.png and <name>.svg; their titles by name."""
-    # What it finds in the current folder it obeys, be it a stranger's: here it finds what it brings.
+    """Write all pictures as <name>.png and <name>.svg, and return their titles by name."""
+    # matplotlib obeys a matplotlibrc in the current folder: import it in the folder of its defaults.
     package = find_spec("matplotlib")
     assert package is not None and package.origin is not None
     with chdir(Path(package.origin).parent / "mpl-data"):
@@ -66,8 +66,8 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
         if comparison.by is not None:
             title = f"{name_of(metric)} at the end by {comparison.study.label(comparison.by)}"
             drawn[f"by-{file}"] = (title, partial(_by_axis, comparison, metric))
-    drawn["target"] = ("what the target takes", partial(_to_target, comparison))
-    drawn["catching-up"] = ("newcomers that have yet to catch up", partial(_catching_up, comparison))
+    drawn["target"] = ("costs of reaching the target", partial(_to_target, comparison))
+    drawn["catching-up"] = ("share of newcomers that have not caught up", partial(_catching_up, comparison))
     titles = {}
     with pyplot.rc_context(_STYLE):
         for name, (title, draw) in drawn.items():
@@ -81,7 +81,7 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """Write a picture as PNG and as SVG. It is laid out once, which takes longer than to draw it."""
+    """Write a picture as PNG and SVG, with one layout, since a layout takes longer than drawing."""
     figure.set_dpi(_DPI)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -91,45 +91,45 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _seeds(comparison: Comparison, metric: str = "") -> str:
-    """How many seeds a picture's numbers are of, and for a `metric` of clients of which clients, in words."""
+    """Describe the seeds of a picture, and for a metric of clients the clients that count."""
     groups, only = comparison.groups, comparison.study.clients
     counts = sorted({len(group.runs) for group in groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
     intervals = ", 95 % intervals" if counts[-1] > 1 else ""
     excluded = (
-        ", each without the clients that it excludes" if any(group.excluded for group in groups) else ""
+        ", without the clients that each case excludes" if any(group.excluded for group in groups) else ""
     )
     of_some = f", clients {only}" if only and metric and comparison.study.is_of_clients(metric) else ""
     return f"{number} seed{'s' * (counts[-1] != 1)}{intervals}{excluded}{of_some}"
 
 
-def _rest(comparison: Comparison, group: SeedGroup) -> str:
-    """A group's name without its value on the axis that the picture is drawn along."""
+def _label(comparison: Comparison, group: SeedGroup) -> str:
+    """Return the label of a group's line: its values on all axes but `by`."""
     named = [axis for axis in comparison.varied if axis != comparison.by]
     return ", ".join(str(group.values[axis]) for axis in named) or "all runs"
 
 
-class _Look(NamedTuple):
-    """How a line is drawn, the same in all pictures."""
+class _LineStyle(NamedTuple):
+    """The style of a line, the same in all pictures."""
 
     colour: str
     marker: str
     dashes: str
 
 
-def _look(comparison: Comparison) -> dict[str, _Look]:
-    names = dict.fromkeys(_rest(comparison, group) for group in comparison.groups)
-    return {name: _nth_look(number) for number, name in enumerate(names)}
+def _styles(comparison: Comparison) -> dict[str, _LineStyle]:
+    names = dict.fromkeys(_label(comparison, group) for group in comparison.groups)
+    return {name: _nth_style(number) for number, name in enumerate(names)}
 
 
-def _nth_look(number: int) -> _Look:
-    round_, place = divmod(number, len(_COLOURS))
-    marker = _MARKERS[(place + round_) % len(_MARKERS)]
-    return _Look(_COLOURS[place], marker, _DASHES[round_ % len(_DASHES)])
+def _nth_style(number: int) -> _LineStyle:
+    cycle, index = divmod(number, len(_COLOURS))
+    marker = _MARKERS[(index + cycle) % len(_MARKERS)]
+    return _LineStyle(_COLOURS[index], marker, _DASHES[cycle % len(_DASHES)])
 
 
 def _panels(comparison: Comparison) -> Mapping[Value | None, list[SeedGroup]]:
-    """The groups of each panel, by the value of the axis drawn along; one panel if there are too many."""
+    """Return the groups of each panel by the value of the axis `by`; one panel for one or too many values."""
     axis = comparison.by
     values = () if axis is None else comparison.study.axes[axis]
     if axis is None or not 1 < len(values) <= _PANELS_MAX:
@@ -171,20 +171,20 @@ def _panelled(
     *,
     steps: bool = False,
 ) -> Figure:
-    """Lines over time with their intervals, in a panel for each value of the axis that is drawn along.
+    """Draw curves over time with their intervals, in one panel for each value of the axis `by`.
 
-    found: mean [T] and half width [T] by the identity of the group. names: of x, of y and of the picture.
-    ends: where intervals are cut off.
+    found: mean [T] and half width [T] by the id() of the group. names: titles of x axis, y axis and picture.
+    ends: limits to which intervals are clipped.
     """
-    panels, look = _panels(comparison), _look(comparison)
+    panels, styles = _panels(comparison), _styles(comparison)
     figure, axes = _grid(len(panels))
     for ax, (value, groups) in zip(axes, panels.items(), strict=True):
         for number, group in enumerate(groups):
             if id(group) not in found:
                 continue
             mean, half = found[id(group)]
-            name = _rest(comparison, group) if len(panels) > 1 else group.label
-            colour, _, dashes = look[name] if len(panels) > 1 else _nth_look(number)
+            name = _label(comparison, group) if len(panels) > 1 else group.label
+            colour, _, dashes = styles[name] if len(panels) > 1 else _nth_style(number)
             drawn = "steps-post" if steps else "default"
             [line] = ax.plot(times, mean, label=name, color=colour, linestyle=dashes, drawstyle=drawn)
             low, high = np.clip(mean - half, *ends), np.clip(mean + half, *ends)
@@ -194,7 +194,7 @@ def _panelled(
             assert comparison.by is not None
             ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
     columns = 3 if len(axes) != 4 else 2
-    for ax in axes[-columns:]:  # the lowest panel of each column
+    for ax in axes[-columns:]:  # the bottom panel of each column
         ax.set_xlabel(names[0])
         ax.tick_params(labelbottom=True)
     figure.supylabel(names[1], fontsize=9)
@@ -221,19 +221,19 @@ def _draw_along(
     scale: float = 1.0,
     hollow: Sequence[bool] = (),
 ) -> None:
-    """Estimates by the values of the axis, a line for what differs beside it.
+    """Draw estimates by the values of the axis `by`, with a line for each combination of the other axes.
 
-    hollow: for each estimate whether its mark is not filled.
+    hollow: for each estimate, whether its marker is hollow.
     """
     assert comparison.by is not None
-    values, look = comparison.study.axes[comparison.by], _look(comparison)
+    values, styles = comparison.study.axes[comparison.by], _styles(comparison)
     is_number = all(map(is_a_number, values))
-    places = {value: float(value) if is_number else float(n) for n, value in enumerate(values)}
-    span = 0.008 * (max(places.values()) - min(places.values())) if is_number else 0.6 / len(look)
-    for number, (name, (colour, marker, _)) in enumerate(look.items()):
-        own = [n for n, (group, _) in enumerate(found) if _rest(comparison, group) == name]
-        shift = (number - (len(look) - 1) / 2) * span  # so that intervals do not hide each other
-        x = [places[found[n][0].values[comparison.by]] + shift for n in own]
+    positions = {value: float(value) if is_number else float(n) for n, value in enumerate(values)}
+    span = 0.008 * (max(positions.values()) - min(positions.values())) if is_number else 0.6 / len(styles)
+    for number, (name, (colour, marker, _)) in enumerate(styles.items()):
+        own = [n for n, (group, _) in enumerate(found) if _label(comparison, group) == name]
+        shift = (number - (len(styles) - 1) / 2) * span  # intervals must not overlap
+        x = [positions[found[n][0].values[comparison.by]] + shift for n in own]
         y = [scale * found[n][1].mean for n in own]
         each = [found[n][1] for n in own]
         sides = [[one.mean - one.low for one in each], [one.high - one.mean for one in each]]
@@ -241,23 +241,23 @@ def _draw_along(
         marks: Any = {"marker": marker, "markersize": 4} if not hollow else {}
         between = "-" if is_number else "none"
         ax.errorbar(x, y, yerr=half, label=name, color=colour, capsize=3, linestyle=between, **marks)
-        for n, place, mean in zip(own, x, y, strict=True) if hollow else ():
+        for n, position, mean in zip(own, x, y, strict=True) if hollow else ():
             face = "white" if hollow[n] else colour
-            ax.plot(place, mean, marker, color=colour, markerfacecolor=face, markersize=5)
+            ax.plot(position, mean, marker, color=colour, markerfacecolor=face, markersize=5)
     if not is_number:
-        rotation = 20 if sum(len(str(value)) for value in places) > 40 else 0
-        ax.set_xticks(list(places.values()), [str(value) for value in places], rotation=rotation)
-    elif min(places.values()) > 0 and max(places.values()) >= 50 * min(places.values()):
+        rotation = 20 if sum(len(str(value)) for value in positions) > 40 else 0
+        ax.set_xticks(list(positions.values()), [str(value) for value in positions], rotation=rotation)
+    elif min(positions.values()) > 0 and max(positions.values()) >= 50 * min(positions.values()):
         ax.set_xscale("log")
     ax.set_xlabel(comparison.study.label(comparison.by))
 
 
 def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
-    """A metric at the end by the values of an axis, a line for what differs beside it."""
+    """Draw a final metric by the values of the axis `by`, with a line per combination of other axes."""
     lines = [line for line in comparison.lines if line.metric == metric and line.estimate.runs]
     if not lines:
         return None
-    if len(_look(comparison)) > _LINES_MAX:
+    if len(_styles(comparison)) > _LINES_MAX:
         return _map(comparison, lines)
     figure, [ax] = _grid(1)
     _draw_along(comparison, ax, [(line.group, line.estimate) for line in lines], scale_of(metric))
@@ -268,19 +268,19 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
 
 
 def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
-    """A metric at the end as a table; blue cells are above the baseline, orange ones below."""
+    """Draw a final metric as a heat map: blue cells are above the baseline, orange cells below."""
     from matplotlib import pyplot
     from matplotlib.colors import LinearSegmentedColormap
 
     assert comparison.by is not None
     metric, columns = lines[0].metric, comparison.study.axes[comparison.by]
-    rows = list(dict.fromkeys(_rest(comparison, line.group) for line in lines))
+    rows = list(dict.fromkeys(_label(comparison, line.group) for line in lines))
     figure, ax = pyplot.subplots(
         figsize=(1.6 + 0.85 * len(columns), 0.8 + 0.24 * len(rows)), layout="constrained"
     )
     differences = np.full((len(rows), len(columns)), math.nan)
     for line in lines:
-        row = rows.index(_rest(comparison, line.group))
+        row = rows.index(_label(comparison, line.group))
         column = columns.index(line.group.values[comparison.by])
         if line.against is not None:
             differences[row, column] = line.against.difference.mean
@@ -294,13 +294,13 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     ax.set_yticks(range(len(rows)), rows, fontsize=7)
     ax.set_xlabel(comparison.study.label(comparison.by))
     ax.grid(visible=False)
-    ground = f"ground: difference to {comparison.baseline_text}, blue more, orange less"
+    ground = f"color: difference from {comparison.baseline_text}, blue above, orange below"
     ax.set_title(f"{titled(metric)} at the end, {_seeds(comparison, metric)}; {ground}", **_FAINT)
     return figure
 
 
 def _to_target(comparison: Comparison) -> Figure | None:
-    """The costs of reaching the target, a panel for each kind; hollow where some runs never reach it."""
+    """Draw the costs of reaching the target, one panel per kind; hollow if some runs do not reach it."""
     kinds = comparison.kinds
     if comparison.by is None or not kinds:
         return None
@@ -312,14 +312,14 @@ def _to_target(comparison: Comparison) -> Figure | None:
         ax.set_ylabel({"seconds": "virtual time [s]", "bytes": "bytes sent"}.get(kind, kind))
     measure = comparison.study.measure
     goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()
-    title = f"{name_of(measure)} of {goal}: what it takes; hollow: not all runs reach it"
+    title = f"costs of reaching {name_of(measure)} {goal}; hollow: some runs do not reach it"
     figure.suptitle(f"{title} ({_seeds(comparison, measure)})", **_FAINT)
     _legend(figure, axes)
     return figure
 
 
 def _catching_up(comparison: Comparison) -> Figure | None:
-    """The share of each group's newcomers that are still behind over time, by Kaplan and Meier."""
+    """Draw the share of each group's newcomers that have not caught up, by Kaplan and Meier."""
     found = {id(group): [run.waits[CATCH_UP] for run in group.runs] for group in comparison.groups}
     known = {group: [each for each in runs if each.at.size] for group, runs in found.items()}
     longest = max([float(each.times.max()) for runs in known.values() for each in runs], default=0.0)
@@ -328,7 +328,7 @@ def _catching_up(comparison: Comparison) -> Figure | None:
     times = np.linspace(0, longest, 201)
     rows = {group: [100 * _share_behind(each, times) for each in runs] for group, runs in known.items()}
     curves = {group: curve(np.array(shares)) for group, shares in rows.items() if shares}
-    y = "newcomers below 90 % of the others' accuracy [%]"
+    y = "newcomers below 90 % of other clients' accuracy [%]"
     names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}"
     return _panelled(comparison, curves, times, names, (0, 100), steps=True)
 

@@ -1,4 +1,4 @@
-"""Means and differences over seeds with their intervals, by Student's distribution, since seeds are few."""
+"""Means and differences over seeds, with intervals by Student's t for few seeds."""
 
 import math
 import warnings
@@ -14,7 +14,7 @@ LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A mean over runs and its confidence interval, NaN where there is none."""
+    """A mean over runs and its confidence interval, NaN if unknown."""
 
     mean: float
     low: float
@@ -34,31 +34,31 @@ class Contrast(NamedTuple):
 
 
 def estimate(values: ArrayLike) -> Estimate:
-    """Mean and Student's interval of what independent runs gave; values that are NaN are left out."""
+    """Return mean and Student's interval of values of independent runs; NaN values are ignored."""
     found = np.asarray(values, dtype=float)
     (mean,), (half,) = curve(found[:, None])
     return Estimate(float(mean), float(mean - half), float(mean + half), int((~np.isnan(found)).sum()))
 
 
 def curve(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean [T] and half width [T] of the interval of curves [runs, T], at each time by itself."""
+    """Return mean [T] and half width [T] of the interval of curves [runs, T], separately for each time."""
     from scipy.stats import t  # takes half a second to import
 
     counts = (~np.isnan(values)).sum(axis=0)
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of times with one value or none
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # times with at most one value
         errors = np.nanstd(values, axis=0, ddof=1) / np.sqrt(counts)
         return np.nanmean(values, axis=0), t.ppf(0.5 + LEVEL / 2, counts - 1) * errors
 
 
 def contrast(ours: Sequence[float], theirs: Sequence[float], *, paired: bool) -> Contrast:
-    """The mean of `ours` above that of `theirs`: Student's paired test, or Welch's."""
+    """Test the mean of `ours` minus that of `theirs`, by Student's paired test or Welch's test."""
     from scipy.stats import ttest_1samp, ttest_ind
 
     a, b = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     if paired:
         differences = (a - b)[~np.isnan(a - b)]
         found = estimate(differences)
-        no_test = differences.size < 2 or np.ptp(differences) == 0  # without any spread there is none
+        no_test = differences.size < 2 or np.ptp(differences) == 0  # no test without spread
         return Contrast(found, math.nan if no_test else float(ttest_1samp(differences, 0).pvalue), True)
     a, b = a[~np.isnan(a)], b[~np.isnan(b)]
     count = int(min(a.size, b.size))
@@ -71,9 +71,9 @@ def contrast(ours: Sequence[float], theirs: Sequence[float], *, paired: bool) ->
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """P-values corrected for their number (Holm 1979); those that are NaN stay, and do not count."""
+    """Correct p-values for their number (Holm 1979); NaN values are kept, and do not count."""
     values = np.asarray(p, dtype=float)
-    order = np.argsort(values)  # those that are NaN last
+    order = np.argsort(values)  # NaN last
     factors = (~np.isnan(values)).sum() - np.arange(len(values))
     corrected = np.full(len(values), math.nan)
     corrected[order] = np.minimum(1, np.maximum.accumulate(factors * values[order]))
@@ -81,9 +81,10 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def horizon(groups: Sequence[Reached]) -> float:
-    """Until when it is known of all runs whether they had: when the first was seen last that had not.
+    """Return the time until which each run is known to have reached the target or not.
 
-    Where no end of watching hides anything, it is the last time at which any run reached it.
+    It is the earliest end of observation of a run that has not reached it. If no observation ended early,
+    it is the last time at which a run reached it.
     """
     hidden = [group.watched[~group.events & np.isfinite(group.watched)] for group in groups]
     ends = np.concatenate(hidden) if hidden else np.empty(0)

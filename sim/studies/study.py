@@ -1,4 +1,4 @@
-"""The runs that are compared, of a sweep or any others: how they differ, and what was measured in each."""
+"""Runs of a comparison, from a sweep or single folders: their differences and their results."""
 
 from __future__ import annotations
 
@@ -27,19 +27,26 @@ from sim.studies.index import DONE, INDEX, SweepIndex, Value
 
 _SHARES = tuple([measure.name for measure in MEASURES if measure.is_share])
 _SHARES_OF_A_RUN = ("graph", "population.deepest_dip")
-_OF_ONE = {"f1", "auc", "precision", "recall", "graph.edge_precision", "graph.edge_recall"}  # not in percent
+_OF_ONE = {
+    "f1",
+    "auc",
+    "precision",
+    "recall",
+    "graph.edge_precision",
+    "graph.edge_recall",
+}  # shares from 0 to 1, not shown in percent
 WORST = ".worst_decile"
-"""Ends the name of a measured metric of which the mean of the worst tenth is meant."""
+"""Suffix of a metric's name for the mean of the worst 10 % of clients."""
 COSTS = {"seconds": "", "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
-"""The kinds of cost of reaching a target, and the metric that records each, summed over all clients."""
+"""Kinds of cost of reaching a target, with the metric that records each, summed over clients."""
 CATCH_UP, RECOVERY = "catch_up", "recovery"
 WAITS = (CATCH_UP, RECOVERY)
-"""Seconds that newcomers take to 90 % of the others' accuracy, and survivors to what they had."""
+"""Seconds until newcomers reach 90 % of other clients' accuracy, and until survivors recover."""
 
 
 @dataclass(frozen=True)
 class StudiedRun:
-    """One run. values: its value on each axis. clients: those that count, None for all; less `excluded`."""
+    """A run. values: its value on each axis. clients: clients that count, None for all, minus `excluded`."""
 
     directory: Path
     values: Mapping[str, Value]
@@ -62,7 +69,7 @@ class StudiedRun:
 
     @property
     def ended_itself(self) -> bool:
-        """Whether it ended before its time was over, so that more time would have changed nothing."""
+        """True if the run ended before its duration, so that more time would change nothing."""
         planned_s = self.view.get("planned_seconds")
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 
@@ -76,14 +83,14 @@ class StudiedRun:
 
     @cached_property
     def _counted(self) -> list[int] | None:
-        """The clients that count; None for all."""
+        """Clients that count; None for all."""
         if self.clients is None and not self.excluded:
             return None
         clients = range(len(self.view.clients)) if self.clients is None else self.clients
         return [each for each in clients if each not in self.excluded]
 
     def curve(self, metric: str) -> Series | None:
-        """A measured metric over time: the mean over the clients that count and are up; None without any."""
+        """Return a metric over time: the mean over clients that count and are up; None if not measured."""
         panel = self._panel(metric.removesuffix(WORST))
         if panel is None:
             return None
@@ -100,14 +107,14 @@ class StudiedRun:
             return panel
         if outside := [client for client in self._counted if client >= panel.values.shape[1]]:
             raise UserError(
-                f"{self.directory}: there is no client {outside[0]}; it has {panel.values.shape[1]}"
+                f"{self.directory}: no client {outside[0]}; clients are 0 to {panel.values.shape[1] - 1}"
             )
         chosen = panel.values[:, self._counted]
-        there = ~np.isnan(chosen).all(axis=1)
-        return Panel(panel.times[there], chosen[there]) if there.any() else None
+        known = ~np.isnan(chosen).all(axis=1)
+        return Panel(panel.times[known], chosen[known]) if known.any() else None
 
     def number(self, metric: str) -> float:
-        """A metric at the end, or a number of the summary by its path; NaN where there is none."""
+        """Return a metric at the end, or a number of the summary by its path; NaN if unknown."""
         found = self.view.get(*metric.split("."))
         if self._counted is None or self.view.panel(metric.removesuffix(WORST)) is None:
             if isinstance(found, int | float) and not isinstance(found, bool):
@@ -118,7 +125,7 @@ class StudiedRun:
         return float(series.values[-1]) if series is not None and series.times[-1] >= self.end_s else math.nan
 
     def cost(self, kind: str) -> Series | None:
-        """One of `COSTS` over time, all clients together; None where it was not recorded."""
+        """Return one of `COSTS` over time, summed over clients; None if not recorded."""
         if kind == "seconds":
             times = self.view.bytes_sent.times
             return Series(times, times)
@@ -127,7 +134,7 @@ class StudiedRun:
 
     @cached_property
     def waits(self) -> dict[str, Reached]:
-        """By the names of `WAITS`: how long newcomers and survivors of departures took, as far as seen."""
+        """Times of newcomers and of survivors of departures, by the names of `WAITS`."""
         population = self.view.population
         if population is None:
             return dict.fromkeys(WAITS, Reached.of([], []))
@@ -136,9 +143,9 @@ class StudiedRun:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs to compare. axes: the values of each axis, in order. missing: runs without results, and why.
+    """Runs to compare. axes: the values of each axis, in order. missing: reasons by run without results.
 
-    shortened: "axis=value" by what it was when it still had the file, or module, of the user's code.
+    shortened: "axis=value" with the short name of the user's code, by the same with its file or module.
     """
 
     name: str
@@ -151,47 +158,47 @@ class Study:
     shortened: Mapping[str, str] = field(default_factory=dict)
 
     def axis(self, name: str) -> str:
-        """An axis as it is called in this study: that of methods is `protocol.name` in a sweep alone."""
+        """Return the name of an axis in this study: `protocol.name` in sweeps, `protocol` otherwise."""
         other = {"protocol": "protocol.name", "protocol.name": "protocol"}.get(name, name)
         return other if other in self.axes and name not in self.axes else name
 
     def named(self, choice: str) -> str:
-        """A choice of a value, "axis=value", as it is called in this study."""
+        """Return "axis=value" with the names of this study."""
         axis, equals, value = map(str.strip, choice.partition("="))
         choice = f"{self.axis(axis)}{equals}{value}"
         return self.shortened.get(choice, choice)
 
     def label(self, axis: str) -> str:
-        """The name of an axis in tables and pictures."""
+        """Return the name of an axis in tables and pictures."""
         return self.labels.get(axis, axis)
 
     @property
     def clients(self) -> str:
-        """Which clients alone count, as their numbers: "0-3, 7"; empty if all do."""
+        """Numbers of the clients that count, as in "0-3, 7"; empty if all clients count."""
         counted = sorted(set(self.runs[0].clients or ()))
         ends = [n for n, each in enumerate(counted) if each + 1 not in counted]
         spans = [counted[first + 1 : last + 1] for first, last in pairwise([-1, *ends])]
         return ", ".join([str(each[0]) if len(each) == 1 else f"{each[0]}-{each[-1]}" for each in spans])
 
     def is_of_clients(self, metric: str) -> bool:
-        """Whether a metric is one of each client, so that only those that count make it."""
+        """Return whether a metric is measured per client."""
         return any(run.view.panel(metric.removesuffix(WORST)) is not None for run in self.runs)
 
     @property
     def measure(self) -> str:
-        """The name of the measure that clients are judged by."""
+        """Name of the measure of the clients' results."""
         found = self.runs[0].view.measure
         return "accuracy" if found is None else found[0].name
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether more of a metric is better, as far as that is known."""
+    """Return whether larger values of a metric are better; True if unknown."""
     known = {measure.name: measure.higher_is_better for measure in MEASURES}
     return known.get(metric.partition(".")[0], True)
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric is shown in percent."""
+    """Return whether a metric is shown in percent."""
     first = metric.partition(".")[0]
     return metric in _SHARES_OF_A_RUN or any(
         first == each or first.startswith(f"{each}_") for each in _SHARES
@@ -199,30 +206,30 @@ def is_share(metric: str) -> bool:
 
 
 def bounds_of(metric: str) -> tuple[float, float]:
-    """The least and the most that a metric can be, as far as that is known."""
+    """Return the known bounds of a metric, infinite if unknown."""
     if is_share(metric) or metric.removesuffix(WORST) in _OF_ONE:
         return 0.0, 1.0
     return (0.0 if metric == "graph.l1" else -math.inf), math.inf
 
 
 def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> Study:
-    """The runs in these result directories, or those of one sweep. Raises UserError."""
+    """Load the runs in these results folders, or the runs of one sweep. Raises UserError."""
     sweeps = [path for path in paths if (path / INDEX).is_file()]
     if sweeps and len(paths) > 1:
         problem = "is a sweep" if len(sweeps) == 1 else f"is one of {len(sweeps)} sweeps"
         latest = max(sweeps, key=lambda path: (path / INDEX).stat().st_mtime)
         one = f"name one sweep (the latest is {latest})"
-        raise UserError(f"{sweeps[0]} {problem}; {one}, or result directories of single runs")
+        raise UserError(f"{sweeps[0]} {problem}; {one}, or results folders of single runs")
     study = _of_sweep(paths[0], clients) if sweeps else _of_runs(paths, clients)
     if not study.runs:
         why = "".join(f"\n{cell}: {reason}" for cell, reason in study.missing.items())
-        raise UserError(f"{paths[0]}: none of its runs is finished{why}")
+        raise UserError(f"{paths[0]}: no run is finished{why}")
     return study
 
 
 def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
     index = SweepIndex.read(path)
-    is_named = clients is not None  # who names the clients means them, excluded or not
+    is_named = clients is not None  # clients named by the user count even if excluded
     counted = index.compare.clients if clients is None else tuple(clients)
     names = index.names
     axes = {
@@ -248,30 +255,30 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
 
 
 def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:
-    """Runs whose axes are the keys in which their scenarios differ."""
+    """Return a study of single runs; its axes are the keys that differ between their scenarios."""
     counted = None if clients is None else tuple(clients)
     settings = [_settings(path) for path in paths]
     protocols = [settings_of["protocol"] for settings_of in settings]
     keys = [key for key in dict.fromkeys(key for each in settings for key in each) if _differs(key, settings)]
-    if len(set(protocols)) > 1:  # whose own settings differ as a matter of course
+    if len(set(protocols)) > 1:  # settings of different protocols always differ
         keys = [key for key in keys if not key.startswith("protocol.") or _differs_within(key, settings)]
     values = [{key: each.get(key, "-") for key in keys} for each in settings]
     axes = {key: _in_order([each[key] for each in values]) for key in keys}
     runs = [StudiedRun(path, each, counted) for path, each in zip(paths, values, strict=True)]
-    # Runs that did not come to their end count, since they were named.
-    cut_short = [run.directory for run in runs if not run.view.summary["finished"]]
-    missing = {str(each): "it did not come to its end; what it measured counts" for each in cut_short}
+    # Unfinished runs count, since the user named them.
+    unfinished = [run.directory for run in runs if not run.view.summary["finished"]]
+    missing = {str(each): "the run is unfinished; its evaluations count" for each in unfinished}
     return Study("comparison", "", axes, {}, tuple(runs), missing)
 
 
 def _in_order(values: Sequence[Value]) -> tuple[Value, ...]:
-    """Each once; numbers ascending, all else as it comes."""
+    """Return the unique values: numbers sorted, others in order of appearance."""
     found = list(dict.fromkeys(values))
     return tuple(sorted(found) if all(isinstance(each, int | float) for each in found) else found)
 
 
 def _settings(path: Path) -> dict[str, Value]:
-    """The resolved scenario of a run, by keys, without its name and seed, and with what the protocol is."""
+    """Return the resolved scenario of a run by key, without name and seed, and with its protocol."""
     directory = RunDirectory.load(path)
     try:
         contents = tomllib.loads(directory.scenario_text())
@@ -295,7 +302,7 @@ def _differs_within(key: str, settings: Sequence[Mapping[str, Value]]) -> bool:
 
 
 def at_times(series: Series, times: NDArray[np.float64], *, hold: bool) -> NDArray[np.float64]:
-    """The last value by each of `times` [T]; NaN before the first, and after the last unless to `hold`."""
+    """Return the last values at `times` [T]; NaN before the first, and without `hold` after the last."""
     position = np.searchsorted(series.times, times, side="right") - 1
     values = np.where(position >= 0, series.values[np.maximum(position, 0)], np.nan)
     return values if hold else np.where(times <= series.times[-1] * (1 + 1e-9), values, np.nan)

@@ -1,4 +1,4 @@
-"""Runs a sweep: every cell that has no results yet, in several processes."""
+"""Execution of a sweep: runs all cells without results in several processes."""
 
 import multiprocessing
 import time
@@ -33,18 +33,18 @@ from sim.studies.index import (
     SweepIndex,
 )
 from sim.studies.without_effect import values_without_effect
-from sim.studies.worker import How, Ran, Task, serve
+from sim.studies.worker import CellOptions, CellResult, Task, serve
 
-LOOK_EVERY_S = 0.5
+POLL_S = 0.5
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """How far a sweep is.
+    """Progress of a sweep.
 
-    there: cells that were done before. running: of each running cell, which share is done. elapsed_s,
-    remaining_s: real time; the latter is an estimate, None while nothing is known.
+    there: cells that were done before. running: completed share of each running cell. elapsed_s,
+    remaining_s: wall-clock time; the latter is an estimate, None while unknown.
     """
 
     cells: int
@@ -57,63 +57,63 @@ class SweepProgress:
 
     @property
     def share(self) -> float:
-        """How much of what was still to do is done."""
+        """Completed share of the cells that were not done before."""
         todo = self.cells - self.there
         return (self.done + self.failed + sum(self.running)) / todo if todo else 1.0
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came of a sweep. directory: where the list of its cells is. there: cells that were done before."""
+    """Outcome of a sweep. directory: folder of its index. there: cells that were done before."""
 
     directory: Path
     cells: int
     there: int
     errors: Mapping[str, str]
-    """Why cells failed, by the cell in words."""
+    """Errors of failed cells, by the cell's description."""
     without_effect: tuple[str, ...] = ()
-    """Which values made no difference, in words."""
+    """Descriptions of values that made no difference."""
 
 
-Ended = Callable[[Task, Ran], None]
-Look = Callable[[tuple[float, ...]], None]
-Execute = Callable[[list[Task], Ended, Look], None]
-"""Runs tasks. It calls back with the result of each, and now and then with the progress of those running."""
+AddResult = Callable[[Task, CellResult], None]
+ShowRunning = Callable[[tuple[float, ...]], None]
+Execute = Callable[[list[Task], AddResult, ShowRunning], None]
+"""Runs tasks, and calls back with the result of each and periodically with the running tasks' progress."""
 
 
 def run_sweep(
     plan: Plan,
     *,
     out: Path = Path("runs"),
-    how: How | None = None,
+    how: CellOptions | None = None,
     execute: Execute | None = None,
     show: Callable[[SweepProgress], object] = lambda progress: None,
 ) -> SweepResult:
-    """Run those cells of a sweep that have no finished results of this version in `out`.
+    """Run all cells of a sweep without finished results of this version in `out`.
 
-    A cell's results go to a directory of its own in `out`, as those of a single run, and the list of all of
-    them to `<out>/<name>-sweep-<hash>/sweep.json`, which is kept up to date meanwhile. A cell that fails
-    fails alone, and is tried again by the next call. Forks come after what they are forks of, whose
-    checkpoints go when all is done, unless they are to be kept. UserError where nothing can be written.
+    The results of each cell go to a separate folder in `out`, like those of a single run. The index
+    `<out>/<name>-sweep-<hash>/sweep.json` is updated during the sweep. A failed cell does not affect other
+    cells, and the next call tries it again. Forks run after their parents, and the parents' checkpoints are
+    removed at the end unless `how` keeps them. Raises UserError if `out` cannot be written.
     """
-    index, how = _Index(plan, out), how or How()
+    index, how = _Index(plan, out), how or CellOptions()
     tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
     there = len(plan.cells) - sum(cell.key in tasks for cell in plan.cells)
-    began_s, pace = time.perf_counter(), Pace()
+    started_s, pace = time.perf_counter(), Pace()
     index.write()
 
-    def look(running: tuple[float, ...]) -> None:
+    def show_running(running: tuple[float, ...]) -> None:
         states = Counter(index.state(cell.key) for cell in plan.cells)
-        elapsed_s = time.perf_counter() - began_s
+        elapsed_s = time.perf_counter() - started_s
         done, failed = states[DONE] - there, states[FAILED]
         progress = SweepProgress(len(plan.cells), there, done, failed, running, elapsed_s)
         show(replace(progress, remaining_s=pace.remaining_s(elapsed_s, progress.share)))
 
-    def ran(task: Task, what: Ran) -> None:
-        if how.reports and what.directory is not None:
-            with suppress(OSError):  # else it keeps the script that it brings itself
-                share_script(out / what.directory / REPORT)
-        index.add(task.cell.key, what)
+    def ran(task: Task, result: CellResult) -> None:
+        if how.reports and result.directory is not None:
+            with suppress(OSError):  # else the report keeps its own script
+                share_script(out / result.directory / REPORT)
+        index.add(task.cell.key, result)
         index.write()
 
     execute = execute or in_processes(default_jobs(plan, how.device))
@@ -125,21 +125,21 @@ def run_sweep(
                 Task(plan.file, cell, out, how, forks_s.get(cell.key, ()), index.found.get(cell.parent or ""))
                 for cell in chosen
             ]
-            execute(todo, ran, look)
+            execute(todo, ran, show_running)
     if not (how.checkpoints or index.errors):
         for parent in {cell.parent for cell in plan.cells if cell.parent is not None}:
-            for file in checkpoints(out / index.found[parent]):  # from which forks went on
+            for file in checkpoints(out / index.found[parent]):  # from which forks continued
                 with suppress(OSError):
                     file.unlink(missing_ok=True)
     errors = index.errors
-    told = {str(cell): errors[cell.key] for cell in plan.cells if cell.key in errors}
+    failures = {str(cell): errors[cell.key] for cell in plan.cells if cell.key in errors}
     done = [(cell, out / index.found[cell.key]) for cell in plan.cells if cell.key in index.found]
     same = tuple(values_without_effect(done))
-    return SweepResult(index.directory, len(plan.cells), there, told, same)
+    return SweepResult(index.directory, len(plan.cells), there, failures, same)
 
 
 def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
-    """When others fork from a cell, in virtual seconds, by its key."""
+    """Return the virtual times (s) at which other cells fork from a cell, by its key."""
     found: dict[str, set[float]] = {}
     for cell in cells:
         if cell.parent is not None and cell.fork_s is not None:
@@ -148,34 +148,34 @@ def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
 
 
 def default_jobs(plan: Plan, device: str) -> int:
-    """As many processes as there are cores for, each with the threads of one run; one on a CUDA device.
+    """Return the number of processes: cores divided by the threads of a run, or one on a CUDA device.
 
-    Runs that share a card take its memory from each other.
+    Several runs on one GPU would compete for its memory.
     """
-    from sim.run.setup.engine import choose_device  # and torch
+    from sim.run.setup.engine import choose_device  # imports torch
 
     if device != "cpu" and choose_device(device).type == "cuda":
         return 1
     return max(1, cores() // plan.threads)
 
 
-# --- what is there ------------------------------------------------------------------------------------------
+# --- existing results ---------------------------------------------------------------------------------------
 
 
 class _Index:
-    """The list of all cells on disk: which have results, and why others failed."""
+    """The index of all cells on disk, with the results and errors found so far."""
 
     def __init__(self, plan: Plan, out: Path) -> None:
         self._plan = plan
         self.directory = out / f"{plan.name}-sweep-{plan.key}"
-        self._failed: dict[str, Ran] = {}
+        self._failed: dict[str, CellResult] = {}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot write results to {out}: {error.strerror}") from error
         self.found = found_in(out, {cell.key for cell in plan.cells})
 
-    def add(self, key: str, ran: Ran) -> None:
+    def add(self, key: str, ran: CellResult) -> None:
         if ran.error is None and ran.directory is not None:
             self.found[key] = ran.directory
             self._failed.pop(key, None)
@@ -184,18 +184,18 @@ class _Index:
 
     @property
     def errors(self) -> dict[str, str]:
-        return {key: ran.error or "it left no results" for key, ran in self._failed.items()}
+        return {key: ran.error or "the run left no results" for key, ran in self._failed.items()}
 
     def state(self, key: str) -> State:
         return DONE if key in self.found else FAILED if key in self._failed else WAITING
 
     def write(self) -> None:
         cells, errors = [], self.errors
-        there = {key: ran.directory for key, ran in self._failed.items()} | self.found
+        folders = {key: ran.directory for key, ran in self._failed.items()} | self.found
         for cell in self._plan.cells:
-            directory, error = there.get(cell.key), errors.get(cell.key)
-            became = dict(state=self.state(cell.key), directory=directory, error=error)
-            cells.append(IndexedCell(**_shared(cell, CellHead) | became))
+            directory, error = folders.get(cell.key), errors.get(cell.key)
+            outcome = dict(state=self.state(cell.key), directory=directory, error=error)
+            cells.append(IndexedCell(**_shared(cell, CellHead) | outcome))
         try:
             SweepIndex(**_shared(self._plan, SweepHead), cells=tuple(cells)).write(self.directory)
         except OSError as error:
@@ -203,14 +203,14 @@ class _Index:
 
 
 def _shared(of: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
-    """The values of those fields of a model that the class `kind` has, too."""
+    """Return the values of the fields of a model that the class `kind` also has."""
     return {name: getattr(of, name) for name in kind.model_fields}
 
 
 def found_in(out: Path, keys: set[str]) -> dict[str, str]:
-    """The directories in `out` with finished results of these cells, of this version, by the cells' keys.
+    """Return the folders in `out` with finished results of these cells by this version, by the cells' keys.
 
-    All of their files are looked at: what is damaged is run again.
+    All files are checked; cells with damaged results run again.
     """
     found, version = {}, version_of("coterie")
     for mark in sorted(out.glob(f"[!.]*/{CELL}")):
@@ -226,9 +226,9 @@ def found_in(out: Path, keys: set[str]) -> dict[str, str]:
 
 
 def in_processes(jobs: int) -> Execute:
-    """Runs tasks in so many processes. One that dies takes its cell with it, and nothing else."""
+    """Run tasks in `jobs` processes. If a process dies, only its cell fails."""
 
-    def execute(tasks: list[Task], ran: Ended, look: Look) -> None:
+    def execute(tasks: list[Task], ran: AddResult, show_running: ShowRunning) -> None:
         waiting, count = deque(tasks), min(jobs, len(tasks))
         shares = _SPAWN.RawArray("d", max(1, count))
         workers = [_Worker(shares, slot) for slot in range(count)]
@@ -236,12 +236,12 @@ def in_processes(jobs: int) -> Execute:
             while True:
                 for worker in workers:
                     if worker.task is None and waiting:
-                        worker.begin(waiting.popleft())
+                        worker.start(waiting.popleft())
                 busy = {worker.ours: worker for worker in workers if worker.task is not None}
-                look(tuple(shares[worker.slot] for worker in busy.values()))
+                show_running(tuple(shares[worker.slot] for worker in busy.values()))
                 if not busy:
                     return
-                for ready in connection.wait(list(busy), LOOK_EVERY_S):
+                for ready in connection.wait(list(busy), POLL_S):
                     ran(*busy[ready].result())  # type: ignore[index]
         finally:
             for worker in workers:
@@ -251,36 +251,36 @@ def in_processes(jobs: int) -> Execute:
 
 
 class _Worker:
-    """A process that runs tasks; started again when it has died."""
+    """A process that runs tasks, started again after it dies."""
 
     def __init__(self, shares: Any, slot: int) -> None:
         self.task: Task | None = None
         self._shares, self.slot = shares, slot
-        self._start()
+        self._spawn()
 
-    def _start(self) -> None:
+    def _spawn(self) -> None:
         self.ours, theirs = _SPAWN.Pipe()
         self._process = _SPAWN.Process(target=serve, args=(theirs, self._shares, self.slot), daemon=True)
         with safe_path():
             self._process.start()
-        theirs.close()  # so that our end tells when the process has died
+        theirs.close()  # so that `ours` signals the end of the process
 
-    def begin(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
         if not self._process.is_alive():
-            self._start()
+            self._spawn()
         self.task, self._shares[self.slot] = task, 0.0
-        with suppress(OSError):  # it has died this moment, which `result` will find
+        with suppress(OSError):  # the process just died, which `result` finds
             self.ours.send(task)
 
-    def result(self) -> tuple[Task, Ran]:
-        """The task with its outcome; waits for it."""
+    def result(self) -> tuple[Task, CellResult]:
+        """Wait for the task, and return it with its result."""
         task, self.task = self.task, None
         assert task is not None
         try:
             return task, self.ours.recv()
         except (EOFError, OSError):
             self._process.join()
-            return task, Ran(None, f"its process was ended, with exit code {self._process.exitcode}")
+            return task, CellResult(None, f"the worker process ended with exit code {self._process.exitcode}")
 
     def end(self) -> None:
         self._process.kill()

@@ -1,4 +1,4 @@
-"""A comparison as tables: as CSV, as LaTeX, for the terminal and for the page."""
+"""Tables of a comparison: as CSV, as LaTeX, for the terminal and for the page."""
 
 import itertools
 import math
@@ -18,14 +18,14 @@ PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 _SECONDS = ("seconds", "_s", *WAITS)
 _NAMES = {
     "graph.l1": "graph error (l1)",
-    CATCH_UP: "newcomers' catch-up",
+    CATCH_UP: "catch-up of newcomers",
     RECOVERY: "recovery from departures",
     "population.deepest_dip": "deepest dip",
 }
 
 
 def name_of(metric: str) -> str:
-    """The name of a metric in tables and pictures, without its unit."""
+    """Return the name of a metric in tables and pictures, without its unit."""
     if metric.endswith(WORST):
         return f"{name_of(metric.removesuffix(WORST))}, worst 10 %"
     labels = {measure.name: measure.label for measure in MEASURES}
@@ -42,19 +42,19 @@ def titled(metric: str) -> str:
 
 
 def scale_of(metric: str) -> float:
-    """The factor from a metric's numbers to those that are shown."""
+    """Return the factor from a metric's stored values to displayed ones."""
     return 100.0 if is_share(metric) else 1.0
 
 
 def figure(number: float, metric: str) -> str:
-    """A number of a metric, without its unit."""
+    """Format a value of a metric, without its unit."""
     if math.isnan(number):
         return text.NOTHING
     return f"{100 * number:.1f}" if is_share(metric) else f"{number:.3g}"
 
 
 def interval(found: Estimate, metric: str) -> str:
-    """Mean and half width; of an interval that is cut off, both ends."""
+    """Format mean and half width, or both ends of a clipped interval."""
     if math.isnan(found.high):
         return figure(found.mean, metric)
     if not math.isclose(found.high - found.mean, found.mean - found.low, rel_tol=1e-6, abs_tol=1e-12):
@@ -64,7 +64,7 @@ def interval(found: Estimate, metric: str) -> str:
 
 
 def difference(line: Line) -> str:
-    """A group's difference to its baseline, with * where it is significant."""
+    """Format a group's difference from its baseline, with * if it is significant."""
     if line.against is None:
         return ""
     found = line.against.difference
@@ -80,7 +80,7 @@ def cost(number: float, kind: str) -> str:
 
 
 def taken(target: Target) -> str:
-    """Mean of a cost with its interval; a lower bound (≥) if not all runs reached the target."""
+    """Format the mean of a cost and its interval; a lower bound (≥) if some runs missed the target."""
     found = target.spent
     least = "\N{GREATER-THAN OR EQUAL TO} " if target.is_least else ""
     half = "" if math.isnan(found.high) else f" {PLUS_MINUS} {cost(found.high - found.mean, target.kind)}"
@@ -91,7 +91,7 @@ def taken(target: Target) -> str:
 
 
 def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
-    """table.csv, target.csv, curves.csv and runs.csv: all that is shown, and what it was made of."""
+    """Write table.csv, target.csv, curves.csv and runs.csv, the data of the page, and return their paths."""
     written = {folder / f"{name}.csv": rows for name, rows in _rows(comparison).items() if rows}
     for path, rows in written.items():
         plain = [{text.inert(name): text.inert(value) for name, value in row.items()} for row in rows]
@@ -100,7 +100,7 @@ def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
 
 
 def frames(comparison: Comparison) -> dict[str, pl.DataFrame]:
-    """What the CSV files hold: "table", "target", "curves" and "runs"."""
+    """Return the contents of the CSV files: "table", "target", "curves" and "runs"."""
     return {name: _frame(rows) for name, rows in _rows(comparison).items()}
 
 
@@ -118,7 +118,7 @@ def _rows(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
 
 
 def _frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """A data frame of rows, with null for what is no number."""
+    """Return a data frame of rows, with null for NaN and infinity."""
     frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
     numbers = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
     return frame.with_columns([pl.when(each.is_finite()).then(each) for each in numbers])
@@ -129,13 +129,13 @@ def _number(value: float) -> float | None:
 
 
 def _ends(found: Estimate, before: str = "") -> dict[str, Any]:
-    """A mean and its interval, each under its name behind what is to stand before that."""
+    """Return a mean and its interval by column name; `before` is the prefix of the names."""
     names = ("mean", "low", "high") if not before else (before, f"{before}_low", f"{before}_high")
     return dict(zip(names, found, strict=False))
 
 
 def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
-    """until_seconds: where the restricted mean is cut off; difference_until_seconds: for the difference."""
+    """Return a row; until_seconds, difference_until_seconds: cut-offs of the restricted means."""
     against, other = line.against, comparison.baseline_of(line.group)
     until_s = difference_until_s = math.nan
     if line.metric in WAITS:
@@ -196,9 +196,9 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def latex(comparison: Comparison) -> str:
-    """A table for papers, by booktabs: a row for each group, a column for each metric and cost."""
+    """Return a LaTeX table for booktabs, with a row per group and a column per metric and cost."""
     axes = _axes(comparison)
-    heads = [*axes, *[_of_whom(comparison, metric) for metric in comparison.metrics]]
+    heads = [*axes, *[_head(comparison, metric) for metric in comparison.metrics]]
     heads += [f"{kind} to {_target_text(comparison)}" for kind in comparison.kinds]
     rows = []
     for group in comparison.groups:
@@ -227,33 +227,33 @@ def latex(comparison: Comparison) -> str:
 
 
 def caption(comparison: Comparison) -> str:
-    """The caption of a table: how its numbers came about."""
+    """Return the caption of the tables, with the statistics used."""
     seeds = sorted({len(group.runs) for group in comparison.groups})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     parts = [f"Mean and 95 % interval over {count} seed{'s' * (seeds[-1] != 1)}."]
     number = sum(not math.isnan(line.p) for line in comparison.lines)
     if number:
         parts.append(
-            f"* differs from the baseline ({comparison.baseline_text}) with p < .05, by seed, corrected "
-            f"for {number} comparisons (Holm)."
+            f"* marks a difference from the baseline ({comparison.baseline_text}) with p < .05, tested by "
+            f"seed and corrected for {number} comparisons (Holm)."
         )
     if comparison.study.clients:
         parts.append(
-            f"Of the clients, only {comparison.study.clients} count; graphs, catch-up, recovery and what was "
-            "spent are of all."
+            f"Metrics of clients cover only clients {comparison.study.clients}; graphs, catch-up, recovery "
+            "and used resources cover all clients."
         )
     if any(group.excluded for group in comparison.groups):
         parts.append(
-            "Clients that a case excludes do not count in its rows, nor, for a difference, in what it is "
-            "held against; graphs, totals, catch-up and recovery are of all."
+            "Clients excluded by a case do not count in its rows, and for differences not in its baseline; "
+            "graphs, totals, catch-up and recovery cover all clients."
         )
     horizons = [_horizons(comparison, metric) for metric in comparison.metrics if metric in WAITS]
     parts += filter(None, horizons)
     if comparison.targets:
         until = text.duration(comparison.targets[0].until)
         parts.append(
-            f"A run that has not reached the target by {until} counts with "
-            "what it had spent by then: the mean is then the least that it takes."
+            f"A run that has not reached the target by {until} counts with its cost up to that time; the "
+            "mean is then a lower bound."
         )
     return " ".join(parts)
 
@@ -282,11 +282,11 @@ def _escaped(words: str) -> str:
     return words.translate(str.maketrans(_SPECIAL))
 
 
-# --- to be read ---------------------------------------------------------------------------------------------
+# --- for the page and the terminal --------------------------------------------------------------------------
 
 
 class ShownTable(NamedTuple):
-    """A row for each group: its value on each of the axes, and then what was measured; note: said below."""
+    """A table with a row per group: its values on the axes, and its results; note: text below the table."""
 
     title: str
     axes: list[str]
@@ -296,11 +296,11 @@ class ShownTable(NamedTuple):
 
 
 def tables_to_show(comparison: Comparison) -> list[ShownTable]:
-    """Tables: metrics at the end, the costs of the target if there is one, and what each client spent."""
+    """Return the tables: final metrics, costs of the target if there is one, and resources per client."""
     has_baseline = any(line.against is not None for line in comparison.lines)
     heads = ["seeds"]
     for metric in comparison.metrics:
-        heads += [_of_whom(comparison, metric), *(["difference"] if has_baseline else [])]
+        heads += [_head(comparison, metric), *(["difference"] if has_baseline else [])]
 
     def at_the_end(group: SeedGroup) -> list[str]:
         cells = [str(len(group.runs))]
@@ -326,13 +326,13 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     tables = [table("At the end", heads, at_the_end, caption(comparison))]
     if comparison.targets:
         takes = ["reached by", *comparison.kinds, "median seconds"]
-        tables.append(table(f"To reach {comparison.target:g}", takes, to_the_target))
-    title = "Spent per client" + (", of all clients" if comparison.study.clients else "")
+        tables.append(table(f"Costs of reaching {comparison.target:g}", takes, to_the_target))
+    title = "Resources used per client" + (", all clients" if comparison.study.clients else "")
     return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
 
 
-def _of_whom(comparison: Comparison, metric: str) -> str:
-    """Name and unit of a metric, and which clients alone it is of."""
+def _head(comparison: Comparison, metric: str) -> str:
+    """Return the column head of a metric: name, unit, and the clients that count if not all do."""
     only = comparison.study.clients if comparison.study.is_of_clients(metric) else ""
     return f"{titled(metric)}{only and f', clients {only}'}"
 
@@ -342,16 +342,16 @@ def _axes(comparison: Comparison) -> list[str]:
 
 
 def _horizons(comparison: Comparison, metric: str) -> str:
-    """Says where the restricted means of a metric are cut off, for each value of `by`; empty without any."""
+    """Describe the cut-offs of a metric's restricted means by value of `by`; empty without any."""
     found: dict[float, list[str]] = {}
     for group in comparison.groups:
         until_s = comparison.until_s(metric, group)
         value = str(group.values.get(comparison.by or "", ""))
         if not math.isnan(until_s) and value not in found.setdefault(until_s, []):
             found[until_s].append(value)
-    told = [f"{text.duration(until_s)} ({', '.join(values)})" for until_s, values in found.items()]
-    if not told:
+    limits = [f"{text.duration(until_s)} ({', '.join(values)})" for until_s, values in found.items()]
+    if not limits:
         return ""
-    if len(told) == 1:
-        told = [text.duration(next(iter(found)))]
-    return f"{name_of(metric).capitalize()}: who waits for longer than {', '.join(told)} counts with that."
+    if len(limits) == 1:
+        limits = [text.duration(next(iter(found)))]
+    return f"{name_of(metric).capitalize()}: longer times count as {', '.join(limits)}."

@@ -1,4 +1,4 @@
-"""Which values of a sweep made no difference: the runs have the same messages, and the same numbers."""
+"""Values of a sweep without effect: their runs have the same messages and the same evaluations."""
 
 import hashlib
 from collections import defaultdict
@@ -12,10 +12,10 @@ from sim.studies.cells import SweepCell
 
 
 def values_without_effect(cells: Iterable[tuple[SweepCell, Path]]) -> list[str]:
-    """A line for each axis of which some values made no difference: "local_steps = 1, 5: the same runs".
+    """Return a line per axis with values that made no difference: "local_steps = 1, 5: the same runs".
 
-    cells: those that are done, with their results. Values count only where each run with one of them is the
-    same as that with the other which differs in nothing else; seeds are no values.
+    cells: done cells with their results folders. Two values have no effect if all pairs of runs that differ
+    only in them are the same. Seeds are no axis.
     """
     runs = [(cell.values, cell.seed, found) for cell, folder in cells if (found := _of(folder)) is not None]
     lines = []
@@ -30,7 +30,7 @@ def values_without_effect(cells: Iterable[tuple[SweepCell, Path]]) -> list[str]:
 
 
 def _alike(by_value: Mapping[Any, Mapping[Hashable, Hashable]]) -> list[list[Any]]:
-    """The values with the same runs, in groups of two at least."""
+    """Return groups of at least two values with the same runs."""
     groups: dict[frozenset[tuple[Hashable, Hashable]], list[Any]] = defaultdict(list)
     for value, runs in by_value.items():
         groups[frozenset(runs.items())].append(value)
@@ -38,7 +38,7 @@ def _alike(by_value: Mapping[Any, Mapping[Hashable, Hashable]]) -> list[list[Any
 
 
 def _of(folder: Path) -> tuple[str, str] | None:
-    """What tells one run from another: its messages, and what was measured. None for damaged results."""
+    """Return the hashes of a run's messages and evaluations; None for damaged results."""
     try:
         directory = RunDirectory.load(folder)
         measured = hashlib.blake2b(directory.table_path("metrics").read_bytes()).hexdigest()

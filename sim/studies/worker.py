@@ -1,4 +1,4 @@
-"""Runs the cells of a sweep: one, or in a process of its own one after the other."""
+"""Worker of a sweep: runs one cell, or cells one after the other in a separate process."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _ERROR_LENGTH = 2_000
 
 
 @dataclass(frozen=True)
-class How:
-    """How the cells of a sweep are run.
+class CellOptions:
+    """Options with which the cells of a sweep are run.
 
-    reports: whether to keep report.html. checkpoints: whether to keep a checkpoint of each run's end, and
-    those from which forks went on. at_once: how many runs share the cores of a machine; None for one for
-    each core.
+    reports: whether to keep report.html. checkpoints: whether to keep the checkpoint of each run's end and
+    those from which forks continued. at_once: number of runs that share the machine's cores; None for one
+    run per core.
     """
 
     data_dir: Path | None = None
@@ -45,30 +45,30 @@ class How:
 
 @dataclass(frozen=True)
 class Task:
-    """A cell that is to be run. out: the folder to which its result directory goes.
+    """A cell to run. out: the parent of its results folder.
 
-    checkpoints_s: virtual times at which other cells fork from it. parent: the directory in `out` of the run
-    that it forks.
+    checkpoints_s: virtual times at which other cells fork from it. parent: results folder in `out` of the
+    parent run, if the cell is a fork.
     """
 
     file: Path
     cell: SweepCell
     out: Path
-    how: How
+    how: CellOptions
     checkpoints_s: tuple[float, ...] = ()
     parent: str | None = None
 
 
 @dataclass(frozen=True)
-class Ran:
-    """The result of a cell: the name of its result directory, and why it failed, if it did."""
+class CellResult:
+    """The result of a cell: the name of its results folder, and the error if it failed."""
 
     directory: str | None
     error: str | None = None
 
 
-def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int = 0) -> Ran:
-    """Run one cell. Errors are returned, not raised. shares[slot] is set to the share that is done."""
+def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int = 0) -> CellResult:
+    """Run one cell. Errors are returned, not raised. shares[slot] is set to the completed share."""
     from sim.kernel.clock import Deadlock
     from sim.run.options import RunOptions
     from sim.run.process import cores, shared_cores
@@ -85,7 +85,8 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
         scenario = load_scenario(task.file, cell.overrides, cell.seed, unset=cell.unset, code=how.code)
         if digest(scenario) != cell.key:
             raise UserError(
-                "the scenario, or a file of its code, was changed while the sweep went on", task.file
+                "the scenario or a file of its code changed during the sweep; start the sweep again",
+                task.file,
             )
         options = RunOptions(
             out=task.out,
@@ -98,24 +99,24 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
             checkpoints_s=task.checkpoints_s,
         )
         with shared_cores(how.at_once or cores()):
-            result = _went_on(task, scenario, options) or run_scenario(scenario, options)
+            result = _run_fork(task, scenario, options) or run_scenario(scenario, options)
     except (UserError, Deadlock) as error:
-        return Ran(None, str(error)[:_ERROR_LENGTH])
+        return CellResult(None, str(error)[:_ERROR_LENGTH])
     except Exception as error:
-        return Ran(None, f"{type(error).__name__}: {error}"[:_ERROR_LENGTH])
+        return CellResult(None, f"{type(error).__name__}: {error}"[:_ERROR_LENGTH])
     if result.directory is None or result.unwritten:
-        return Ran(None, "; ".join(["not all results could be written", *result.unwritten]))
+        return CellResult(None, "; ".join(["not all results could be written", *result.unwritten]))
     try:
         finished = result.summary["finished"]
         CellMark(cell=cell.key, coterie=version_of("coterie"), finished=finished).write(result.directory)
     except OSError as error:
-        return Ran(None, f"{error.filename}: {error.strerror}")
-    why = None if finished else "; ".join(headlines(result.summary)) or "it was interrupted"
-    return Ran(result.directory.name, why)
+        return CellResult(None, f"{error.filename}: {error.strerror}")
+    why = None if finished else "; ".join(headlines(result.summary)) or "the run was interrupted"
+    return CellResult(result.directory.name, why)
 
 
-def _went_on(task: Task, scenario: Scenario, options: RunOptions) -> RunResult | None:
-    """Run a fork from a checkpoint of its parent; None if that is not possible: run it from the start."""
+def _run_fork(task: Task, scenario: Scenario, options: RunOptions) -> RunResult | None:
+    """Run a fork from a checkpoint of its parent; None if it has to run from the start."""
     from sim.run.resume.resuming import ResumableRun
     from sim.run.running import run_scenario
 
@@ -129,7 +130,7 @@ def _went_on(task: Task, scenario: Scenario, options: RunOptions) -> RunResult |
 
 
 def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:
-    """Run the tasks that come through a connection, and send back their results, until it is closed.
+    """Run the tasks received over a connection and send their results back, until it is closed.
 
     The parent process handles the terminal's signals.
     """

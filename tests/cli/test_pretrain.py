@@ -94,7 +94,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
         ("steps = 0\n", "base.toml: steps = 0: must be "),
         ('out = "base.pt"\n', 'base.toml: out = "base.pt": must end in .safetensors'),
         ("steps = \n", "base.toml: not valid TOML"),
-        ('corpus = "nowhere.txt"\n', 'base.toml: corpus = "nowhere.txt": there is no such file here'),
+        ('corpus = "nowhere.txt"\n', 'base.toml: corpus = "nowhere.txt": no such file in the current folder'),
         ("corpus = []\n", "base.toml: corpus = "),
     ],
 )

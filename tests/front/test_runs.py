@@ -483,13 +483,15 @@ def test_an_imported_class_whose_helpers_are_others_by_now_is_not_resumed(
     monkeypatch.syspath_prepend(here)
     run = ran(protocol=importlib.import_module("another_method_to_import").Alone)
     (here / "its_helper.py").write_text("STEPS = 2\n", encoding="utf-8")
-    with pytest.raises(UserError, match="has the name of another module"):
+    with pytest.raises(UserError, match="has the name of another Python module"):
         coterie.resume(run, until=12, quiet=True)
 
 
 def test_a_method_whose_file_begins_runs_is_refused(here: Path) -> None:
     (here / "begins.py").write_text(f"{METHOD}\n\n{BEGINS}", encoding="utf-8")
-    with pytest.raises(UserError, match=r"begins a run while it is loaded: put what is to be run"):
+    with pytest.raises(
+        UserError, match=r"starts a run while coterie loads it; move the code that starts runs"
+    ):
         ran(protocol="begins.py:Alone")
     assert not (here / "runs").exists()
 

@@ -524,7 +524,7 @@ def test_equal_settings_give_equal_files(tmp_path: Path) -> None:
     [
         ({"context": 5_000}, "corpus: has 960 tokens; must have more than the context, 5,000"),
         ({"out": "nowhere/base.safetensors"}, "there is no folder nowhere; must be one that exists"),
-        ({"corpus": "missing.txt"}, 'corpus = "missing.txt": there is no such file here'),
+        ({"corpus": "missing.txt"}, 'corpus = "missing.txt": no such file in the current folder'),
     ],
 )
 def test_what_cannot_be_trained_is_refused(keys: dict[str, Any], problem: str, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "images as labels": (
         {},
         {"label": "image"},
-        "column 'image' has the type struct.*must be numbers or texts",
+        "column 'image' has type struct.*must contain numbers or text",
     ),
     "two images": (
         {"other": images()["label"]},
@@ -325,7 +325,7 @@ SPOILED: dict[str, tuple[str, Any, str]] = {
     "an empty split": (
         ARROW,
         arrow(pa.table({"label": pa.array([], pa.int64())})),
-        "s/train: has no row; must",
+        "s/train: has no rows; must",
     ),
     "a column twice": (
         ARROW,
@@ -335,7 +335,7 @@ SPOILED: dict[str, tuple[str, Any, str]] = {
     "too many rows": (
         ARROW,
         arrow(pa.table({"label": pa.nulls(10**8)})),
-        f"{ARROW}: has 100,000,000 rows of 1 columns, which are too many",
+        f"{ARROW}: has 100,000,000 rows of 1 columns, too many to read",
     ),
     "a file elsewhere": (
         "state.json",
@@ -346,7 +346,7 @@ SPOILED: dict[str, tuple[str, Any, str]] = {
     "no JSON": (
         "dataset_info.json",
         b"{",
-        r"dataset_info\.json: is not what a split's columns mean, or damaged",
+        r"dataset_info\.json: is not the column types of a split, or damaged",
     ),
     "a type of Python": (
         "dataset_info.json",
@@ -395,7 +395,7 @@ def test_pipes_and_what_is_too_large_are_not_read(tmp_path: Path, monkeypatch: p
     state = {"_data_files": [{"filename": ARROW}] * 3}
     (tmp_path / "s" / "train" / "state.json").write_text(json.dumps(state))
     monkeypatch.setattr(input_file, "LIMIT_BYTES", 8000)
-    with pytest.raises(UserError, match=r"s/train: has more than 0 MiB in its files; must have less"):
+    with pytest.raises(UserError, match=r"s/train: has files with more than 0 MiB; save fewer rows"):
         read(source)
     file = tmp_path / "s" / "train" / ARROW
     file.unlink()
@@ -413,16 +413,16 @@ def test_files_of_one_split_are_put_together(tmp_path: Path) -> None:
     data = read(source, test_share=0.01)
     assert len(data.train_x) + len(data.test_x) == 30
     (folder / "more.arrow").write_bytes(arrow(pa.table({"other": [1]})))
-    with pytest.raises(UserError, match=r"more\.arrow: has other columns than data-00000"):
+    with pytest.raises(UserError, match=r"more\.arrow: has columns that differ from data-00000"):
         read(source)
 
 
 def test_folders_that_are_none_and_names_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"is no folder of save_to_disk, which writes dataset_dict\.json, or state"
+        UserError, match=r"has no dataset_dict\.json or state\.json, so save_to_disk did not write"
     ):
         read(str(tmp_path))
-    with pytest.raises(UserError, match=r"/nowhere: is no folder of save_to_disk"):
+    with pytest.raises(UserError, match=r"/nowhere: has no dataset_dict.json"):
         read(str(tmp_path / "nowhere"))
     with pytest.raises(
         UserError, match=r'there is no such folder in the .* names on the Hub look like "ylecun/mnist"'

@@ -275,12 +275,18 @@ def with_file(name: str, content: bytes = b"") -> Callable[[Path], None]:
 CONTENT = encoded(picture(40, 40))
 DEEP = encoded(np.arange(30, dtype=np.uint16).reshape(6, 5) * 900)
 WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
-    "an empty folder": (gone, "s: has no folder of a class in it; must have one for each class"),
-    "one class": (only("Cat/1.png"), "s: has the class 'Cat' only; must have a folder for each class, two"),
-    "no folder of a class": (only("1.png"), r"s/1\.png: lies beside folders; must be in that of its class"),
+    "an empty folder": (gone, "s: contains no folder of a class; must contain one for each class"),
+    "one class": (
+        only("Cat/1.png"),
+        "s: has only the class 'Cat'; must have a folder for each of at least two",
+    ),
+    "no folder of a class": (
+        only("1.png"),
+        r"s/1\.png: is next to folders; must be in the folder of its class",
+    ),
     "a class without pictures": (
         lambda folder: (folder / "empty").mkdir(),
-        "s/empty: has no picture; must have one at least",
+        "s/empty: has no picture; a folder of a class must have at least one",
     ),
     "only hidden files": (with_file("new/.1.png"), "s/new: has no picture"),
     "junk": (
@@ -303,13 +309,13 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a text": (
         with_file("Cat/notes.txt", b"x"),
-        r"Cat/notes\.txt: is no picture, by its name; must end in \.p",
+        r"Cat/notes\.txt: is no picture by its name; must end in \.p",
     ),
     "a folder in a class": (
         with_file("Cat/more/1.png"),
-        "Cat/more: is a folder where pictures of one class must be; for CLIENT/CLASS say data.client_folders",
+        "Cat/more: is a folder; must be a picture of the class; for CLIENT/CLASS, set data.client_folders",
     ),
-    "a loop": (loop, "Cat/loop: is a folder where pictures"),
+    "a loop": (loop, "Cat/loop: is a folder; must be a picture"),
     "a link to nothing": (dangling, r"Cat/8\.png: no such file"),
     "a pipe": (pipe, r"Cat/8\.png: must be a regular file"),
     "another size": (
@@ -319,15 +325,15 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "parts without classes": (
         lambda folder: only("train/1.png")(folder) or with_file("test/1.png")(folder),
-        "s: has only test, train, and in train no folder of a class; must have train/CLASS, or a folder for",
+        "s: has only test, train, and train has no folder of a class; must have train/CLASS, or a folder for",
     ),
     "none for training": (
         lambda folder: only("test/Cat/1.png")(folder) or with_file("val/Cat/1.png")(folder),
-        "s: has only test, val, and in train no folder of a class",
+        "s: has only test, val, and train has no folder of a class",
     ),
     "another part": (
         with_file("train/Cat/1.png"),
-        r"s/10: lies beside train; must be one of test, val, valid, validation",
+        r"s/10: is next to train; must be one of test, val, valid, validation",
     ),
 }
 
@@ -345,11 +351,11 @@ def test_refused(tmp_path: Path, how: str) -> None:
     [
         (
             "test/cow/1.png",
-            r"test/cow/1\.png: is of the class 'cow', which is not trained on; must be of 10, 9, C",
+            r"test/cow/1\.png: has class 'cow' without training pictures; must be one of 10, 9, C",
         ),
-        ("test/1.png", r"test/1\.png: lies beside folders"),
-        ("test/README", "test: has no folder of a class in it"),
-        ("more/Cat/1.png", "more: lies beside train; must be one of test"),
+        ("test/1.png", r"test/1\.png: is next to folders"),
+        ("test/README", "test: contains no folder of a class"),
+        ("more/Cat/1.png", "more: is next to train; must be one of test"),
     ],
 )
 def test_refused_beside_train(tmp_path: Path, file: str, problem: str) -> None:
@@ -362,12 +368,12 @@ def test_refused_beside_train(tmp_path: Path, file: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ('source = "x/none"', 'data.source = "x/none": there is no such file'),
-        ('source = "scenario.toml"', "is no folder; must be one, with a folder for each class"),
+        ('source = "x/none"', 'data.source = "x/none": no such file'),
+        ('source = "scenario.toml"', "is no folder; must be a folder with a folder for each class"),
         ('source = "s"\nsize = 0', "data.size = 0"),
         ('source = "s"\nsize = 5000', "data.size = 5000"),
         ('source = "s"\ntask = "regression"', 'data.task = "regression": unknown key'),
-        ('source = "s"\nclient_folders = true', r"lies beside folders; must be in that of its class"),
+        ('source = "s"\nclient_folders = true', r"is next to folders; must be in the folder of its class"),
         ('source = "s"\npartition = "natural"', "the data state no clients of samples"),
     ],
 )
@@ -431,7 +437,7 @@ def test_cinic_10_that_is_another_one(tmp_path: Path) -> None:
     gone(folder)
     cinic(folder)
     (folder / "test/truck").rename(folder / "test/lorry")
-    with pytest.raises(UserError, match="'lorry', which is not trained on"):
+    with pytest.raises(UserError, match="'lorry' without training pictures"):
         of_cinic(tmp_path)
     (folder / "train/truck").rename(folder / "train/lorry")
     with pytest.raises(

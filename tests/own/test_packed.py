@@ -60,7 +60,7 @@ def test_a_long_text_that_is_there_many_times(tmp_path: Path, kind: pa.DataType,
         pa.table({"x": pa.DictionaryArray.from_arrays(places, texts)}), file, store_schema=store_schema
     )
     assert file.stat().st_size < 20_000
-    assert refused(file).endswith("t.parquet: has more than 1 MiB, unpacked; must have less")
+    assert refused(file).endswith("t.parquet: has more than 1 MiB when unpacked; must be smaller")
 
 
 @pytest.mark.usefixtures("one_mib")
@@ -69,7 +69,7 @@ def test_texts_of_which_only_the_ends_are_stored(tmp_path: Path) -> None:
     file = tmp_path / "t.parquet"
     pq.write_table(table, file, use_dictionary=False, column_encoding={"x": "DELTA_BYTE_ARRAY"})
     assert file.stat().st_size < 20_000
-    assert "has more than 1 MiB, unpacked" in refused(file)
+    assert "has more than 1 MiB when unpacked" in refused(file)
 
 
 @pytest.mark.usefixtures("one_mib")
@@ -86,7 +86,7 @@ def test_columns_that_nobody_asks_for_are_not_unpacked(tmp_path: Path) -> None:
 def test_many_values_of_few_bytes(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "t.csv.gz"
     file.write_bytes(gzip.compress(content))
-    assert "GB of memory once it is read, and this process can have 0.0 GB; must be smaller" in refused(file)
+    assert "GB of memory when read, but this process can use only 0.0 GB; must be smaller" in refused(file)
 
 
 @pytest.mark.usefixtures("small_machine")
@@ -94,7 +94,7 @@ def test_many_values_of_few_bytes(tmp_path: Path, content: bytes) -> None:
 def test_json_whose_objects_take_more_than_its_text(tmp_path: Path, piece: str) -> None:
     file = tmp_path / "p.json.gz"
     file.write_bytes(gzip.compress(f"[{piece * 300_000}0]".encode()))
-    with pytest.raises(UserError, match=r"p\.json\.gz: takes 0\.\d GB of memory once it is read"):
+    with pytest.raises(UserError, match=r"p\.json\.gz: takes 0\.\d GB of memory when read"):
         InputFile("data.partition.path", file).json()
 
 
@@ -111,7 +111,7 @@ def test_an_arrow_stream_with_packed_buffers(tmp_path: Path, compression: str, i
     for name, content in saved_split(sink.getvalue(), {}).items():
         is_arrow = name.endswith(".arrow")
         (tmp_path / name).write_bytes(content if is_arrow else json.dumps(content).encode())
-    with pytest.raises(UserError, match=r"\.arrow: has more than 1 MiB, unpacked; must have less"):
+    with pytest.raises(UserError, match=r"\.arrow: has more than 1 MiB when unpacked; must be smaller"):
         read_split(InputFile("data.source", tmp_path))
 
 
@@ -138,7 +138,10 @@ def matlab(code: int, kind: int, shape: tuple[int, ...], length: int) -> bytes:
     ("content", "problem"),
     [
         (matlab(6, 9, (32, 32, 3, 50), 8 * 3072 * 50), "which does not fit in memory"),  # doubles
-        (matlab(9, 2, (32, 32, 3, 1), 2 * MIB), "has more than 1 MiB, unpacked"),  # more than the shape says
+        (
+            matlab(9, 2, (32, 32, 3, 1), 2 * MIB),
+            "has more than 1 MiB when unpacked",
+        ),  # more than the shape says
     ],
 )
 @pytest.mark.usefixtures("one_mib")
@@ -161,7 +164,7 @@ def test_a_sparse_base(tmp_path: Path) -> None:
     file = tmp_path / "base.safetensors"
     file.write_bytes(len(text).to_bytes(8, "little") + text)
     os.truncate(file, 8 + len(text) + 4 * 2**28)
-    with pytest.raises(UserError, match=r"base\.safetensors: takes 2\.1 GB of memory once it is read"):
+    with pytest.raises(UserError, match=r"base\.safetensors: takes 2\.1 GB of memory when read"):
         load_base(InputFile("model.base", file))
 
 
@@ -196,7 +199,7 @@ def test_arrays_that_do_not_fit_once_they_are_numbers(tmp_path: Path) -> None:
 
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((MIB, 1), np.uint8), y=np.zeros(MIB, np.uint8))
     keys = {"name": "arrays", "file": str(tmp_path / "a.npz"), "partition": "iid"}
-    with pytest.raises(UserError, match=r"a\.npz: takes 0\.0 GB of memory once it is read"):
+    with pytest.raises(UserError, match=r"a\.npz: takes 0\.0 GB of memory when read"):
         ArrayData.model_validate(keys).load(3, 1, DataFolder(tmp_path))
 
 
@@ -233,7 +236,7 @@ def test_a_packed_file_that_is_long_itself(tmp_path: Path) -> None:
     os.truncate(file, MIB)
     assert InputFile("data.file", file).text() == "a,b\n1,2\n"
     os.truncate(file, MIB + 1)
-    with pytest.raises(UserError, match="has more than 1 MiB; must have less"):
+    with pytest.raises(UserError, match="has more than 1 MiB; must be smaller"):
         InputFile("data.file", file).text()
 
 

@@ -90,7 +90,7 @@ def test_of_an_installed_package_it_is_the_module(tmp_path: Path, monkeypatch: p
 
 def test_a_folder_with_too_much_in_it_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_files, "FILES_MAX", 3)
-    with pytest.raises(UserError, match=r"has more than 3 Python files.*give the code a folder of its own"):
+    with pytest.raises(UserError, match=r"has more than 3 Python files.*move the code to a separate folder"):
         load_protocol(f"{folder / 'own.py'}:Own")
 
 

@@ -109,7 +109,7 @@ def test_many_columns_of_numbers_take_less_memory_than_texts(
     monkeypatch.setattr(machine, "memory_bytes", lambda: 20 * 2**20)
     assert table(tmp_path, text, label="y", test_file=None).train_x.shape[1] == 30
     monkeypatch.setattr(machine, "memory_bytes", lambda: 10 * 2**20)
-    with pytest.raises(UserError, match="of memory once it is read"):
+    with pytest.raises(UserError, match="of memory when read"):
         table(tmp_path, text, label="y", test_file=None)
 
 
@@ -193,7 +193,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         {"missing": "fill", "test_file": None},
         "column 'note' has no values",
     ),
-    "no rows": ("age,paid\n", {"test_file": None}, "has no row; must have one at least"),
+    "no rows": ("age,paid\n", {"test_file": None}, "has no rows; must have at least one"),
     "rows with gaps only": ("age,paid\n,yes\n", {"missing": "drop", "test_file": None}, "every row has"),
     "a column twice": (PEOPLE.replace("city", "age"), {}, "has the column 'age' twice"),
     "no feature": ("paid\nyes\nno\n", {"test_file": None}, "has no feature column"),
@@ -224,7 +224,7 @@ def test_parquet_of_what_are_no_values(tmp_path: Path) -> None:
     frame = pl.read_csv(PEOPLE.encode())
     keys = {"name": "table", "label": "paid", "partition": "iid", "file": str(path)}
     frame.with_columns(pl.lit([1, 2]).alias("tags")).write_parquet(path)
-    with pytest.raises(UserError, match=r"column 'tags' has the type .*list.*; must be numbers or texts"):
+    with pytest.raises(UserError, match=r"column 'tags' has type .*list.*; must contain numbers or text"):
         section(keys)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"people\.parquet: is not a Parquet table, or damaged"):
@@ -250,7 +250,7 @@ def test_keys_that_do_not_fit_together(tmp_path: Path, keys: str, message: str) 
 
 def test_a_file_that_is_nowhere(tmp_path: Path) -> None:
     keys = 'name = "table"\nfile = "x/none.csv"\nlabel = "a"\npartition = "iid"'
-    with pytest.raises(UserError, match=r'data\.file = "x/none.csv": there is no such file here, nor beside'):
+    with pytest.raises(UserError, match=r'data\.file = "x/none.csv": no such file in the current folder, in'):
         built(tmp_path, keys)
 
 
@@ -335,7 +335,7 @@ def test_an_archive_that_asks_for_too_much_is_refused(
     zeros = np.zeros((2**17, 1))
     np.savez_compressed(tmp_path / "f.npz", **{"x": X, "y": Y, name: zeros})
     assert (tmp_path / "f.npz").stat().st_size < 2**14
-    with pytest.raises(UserError, match=r"f\.npz: has more than 1 MiB, unpacked; must have less"):
+    with pytest.raises(UserError, match=r"f\.npz: has more than 1 MiB when unpacked; must be smaller"):
         input_file.InputFile("data.file", tmp_path / "f.npz").arrays("x", "y")
 
 
@@ -346,7 +346,7 @@ def test_a_parquet_table_that_asks_for_too_much_is_refused(
     file = tmp_path / "t.parquet"
     pl.DataFrame({"x": np.zeros(2**17), "y": np.zeros(2**17)}).write_parquet(file)
     assert file.stat().st_size < 2**14
-    with pytest.raises(UserError, match=r"t\.parquet: has 131,072 rows of 2 columns, which are too many"):
+    with pytest.raises(UserError, match=r"t\.parquet: has 131,072 rows of 2 columns, too many to read"):
         read_table(input_file.InputFile("data.file", file), TextFormat(",", "", (), ""))
 
 

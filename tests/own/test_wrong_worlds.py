@@ -79,11 +79,11 @@ def test_where_in_the_file_it_failed_is_told(tmp_path: Path) -> None:
     ("text", "message"),
     {
         "def mine(depth):\n    pass\n": "argument depth needs a type.* rng, sender, receiver, time, clients",
-        "def mine(*depth):\n    pass\n": "argument depth cannot be stated by name",
-        "def mine(kind: str):\n    pass\n": "argument kind is a key that all have",
-        "def mine(keys: int):\n    pass\n": "argument keys is a key that all have",
+        "def mine(*depth):\n    pass\n": "argument depth cannot be passed by name",
+        "def mine(kind: str):\n    pass\n": "argument kind has the name of a common key",
+        "def mine(keys: int):\n    pass\n": "argument keys has the name of a common key",
         "mine = 3\n": "must be a class or a function, not a int",
-        "def other():\n    pass\n": "has no 'mine'; it has: other",
+        "def other():\n    pass\n": "has no 'mine'; must be one of other",
     }.items(),
 )
 def test_functions_that_no_scenario_can_call(tmp_path: Path, text: str, message: str) -> None:
@@ -110,5 +110,5 @@ def test_slow_times_need_a_function(tmp_path: Path) -> None:
 )
 def test_no_code_refuses_every_door_unread(tmp_path: Path, option: str) -> None:
     write(tmp_path, "raise SystemExit(7)", "own.py")
-    with pytest.raises(UserError, match="--no-code refuses; allowed: "):
+    with pytest.raises(UserError, match="--no-code forbids; allowed: "):
         load_scenario(write(tmp_path, DIGITS), [option], code=False)

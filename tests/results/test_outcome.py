@@ -44,12 +44,17 @@ def test_comings_and_goings_add_up_and_what_nobody_did_is_left_out():
     assert moves({"clients": restarts}) == ["1 rejoined", "2 restarted", "2 left", "3 failed"]
 
 
-@pytest.mark.parametrize(("came_back", "who"), [(0, "of 5"), (3, "of 5 (2 joined, 3 came back fresh)")])
+@pytest.mark.parametrize(
+    ("came_back", "who"), [(0, "of 5"), (3, "of 5 (2 joined, 3 rejoined without state)")]
+)
 def test_newcomers_are_those_that_joined_and_those_that_came_back_fresh(came_back, who):
     population = {"newcomers": 5, "caught_up": 4, "went_before": 0, "still_behind": 1}
     population |= {"catch_up_seconds": {"median": 5.0}, "came_back": came_back}
     said = plain(catching_up(population))
-    assert said == f"4 {who} reached 90 % of the others' accuracy, 1 still behind; median 5 s (Kaplan-Meier)"
+    assert (
+        said
+        == f"4 {who} reached 90 % of the other clients' accuracy, 1 still behind; median 5 s (Kaplan-Meier)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,8 +79,8 @@ def test_the_answer_tells_how_many_are_helped_and_the_mean_of_all(
         "population": {"newcomers": 1, "caught_up": 1, "departures": 3, "recovered": 2},
     }
     assert plain(answer(summary)) == (
-        f"The clients reach 90.0% on average; {said}; the newcomer caught up with the others; "
-        "after 2 of 3 departures the others were back where they had been."
+        f"The clients reach 90.0% on average; {said}; the newcomer caught up with the other clients; "
+        "after 2 of 3 departures the other clients recovered fully."
     )
 
 

@@ -152,7 +152,7 @@ def test_first_difference_names_time_and_both_entries():
     other = small_trace()
     other.lifecycle(3.0, "client-1", "crash")
     assert first_difference(small_trace().to_table(), other.to_table()) == (
-        "entry 7 differs:\n  first run:  had ended\n  second run: t = 3.0 s: client-1 crash"
+        "entry 7 differs:\n  first run:  has no such entry\n  second run: t = 3.0 s: client-1 crash"
     )
     changed = Trace()
     changed.lifecycle(0.0, "client-0", "start")

@@ -112,7 +112,7 @@ def test_help_is_worth_what_the_last_evaluation_says_and_nothing_where_no_model_
     view = RunView(run)
     assert view.gains == [] and np.isnan(view.at_the_end).all()
     page = report.write_report(run).read_text(encoding="utf-8")
-    assert "With peers and alone" not in page
+    assert "Training with peers and alone" not in page
 
 
 def test_device_time_per_step(run):

@@ -71,9 +71,7 @@ def test_a_table_that_does_not_fit(
     there = first.with_name(f"{first.name}-2")
     lines = result.stderr.splitlines()[-4:]
     assert lines[:2] == ["not all results could be written:", "events.parquet: No space left on device"]
-    assert re.fullmatch(
-        r"report\.html: .*events\.parquet is missing; these results are not complete", lines[2]
-    )
+    assert re.fullmatch(r"report\.html: .*events\.parquet is missing; these results are incomplete", lines[2])
     assert lines[3] == f"the others are in {there}"
     assert result.exit_code == 1
     assert {path.name: path.read_bytes() for path in first.iterdir()} == before, "finished results stay"

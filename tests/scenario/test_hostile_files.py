@@ -95,7 +95,7 @@ def test_a_terabyte_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "large.toml"
     path.touch()
     os.truncate(path, 1 << 40)
-    assert refusal(path) == f"{path}: cannot be read: has more than 4 MiB; must have less\n"
+    assert refusal(path) == f"{path}: cannot be read: has more than 4 MiB; must be smaller\n"
 
 
 @pytest.mark.timeout(60)
@@ -106,7 +106,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, str(path)])
     assert result.exit_code == 2
     assert result.output == (
-        f"{path}: cannot be read: must be a regular file, and is a folder, a pipe or a device\n"
+        f"{path}: cannot be read: must be a regular file, not a folder, pipe or device\n"
     )
 
 

@@ -85,7 +85,7 @@ def test_a_file_that_is_not_there_was_looked_for_in_two_folders(
     world = write(tmp_path / "worlds", SMALL)
     with pytest.raises(UserError) as error:
         load_scenario(world, ["protocol.name=my.py:Mine"])
-    assert f"there is no file {tmp_path / 'my.py'} or {tmp_path / 'worlds/my.py'}" in str(error.value)
+    assert f"no file {tmp_path / 'my.py'} or {tmp_path / 'worlds/my.py'}" in str(error.value)
 
 
 def test_a_class_of_a_package() -> None:
@@ -146,7 +146,7 @@ def test_only_protocols_are_known(name: str) -> None:
 def test_a_missing_class_is_answered_with_those_of_the_file(own: Path) -> None:
     message = refusal("own.py:Mime", own.parent)
     assert "own.py has no protocol class (subclass of Client) called 'Mime'" in message
-    assert message.endswith("it has: Mine, Theirs; did you mean 'Mine'?")
+    assert message.endswith("must be one of Mine, Theirs; did you mean 'Mine'?")
 
 
 @pytest.mark.parametrize("name", ["Helper", "Note", "dataclass", "Client"])
@@ -160,7 +160,7 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch
     folder = tmp_path / "scenarios"
     folder.mkdir()
     message = refusal("none.py:Mine", folder)
-    assert f"there is no file {tmp_path / 'none.py'} or {folder / 'none.py'}" in message
+    assert f"no file {tmp_path / 'none.py'} or {folder / 'none.py'}" in message
 
 
 _SETTINGS = "from actors.settings.base import Settings"
@@ -261,7 +261,7 @@ def test_an_edited_neighbour_is_loaded_anew(tmp_path: Path) -> None:
 
 def test_a_file_with_the_name_of_one_of_pythons_is_refused(tmp_path: Path) -> None:
     (tmp_path / "random.py").write_text(OWN)
-    assert "random.py has the name of another module of Python, random; rename it" in refusal(
+    assert "random.py has the name of another Python module, random; rename the file" in refusal(
         "random.py:Mine", tmp_path
     )
 

@@ -163,7 +163,7 @@ BAD = {
     ),
     "missing protocol file": (
         edited(GOSSIP, 'name = "/none/mine.py:Mine"'),
-        'protocol.name = "/none/mine.py:Mine": there is no file /none/mine.py',
+        'protocol.name = "/none/mine.py:Mine": no file /none/mine.py',
     ),
     "unknown protocol setting": (
         edited("period =", "perod ="),

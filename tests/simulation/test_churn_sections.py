@@ -203,7 +203,7 @@ def test_a_table_may_be_parquet_with_more_columns_and_its_times_pass_faster(tmp_
             "client,from,to\n0,1,2\n",
             "line 1: has no column start_s, but client, from, to; must have client, ",
         ),
-        ("client,start_s,end_s\n", "has no row; must have one at least"),
+        ("client,start_s,end_s\n", "has no rows; must have at least one"),
         ("", "is empty"),
         ("client,start_s,end_s\n0,0,1\n0,5,5\n", "line 3: end_s = 5: must be larger than start_s, 5"),
         (

@@ -164,7 +164,7 @@ def test_rounds_that_bring_nothing_are_the_headline(
     result, summary, report = ran(QUADRATIC, protocol, *[word for each in more for word in ("--set", each)])
     waits = summary["rounds"]["waits"]
     assert summary["rounds"]["in_vain"] == waits > 0
-    line = f"{waits} of {waits} waits for a round's messages were in vain"
+    line = f"{waits} of {waits} waits for a round's messages ended without a message"
     assert line in result.stdout.replace("\N{NO-BREAK SPACE}", " ")
     assert line.replace("'", "&#39;") in report
     assert result.exit_code == 0

@@ -170,7 +170,7 @@ def test_the_clock_outside_of_functions_is_of_no_concern(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("m.csv", "0;1,5\n1,5;0\n", "has semicolons; numbers have a decimal point, and commas"),
+        ("m.csv", "0;1,5\n1,5;0\n", "has semicolons; write numbers with a decimal point; commas"),
         (
             "slow.csv",
             "time_s,factor\n0,1\n0,5,4\n",

@@ -6,12 +6,12 @@ import pytest
 
 from sim.studies.cells import Plan, plan
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.worker import Ran, Task, run_cell
+from sim.studies.worker import CellResult, Task, run_cell
 from tests.studies.worlds import study
 
 
 def here(
-    tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[[tuple[float, ...]], None]
+    tasks: list[Task], ran: Callable[[Task, CellResult], None], look: Callable[[tuple[float, ...]], None]
 ) -> None:
     """Run tasks in this process, one after the other."""
     for task in tasks:

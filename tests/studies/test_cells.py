@@ -32,7 +32,7 @@ def test_an_axis_is_left_out_for_a_case_that_it_cannot_change(tmp_path: Path) ->
     assert len(plan(study(tmp_path, text), ["network.loss=0.1"], seeds=1).cells) == 2
     with pytest.raises(UserError) as caught:
         plan(study(tmp_path, text.replace('without = ["network.loss"]', 'without = ["network.los"]')))
-    said = "sweep.case.0.without = network.los: no axis; must be one of method, network.loss"
+    said = "sweep.case.0.without = network.los: unknown axis; must be one of method, network.loss"
     assert said in str(caught.value)
 
 
@@ -72,7 +72,7 @@ def test_rows_go_together(tmp_path: Path) -> None:
     ("option", "said"),
     [
         ("network.loss=0,7", "network.loss = 7"),
-        ("network.loss=0,,1", "has no value before or after a comma"),
+        ("network.loss=0,,1", "a value is missing before or after a comma"),
         ("sweep.seeds=0", "sweep.seeds = 0 (from --set): must be a whole number from 1"),
         ("sweep.grid=3", "sweep.grid = 3 (from --set): must be a table"),
         ("sweep.grid.a=3", "sweep.grid.a = 3"),
@@ -99,7 +99,7 @@ def test_a_key_that_one_method_lacks_is_told_with_the_method(tmp_path: Path, met
         plan(study(tmp_path, SMALL), [f"protocol.name={methods}", "protocol.merge=age"])
     assert caught.value.__notes__ == [
         "in the runs with protocol.name = dpsgd",
-        "a key that not all of the runs have goes into the set of a [[sweep.case]]",
+        "write a key that only some runs have into `set` of a [[sweep.case]]",
     ]
 
 
@@ -175,7 +175,7 @@ def test_axes_are_narrowed_to_some_values(tmp_path: Path) -> None:
     both = plan(study(tmp_path), only=["method=alone", "method=gossip"])
     assert both.cells == plan(study(tmp_path)).cells
     for wrong in ("method=gossi", "loss=0.2", "method"):
-        said = f"--only {wrong}: must be axis=value, of method=alone|gossip; network.loss=0|0.2"
+        said = f"--only {wrong}: must be axis=value, one of method=alone|gossip; network.loss=0|0.2"
         with pytest.raises(UserError, match=re.escape(said)):
             plan(study(tmp_path), only=[wrong])
     # As it may be written after --set.
@@ -186,7 +186,7 @@ def test_axes_are_narrowed_to_some_values(tmp_path: Path) -> None:
 
 def test_values_that_are_there_twice_are_refused(tmp_path: Path) -> None:
     """Their runs could not be told apart: `compare` refused them, all done as they were."""
-    with pytest.raises(UserError, match=r"sweep: network\.loss = 0\.1 is there twice; values of an axis"):
+    with pytest.raises(UserError, match=r"sweep: network\.loss = 0\.1 appears twice; values of an axis"):
         plan(study(tmp_path), ["network.loss=0.1,0.2,0.10"])
 
 
@@ -196,7 +196,7 @@ def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
     )
     assert len(plan(study(tmp_path, text), only=["network.loss=0", "run.seed=1"]).cells) == 4
     with pytest.raises(
-        UserError, match=r"--only: no row of network\.loss, run\.seed has these values together"
+        UserError, match=r"--only: no row of network\.loss, run\.seed has this combination of values"
     ):
         plan(study(tmp_path, text), only=["network.loss=0", "run.seed=2"])
 
@@ -217,10 +217,10 @@ def test_a_case_excludes_some_of_the_clients_that_there_are(tmp_path: Path, excl
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('by = "los"', "sweep.compare.by = los: no axis; must be one of method, network.loss"),
+        ('by = "los"', "sweep.compare.by = los: unknown axis; must be one of method, network.loss"),
         (
             'baseline = "method=gosip"',
-            "sweep.compare.baseline = method=gosip: must be axis=value, of method=",
+            "sweep.compare.baseline = method=gosip: must be axis=value, one of method=",
         ),
     ],
 )
@@ -236,7 +236,7 @@ def test_axes_that_are_stated_or_narrowed_may_be_compared_by(tmp_path: Path) -> 
 
 
 def test_a_sweep_does_not_sweep_itself(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="runs do not differ in what a sweep says; state one value"):
+    with pytest.raises(UserError, match=r"keys of \[sweep\] apply to all runs; give one value"):
         plan(study(tmp_path), ["sweep.seeds=2,3"])
     with pytest.raises(UserError, match="beside the sweep"):
         plan(study(tmp_path), ["sweep.scenario=other.toml"])

@@ -127,7 +127,7 @@ def test_only_some_clients_may_count(small: Small) -> None:
     of = dict(zip(last["actor"], last["value"], strict=True))
     expected = (of["client-1"] + of["client-2"]) / 2
     assert study.runs[0].number("distance") == pytest.approx(expected)
-    with pytest.raises(UserError, match="there is no client 9"):
+    with pytest.raises(UserError, match="no client 9; clients are 0 to 3"):
         load_study([small[1].directory], clients=[9]).runs[0].number("distance")
 
 
@@ -144,7 +144,7 @@ def test_who_is_struck_counts_on_neither_side(tmp_path: Path) -> None:
         ours[others].mean() - theirs[others].mean() for ours, theirs in zip(gossip, alone, strict=True)
     ]
     assert means["gossip"].against.difference.mean == pytest.approx(np.mean(against))
-    assert "Clients that a case excludes do not count" in caption(comparison)
+    assert "Clients excluded by a case do not count" in caption(comparison)
     budgets = {group.values["method"]: group.budget("steps") for group in comparison.groups}
     steps = [run.view.last("training_steps")[others].mean() for run in comparison.groups[1].runs]
     assert budgets["gossip"] == pytest.approx(np.mean(steps))
@@ -168,7 +168,7 @@ def test_a_baseline_that_was_not_run_is_told(tmp_path: Path) -> None:
     planned = plan(study(tmp_path, text), only=["method=gossip"], seeds=1)
     result = run_sweep(planned, out=tmp_path / "runs", execute=here)
     comparison = Comparison(load_study([result.directory]))
-    told = "there is no run with the sweep's baseline, method=alone: held against network.loss = 0"
+    told = "no run has the sweep's baseline method=alone; the baseline is network.loss = 0"
     assert told in comparison.warnings and comparison.baseline_text == "network.loss = 0"
 
 
@@ -245,7 +245,7 @@ def test_missing_cells_and_unequal_budgets_are_pointed_out(small: Small, tmp_pat
     as_if_written(summary.parent)
     warnings = Comparison(load_study([file.parent])).warnings
     assert "no results: method = alone, network.loss = 0, seed 3: RuntimeError: no more" in warnings
-    assert any("not all groups have the same seeds" in warning for warning in warnings)
+    assert any("groups have different seeds" in warning for warning in warnings)
     assert any(warning.startswith("unequal budgets: training steps per client from") for warning in warnings)
 
 
@@ -326,7 +326,7 @@ def test_more_lines_than_can_be_told_apart_are_a_map(tmp_path: Path) -> None:
     comparison = Comparison(load_study([result.directory]))
     write_pictures(comparison, tmp_path)
     drawn = (tmp_path / "by-distance.svg").read_text(encoding="utf-8")
-    assert drawn.count("<image") == 1 and "difference to network.loss = 0" in drawn
+    assert drawn.count("<image") == 1 and "difference from network.loss = 0" in drawn
     for line in comparison.lines:
         assert f">{line.estimate.mean:.3g}<" in drawn
         assert f">{line.group.values['training.learning_rate']}<" in drawn
@@ -354,7 +354,7 @@ def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Pat
     curves = (tmp_path / "curves-distance.svg").read_text()
     for words in (
         "virtual time [s]",
-        "distance to the own optimum",
+        "distance to the client's optimum",
         "2 seeds, 95 % intervals",
         "gossip",
         "alone",
@@ -386,9 +386,12 @@ def test_a_target_that_no_share_can_be_is_refused(
     ("arguments", "said"),
     [
         (["--target", "nan"], "--target nan: the target of distance must be finite"),
-        (["--by", "colour"], "--by colour: no axis; must be one of method, network.loss"),
-        (["--baseline", "method=fedavg"], "must be axis=value, of method=alone|gossip; network.loss=0|0.2"),
-        (["--metric", "colour"], "--metric colour: no run has it"),
+        (["--by", "colour"], "--by colour: unknown axis; must be one of method, network.loss"),
+        (
+            ["--baseline", "method=fedavg"],
+            "must be axis=value, one of method=alone|gossip; network.loss=0|0.2",
+        ),
+        (["--metric", "colour"], "--metric colour: unknown in all runs"),
         (["--clients", "a"], "must be numbers of clients"),
     ],
 )
@@ -399,13 +402,10 @@ def test_what_there_is_not_is_refused(small: Small, arguments: list[str], said: 
 
 def test_what_is_no_sweep_is_refused(small: Small, tmp_path: Path) -> None:
     code, output = run("compare", tmp_path)
-    assert code == 2 and "is not a result directory" in output
+    assert code == 2 and "is no results folder" in output
     (tmp_path / INDEX).write_text("{}")
     code, output = run("compare", tmp_path)
-    assert (
-        code == 2
-        and f"{INDEX}: is not the list of a sweep's runs, or damaged: name: Field required" in output
-    )
+    assert code == 2 and f"{INDEX}: is not the index of a sweep, or damaged: name: Field required" in output
     later = (small[1].directory / INDEX).stat().st_mtime + 10
     os.utime(tmp_path / INDEX, (later, later))
     code, output = run("compare", small[1].directory, tmp_path)

@@ -100,11 +100,11 @@ def wrong(path: str, value: Any) -> Callable[[dict[str, Any]], object]:
         (wrong("cells.0.values", None), "cells.0.values: Input should be an object"),
         (
             wrong("cells.0.values", {"method": "other", "network.loss": 0}),
-            "cells.0.values are none of the axes'",
+            "cells.0.values do not match axes",
         ),
         (wrong("cells.0.directory", 7), "cells.0.directory: Input should be a valid string"),
         (wrong("cells.0.directory", "../.."), "cells.0.directory: String should match pattern"),
-        (wrong("cells.0.directory", None), "cells.0: is done, and has no directory"),
+        (wrong("cells.0.directory", None), "cells.0: state is done, but directory is null"),
         (wrong("cells.0.seed", "3"), "cells.0.seed: Input should be a valid integer"),
         (wrong("cells.0.state", ["done"]), "cells.0.state: Input should be 'done', 'failed' or 'waiting'"),
         (wrong("cells", []), "cells: Tuple should have at least 1 item"),
@@ -121,7 +121,7 @@ def test_a_list_of_runs_with_wrong_types(swept: Path, change: Callable[[Any], ob
     change(index)
     file.write_text(json.dumps(index))
     shown = " ".join(refusal("compare", swept).split())
-    assert shown.startswith(f"{file}: is not the list of a sweep's runs, or damaged: {said}")
+    assert shown.startswith(f"{file}: is not the index of a sweep, or damaged: {said}")
 
 
 @pytest.mark.parametrize("how", [how for how in WAYS if how != "gone"])
@@ -130,7 +130,7 @@ def test_a_list_of_runs_that_is_none(whole: Swept, swept: Path, how: str) -> Non
     file.unlink()
     WAYS[how](file)
     refused = refusal("compare", swept)
-    assert str(file) in refused or "is not a result directory" in refused
+    assert str(file) in refused or "is no results folder" in refused
     if how != "a folder":  # in whose place no file can be put
         result = run_sweep(whole[0], out=swept.parent, execute=counting([]))
         assert result.there == 2 and len(load_study([swept]).runs) == 2

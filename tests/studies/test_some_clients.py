@@ -26,19 +26,22 @@ def test_tables_captions_pictures_and_files_say_which_clients(
 ) -> None:
     comparison = Comparison(load_study([small[1].directory], clients), metrics=METRICS, target=1.2)
     page = write_comparison(comparison, tmp_path).read_text(encoding="utf-8")
-    sentence, head = f"Of the clients, only {named} count", f"distance to the own optimum, clients {named}"
+    sentence, head = (
+        f"Metrics of clients cover only clients {named}",
+        f"distance to the client's optimum, clients {named}",
+    )
     of_text: Any = {"schema_overrides": {"clients": pl.String}}
     tex, svg = (tmp_path / "table.tex").read_text(), (tmp_path / "curves-distance.svg").read_text()
     of_all = (tmp_path / "curves-messages-sent.svg").exists()
     assert not of_all or "clients " not in (tmp_path / "curves-messages-sent.svg").read_text()
     whole = pl.read_csv(tmp_path / "table.csv", infer_schema_length=None, **of_text)
     if not named:
-        assert "Of the clients" not in page + tex and ", clients" not in page + tex + svg
+        assert "Metrics of clients" not in page + tex and ", clients" not in page + tex + svg
         assert whole["clients"].null_count() == len(whole)
         return
     assert sentence in page and sentence in tex
     assert f"<th>{head}</th>" in page and head in tex and f", clients {named}" in svg
-    assert "<th>messages, sent</th>" in page and "Spent per client, of all clients" in page
+    assert "<th>messages, sent</th>" in page and "Resources used per client, all clients" in page
     said = dict(whole.select("metric", "clients").rows())
     assert said == {"distance": named, "distance.worst_decile": named, "messages.sent": None}
     for file in ("target.csv", "runs.csv", "curves.csv"):
@@ -50,8 +53,8 @@ def test_the_terminal_says_so_too(small: Small, tmp_path: Path) -> None:
     command = ["compare", str(small[1].directory), "--clients", "1-2", "--out", str(tmp_path)]
     said = CliRunner().invoke(app, command)
     assert said.exit_code == 0, said.output
-    assert "distance to the own optimum, clients 1-2" in said.stdout
-    assert "Of the clients, only 1-2 count" in said.stdout
+    assert "distance to the client's optimum, clients 1-2" in said.stdout
+    assert "Metrics of clients cover only clients 1-2" in said.stdout
 
 
 @pytest.mark.parametrize("clients", ["3-0", "0-99999999999", "-1", "", "a", "1-"])

@@ -19,7 +19,7 @@ from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
 from sim.studies.index import INDEX
 from sim.studies.sweep import SweepProgress, SweepResult, default_jobs, in_processes, run_sweep
-from sim.studies.worker import How, Ran, Task
+from sim.studies.worker import CellOptions, CellResult, Task
 from tests.resume.same import require_same
 from tests.simulation.worlds import QUADRATIC as SIMULATED
 from tests.simulation.worlds import write
@@ -40,7 +40,7 @@ def hashes(directory: Path) -> list[str]:
 
 
 def counting(ran_too: list[str]) -> Callable:
-    def execute(tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable) -> None:
+    def execute(tasks: list[Task], ran: Callable[[Task, CellResult], None], look: Callable) -> None:
         ran_too.extend(task.cell.key for task in tasks)
         here(tasks, ran, look)
 
@@ -121,7 +121,7 @@ def test_runs_that_share_a_past_compute_it_once(tmp_path: Path) -> None:
         assert whole.directory is not None
         require_same(whole.directory, there, ends=False)
     assert not list((tmp_path / "runs").glob("*/*.pt"))
-    run_sweep(planned, out=tmp_path / "kept", execute=here, how=How(checkpoints=True))
+    run_sweep(planned, out=tmp_path / "kept", execute=here, how=CellOptions(checkpoints=True))
     kept = sorted(path.name for path in (tmp_path / "kept").glob("*/*.pt"))
     assert kept == sorted(["checkpoint-1.9.pt", "checkpoint-3.pt"] * 2 + ["checkpoint.pt"] * 8)
 
@@ -197,7 +197,7 @@ def test_a_scenario_that_changes_meanwhile_is_not_mixed_with_what_it_was(tmp_pat
     study(tmp_path, STUDY.replace("dimension = 3", "dimension = 4"))
     result = run_sweep(planned, out=tmp_path / "runs", execute=here)
     assert len(result.errors) == 2
-    assert all("was changed while the sweep went on" in error for error in result.errors.values())
+    assert all("changed during the sweep" in error for error in result.errors.values())
 
 
 def test_progress_counts_what_is_left(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_processes_beside_each_other_give_the_same_traces(
 def test_a_process_that_dies_costs_its_cell_and_nothing_else(tmp_path: Path) -> None:
     file = failing(tmp_path, FAILING.replace('raise RuntimeError("no more")', "os._exit(9)"), "[true, false]")
     result = run_sweep(plan(file), out=tmp_path / "runs", execute=in_processes(1))
-    assert result.errors == {"protocol.fails = True, seed 3": "its process was ended, with exit code 9"}
+    assert result.errors == {"protocol.fails = True, seed 3": "the worker process ended with exit code 9"}
     assert [cell["state"] for cell in cells_of(result.directory)] == ["failed", "done"]
 
 

@@ -1,1 +1,1 @@
-"""report.html: the page about one run."""
+"""report.html: a page about one run."""

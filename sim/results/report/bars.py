@@ -1,4 +1,4 @@
-"""The report's bars. Each builder gives a figure, or None where the run has no data for it."""
+"""Bar charts of the report. Each builder returns a figure, or None if the run has no data for it."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from sim.results.report.style import BLUE, EDGE, GREEN, ORANGE, blank
 from sim.results.view import RunView
 
 SLOW = 2.0
-"""A device is slow that takes more than so many times the median device's time for a training step."""
+"""A device is slow if its training step takes over SLOW times the median time."""
 _MOST_LABELS = 60  # names under bars
 
 
@@ -31,7 +31,7 @@ def bytes_by_type(view: RunView) -> Figure | None:
             "marker": {"color": BLUE},
             "width": 0.55,
             "text": [f"{text.size(size)} in {count:,} messages" for size, count, _ in rows],
-            # "auto" would leave out the text of the shortest bars.
+            # "auto" would omit the text of the shortest bars.
             "textposition": ["inside" if 2 * size > rows[-1][0] else "outside" for size, _, _ in rows],
             "insidetextanchor": "start",
             "hovertemplate": "%{y}: <b>%{text}</b><extra></extra>",
@@ -45,7 +45,7 @@ def bytes_by_type(view: RunView) -> Figure | None:
 
 
 def work_done(view: RunView) -> Figure | None:
-    """Iterations of each client, the fewest first; those with slow devices stand out."""
+    """Draw the iterations of each client, fewest first, with slow devices highlighted."""
     done = view.iterations
     if done is None or len(view.clients) < 2 or not done.any():
         return None
@@ -54,22 +54,20 @@ def work_done(view: RunView) -> Figure | None:
     slow = np.full(len(done), False) if step_s is None else step_s > SLOW * np.nanmedian(step_s)
     hints = [[view.clients[client], _per_step(step_s, client)] for client in order.tolist()]
     hover = "%{customdata[0]} <b>%{y:,}</b> iterations%{customdata[1]}<extra></extra>"
-    groups = (("slow device", slow[order], ORANGE), ("others", ~slow[order], BLUE))
+    groups = (("slow devices", slow[order], ORANGE), ("other devices", ~slow[order], BLUE))
     figure = _bars(done[order], groups, hints, hover)
-    figure.update(
-        yaxis={"title": {"text": "iterations done"}, "rangemode": "tozero"}, showlegend=bool(slow.any())
-    )
+    figure.update(yaxis={"title": {"text": "iterations"}, "rangemode": "tozero"}, showlegend=bool(slow.any()))
     return figure
 
 
 def _per_step(step_s: NDArray[np.float64] | None, client: int) -> str:
     if step_s is None or np.isnan(step_s[client]):
         return ""
-    return f"<br>{text.duration(float(step_s[client]))} of its device per step"
+    return f"<br>{text.duration(float(step_s[client]))} of device time per step"
 
 
 def gains(view: RunView) -> Figure | None:
-    """By how much each client is better off with its peers than alone, the least helped first."""
+    """Draw each client's gain with its peers over training alone, smallest gain first."""
     if len(view.gains) < 2 or view.measure is None:
         return None
     measure = view.measure[0]
@@ -90,7 +88,7 @@ def gains(view: RunView) -> Figure | None:
 
 
 def least_px(figure: Figure | None) -> int:
-    """The width below which the names under the bars of `work_done` or `gains` would overlap."""
+    """Return the width below which the names under the bars of `work_done` or `gains` would overlap."""
     return 90 + 15 * len(figure.layout["xaxis"]["tickvals"]) if figure is not None else 0
 
 
@@ -100,30 +98,30 @@ def _bars(
     hints: Sequence[Sequence[str]],
     hover: str,
 ) -> Figure:
-    """A bar for each client, under it its name, which is the first of its hints, where there is room.
+    """Draw a bar for each client, with the first of its hints as the name below it if there is room.
 
-    groups: name, which of the clients, and colour.
+    groups: (name, mask of the clients, color).
     """
     figure = blank(300)
     for name, chosen, fill in groups:
-        if places := np.flatnonzero(chosen).tolist():
+        if columns := np.flatnonzero(chosen).tolist():
             bar: Trace = {
                 "type": "bar",
-                "x": places,
-                "y": heights[places],
+                "x": columns,
+                "y": heights[columns],
                 "name": name,
                 "hovertemplate": hover,
             }
             bar |= {"marker": {"color": fill, "line": {"width": 0}}}
-            figure.add(bar | {"customdata": [hints[place] for place in places]})
+            figure.add(bar | {"customdata": [hints[column] for column in columns]})
     names = [name for name, *_ in hints]
-    places = (
+    labeled = (
         list(range(0, len(names), -(-len(names) // _MOST_LABELS))) if len(names) <= 2 * _MOST_LABELS else []
     )
     axis = {
-        "title": {"text": "" if places else f"{len(names):,} clients"},
-        "tickvals": places,
-        "ticktext": [names[place] for place in places],
+        "title": {"text": "" if labeled else f"{len(names):,} clients"},
+        "tickvals": labeled,
+        "ticktext": [names[column] for column in labeled],
         "tickangle": -60,
         "showgrid": False,
         "ticks": "",

@@ -1,4 +1,4 @@
-"""The parts that the report is made of; `templates/blocks.html` says how each becomes HTML."""
+"""Building blocks of the report, which `templates/blocks.html` renders as HTML."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from sim.results.report.figure import Figure
 
 MOST_ROWS = 5_000  # of a table: bounds the size of the report
 MOST_OPEN_ROWS = 15
-_SEARCHED_ROWS = 10  # from so many on
+_SEARCHED_ROWS = 10  # a table with this many rows has a search field
 
 
 class Block:
@@ -18,7 +18,7 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """The name under which the templates know it."""
+        """Name of the block's class, which the templates use."""
         return type(self).__name__
 
 
@@ -29,7 +29,7 @@ class Paragraph(Block):
 
 @dataclass(frozen=True)
 class Heading(Block):
-    """A heading of what follows within a section."""
+    """A heading within a section."""
 
     text: str
 
@@ -38,7 +38,7 @@ class Heading(Block):
 class Picture(Block):
     """A figure under a fixed name, so that the same run gives the same page.
 
-    least_px: its least width; on a smaller screen it scrolls by itself.
+    least_px: minimum width; on a smaller screen the picture scrolls.
     """
 
     name: str
@@ -48,14 +48,14 @@ class Picture(Block):
 
 @dataclass(frozen=True)
 class Legend(Block):
-    """The legend of a figure, outside of it: shown on a small screen, where the figure scrolls."""
+    """The legend of a figure, outside of the figure, for small screens where the figure scrolls."""
 
     figure: Figure
 
 
 @dataclass(frozen=True)
 class Choice(Block):
-    """A list to choose a client from. It shows the traces that have the chosen name as `meta`."""
+    """A list to select a client. The page shows the traces with the selected name as `meta`."""
 
     names: Sequence[str]
     chosen: str
@@ -63,21 +63,21 @@ class Choice(Block):
 
 @dataclass(frozen=True)
 class SideBySide(Block):
-    """Columns beside each other where there is room."""
+    """Columns side by side, or below each other on a narrow page."""
 
     columns: Sequence[Sequence[Block]]
 
 
 @dataclass(frozen=True)
 class Numbers(Block):
-    """Lists of names and numbers, (title, rows) each."""
+    """Lists of names and numbers, each as (title, rows)."""
 
     lists: Sequence[tuple[str, Sequence[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
 class Code(Block):
-    """A folded text, word for word."""
+    """A collapsed verbatim text."""
 
     summary: str
     text: str
@@ -85,22 +85,22 @@ class Code(Block):
 
 @dataclass(frozen=True)
 class Cell:
-    """A number as it is shown, and its value, by which it is sorted: infinite is last, None unknown."""
+    """A number as text, and its value for sorting: infinite values are last, None is unknown."""
 
     shown: str
     value: float | None
 
     @property
     def sorted_by(self) -> str:
-        """The value for JavaScript."""
+        """Value as text for JavaScript."""
         return "" if self.value is None else f"{self.value:.6g}".replace("inf", "Infinity")
 
 
 @dataclass(frozen=True)
 class Table(Block):
-    """A table that a click on a head sorts; long ones are folded, named by `what`, and can be searched.
+    """A table sorted by a click on a column head; long tables are collapsed and searchable.
 
-    Cells are numbers, strings are words. order: what the given order is, if anything.
+    Cells are numbers, strings are words. what: noun for the rows. order: description of the order, if any.
     """
 
     heads: Sequence[str]
@@ -110,12 +110,12 @@ class Table(Block):
 
     @property
     def kept(self) -> Sequence[Sequence[str | Cell]]:
-        """The rows that are in the page."""
+        """Rows that the page contains."""
         return self.rows[:MOST_ROWS]
 
     @property
     def numeric(self) -> list[bool]:
-        """Which columns hold numbers alone."""
+        """For each column, whether all its cells are numbers."""
         return [all(isinstance(row[column], Cell) for row in self.kept) for column in range(len(self.heads))]
 
     @property
@@ -134,17 +134,17 @@ class Section:
 
 
 def cell(value: float | None, shown: Callable[[float | None], str] = text.number) -> Cell:
-    """A number as `shown` has it, by default a count or a measurement; None and NaN: unknown."""
+    """Return a cell with the number formatted by `shown`; None and NaN are unknown."""
     known = None if value is None or math.isnan(value) else value
     return Cell(shown(known), known)
 
 
 def difference(value: float, measure: Measure) -> Cell:
-    """A difference of two values of a measure; of shares in percentage points."""
+    """Return a cell with the difference of two values of a measure, for shares in percentage points."""
     return cell(value, text.points if measure.is_share else text.number)
 
 
 def reached(after_s: float | None) -> Cell:
-    """How long it took until something was reached; None or infinite if it never was."""
+    """Return a cell with the time until an event; None or infinite: not reached."""
     never = after_s is None or math.isinf(after_s)
     return Cell("not reached", math.inf) if never else cell(after_s, text.duration)

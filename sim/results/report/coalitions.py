@@ -1,4 +1,4 @@
-"""Coalitions in the report: who benefits from whom, who joined whom when, and what it is worth."""
+"""Coalitions in the report: benefit graph, losses of the members, and formation over time."""
 
 from collections import defaultdict
 from typing import Any, NamedTuple
@@ -8,17 +8,17 @@ import numpy as np
 from sim.results import text
 from sim.results.report.blocks import Cell, Table, cell
 from sim.results.report.figure import Figure, Trace
-from sim.results.report.graph import frame, places
+from sim.results.report.graph import frame, positions
 from sim.results.report.style import EDGE, HUES, INK, blank, colour
 from sim.results.view import RunView
 
 MOST_CLIENTS = 60  # drawn
-_ARROW_LEFT_OUT = 0.13  # of the unit of the picture, around a node
+_ARROW_LEFT_OUT = 0.13  # gap between a node and an arrow, in units of the picture
 LOSSES = ("alone", "full", "equilibrium")
 
 
 class CoalitionMember(NamedTuple):
-    """What is known of a client's coalition from an evaluation on."""
+    """A client's coalition and losses at an evaluation."""
 
     time_s: float
     client: int
@@ -30,14 +30,14 @@ class CoalitionMember(NamedTuple):
 
 
 def at_the_end(view: RunView) -> dict[int, CoalitionMember]:
-    """The last of each client that is up at the end."""
+    """Return the last membership of each client that is up at the end."""
     up = view.up_at(view.end_s)
     found = [CoalitionMember(*row) for row in view.coalition_rows]
     return {each.client: each for each in found if up[each.client]}
 
 
 def groups(found: dict[int, CoalitionMember]) -> list[list[int]]:
-    """The members of each coalition, the largest first."""
+    """Return the members of each coalition, the largest coalition first."""
     by_coalition: dict[int, list[int]] = defaultdict(list)
     for client in sorted(found):
         by_coalition[found[client].coalition].append(client)
@@ -45,28 +45,28 @@ def groups(found: dict[int, CoalitionMember]) -> list[list[int]]:
 
 
 def benefit_graph(view: RunView) -> Figure | None:
-    """The last benefit graph: an arrow to each client from those who help it; coalitions are coloured."""
+    """Draw the last benefit graph: arrows from helpers to the clients they help, colors for coalitions."""
     found = at_the_end(view)
     times = view.snapshot_times(2)
     if not found or not len(times) or len(found) > MOST_CLIENTS:
         return None
     coalitions = groups(found)
-    place = places(coalitions)
+    position = positions(coalitions)
     snapshot = view.snapshot(times[-1])
     helped = zip(snapshot.target.tolist(), snapshot.source.tolist(), snapshot.weight.tolist(), strict=True)
     figure = blank(560)
     for helper, client, weight in helped:
-        if weight > 0 and helper in place and client in place:
-            figure.mark("annotations", _arrow(place[helper], place[client]))
+        if weight > 0 and helper in position and client in position:
+            figure.mark("annotations", _arrow(position[helper], position[client]))
     for number, members in enumerate(coalitions):
-        figure.add(_nodes(view, members, number, place, found))
-    frame(figure, np.array(list(place.values())))
+        figure.add(_nodes(view, members, number, position, found))
+    frame(figure, np.array(list(position.values())))
     figure.update(showlegend=True)
     return figure
 
 
 def _arrow(start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
-    """From one node to another, and a little short of both."""
+    """Return an arrow from one node to another, with a gap at both."""
     way = (end - start) / (np.linalg.norm(end - start) or 1.0)
     tail, head = start + _ARROW_LEFT_OUT * way, end - _ARROW_LEFT_OUT * way
     ends = {"ax": tail[0], "ay": tail[1], "x": head[0], "y": head[1]}
@@ -87,7 +87,7 @@ def _nodes(
     view: RunView,
     members: list[int],
     number: int,
-    place: dict[int, np.ndarray],
+    position: dict[int, np.ndarray],
     found: dict[int, CoalitionMember],
 ) -> Trace:
     alone = len(members) == 1
@@ -99,8 +99,8 @@ def _nodes(
     ]
     return {
         "type": "scatter",
-        "x": [round(float(place[client][0]), 4) for client in members],
-        "y": [round(float(place[client][1]), 4) for client in members],
+        "x": [round(float(position[client][0]), 4) for client in members],
+        "y": [round(float(position[client][1]), 4) for client in members],
         "mode": "markers+text",
         "name": f"{labels[0]} alone" if alone else f"coalition of {len(members)}: {labels[0]}",
         "text": [label.removeprefix("client-") for label in labels],
@@ -117,7 +117,7 @@ def _nodes(
 
 
 def losses_table(view: RunView) -> Table:
-    """The validation loss of each client's best model alone, with all, and in its coalition."""
+    """Return a table of the losses of each client's best model alone, with all, and in its coalition."""
     found = at_the_end(view)
     rows: list[list[str | Cell]] = []
     for members in groups(found):
@@ -125,12 +125,12 @@ def losses_table(view: RunView) -> Table:
         for client in members:
             known = found[client]
             rows.append([view.clients[client], names, *[cell(getattr(known, name)) for name in LOSSES]])
-    heads = ["client", "coalition", "loss alone", "with all", "in equilibrium"]
-    return Table(heads, rows, "coalitions", "the largest coalition first")
+    heads = ["client", "coalition", "loss alone", "loss with all", "loss in equilibrium"]
+    return Table(heads, rows, "coalitions", "largest coalition first")
 
 
 def changes_table(view: RunView) -> Table:
-    """When which coalition was formed."""
+    """Return a table of the times at which coalitions were formed."""
     formed: dict[tuple[float, int], list[CoalitionMember]] = defaultdict(list)
     known: dict[int, float] = {}
     for found in (CoalitionMember(*row) for row in view.coalition_rows):
@@ -142,4 +142,4 @@ def changes_table(view: RunView) -> Table:
         since_s = min(found.since_s for found in group)
         names = ", ".join(view.clients[found.client] for found in sorted(group, key=lambda f: f.client))
         rows.append([cell(since_s, text.duration), names])
-    return Table(["since", "members"], rows, "changes", "in the order of time")
+    return Table(["since", "members"], rows, "changes", "in order of time")

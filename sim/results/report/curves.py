@@ -1,4 +1,4 @@
-"""The report's curves over time. Each builder gives a figure, or None where the run has no data for it."""
+"""Curves of the report. Each builder returns a figure, or None if the run has no data for it."""
 
 from typing import Any
 
@@ -27,28 +27,28 @@ from sim.results.report.style import (
 )
 from sim.results.view import RunView, evenly
 
-MOST_POINTS = 600  # of a line
-MOST_STEPS = 2_000  # of the number of clients, in which each arrival is one
+MOST_POINTS = 600  # points of a line
+MOST_STEPS = 2_000  # steps of the curve of the number of clients
 MOST_MOVE_LINES = 40
-_LOG_FROM = 10.0  # what spans so many times its least is drawn on a logarithmic axis
+_LOG_FROM = 10.0  # ratio of largest to least value from which the axis is logarithmic
 MOST_SNAPSHOTS = 120
-MOST_SNAPSHOT_PAIRS = 20_000_000  # read for one picture, all snapshots together
+MOST_SNAPSHOT_PAIRS = 20_000_000  # pairs read for one picture, over all snapshots
 UP, DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
 _DASHES = ("solid", "dash", "dot")  # of curves beyond the third
 _PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
 def progress_over_time(view: RunView) -> Figure | None:
-    """What clients are judged by, over virtual time: mean, band of one standard deviation, worst 10 %."""
+    """Draw the measure over virtual time: mean, band of one standard deviation, worst 10 %."""
     if view.measure is None:
         return None
     measure, panel = view.measure
     figure = measured(view, measure, panel, 390)
     unit_s = time_axis(figure, max(view.end_s, float(panel.times[-1])))
     alone = view.last(measure.name + ALONE)
-    if alone is not None and not np.isnan(alone).all():  # a level to compare the end with
+    if alone is not None and not np.isnan(alone).all():  # a level for comparison
         level = Series(np.array([0.0, view.end_s]) / unit_s, np.full(2, np.nanmean(alone)))
-        hover = f"Mean after as many steps alone <b>{measure.y}</b>"
+        hover = f"Mean after the same number of steps alone <b>{measure.y}</b>"
         figure.add(line(level, "alone, at the end", FAINT, hover, dash="dot"))
     if len(view.moves) <= MOST_MOVE_LINES:
         _draw_moves(figure, view, unit_s)
@@ -57,7 +57,7 @@ def progress_over_time(view: RunView) -> Figure | None:
 
 
 def progress_over_bytes(view: RunView) -> Figure | None:
-    """The same over the bytes that all clients had sent; None if nothing was sent."""
+    """Draw the measure over the bytes sent by all clients; None if nothing was sent."""
     if view.measure is None or not (view.bytes_sent.values > 0).any():
         return None
     measure, panel = view.measure
@@ -70,14 +70,14 @@ def progress_over_bytes(view: RunView) -> Figure | None:
 
 
 def measured(view: RunView, measure: Measure, panel: Panel, height_px: int = 260) -> Figure:
-    """What is measured of the clients' models over virtual time: mean, band and worst tenth."""
+    """Draw a measure of the clients' models over virtual time: mean, band and worst 10 %."""
     unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
     _draw_progress(figure, measure, panel, panel.times / unit_s, list(map(text.duration, panel.times)))
     return figure
 
 
 def observed(view: RunView, name: str, who: str, panel: Panel) -> Figure:
-    """What clients or servers observed under a name, over virtual time: the mean, and where most are."""
+    """Draw an observed quantity over virtual time: the mean, and the band from 10 to 90 %."""
     chosen = evenly(len(panel.times), MOST_POINTS)
     times, values = panel.times[chosen], panel.values[chosen]
     unit_s = time_axis(figure := blank(260), max(view.end_s, float(times[-1])))
@@ -103,26 +103,26 @@ def _draw_band(
 
 
 def models_over_time(view: RunView) -> Figure | None:
-    """The mean over clients of each of their models, where they have several by name."""
+    """Draw the mean over clients of each of their named models; None if they have one model."""
     names = list(view.get("models") or ())
     if view.measure is None or not names:
         return None
     measure = view.measure[0]
     figure, hues = blank(300), (BLUE, ORANGE, GREEN)
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         panel = view.panel(f"{measure.name}_of_{name}")
         if panel is not None:
             unit_s = time_axis(figure, max(view.end_s, float(panel.times[-1])))
             series = Series(panel.times / unit_s, np.nanmean(panel.values, axis=1))
             hover = f"{name}: mean <b>{measure.y}</b><br>at %{{customdata}}"
-            hints, dash = list(map(text.duration, panel.times)), _DASHES[place // len(hues) % len(_DASHES)]
-            figure.add(line(series, name, hues[place % len(hues)], hover, hints=hints, dash=dash))
+            hints, dash = list(map(text.duration, panel.times)), _DASHES[index // len(hues) % len(_DASHES)]
+            figure.add(line(series, name, hues[index % len(hues)], hover, hints=hints, dash=dash))
     measure_axis(figure, measure)
     return figure
 
 
 def weights_over_time(view: RunView) -> Figure | None:
-    """Mean learned weight inside and across the true clusters, among the clients that are up."""
+    """Draw the mean learned weight inside and across true clusters, among the clients that are up."""
     clusters = view.clusters
     affordable = MOST_SNAPSHOT_PAIRS // max(1, len(view.clients)) ** 2
     times = view.snapshot_times(min(MOST_SNAPSHOTS, max(2, affordable)))
@@ -134,7 +134,7 @@ def weights_over_time(view: RunView) -> Figure | None:
         hover = f"{name.capitalize()}: mean weight <b>%{{y:.3f}}</b><br>at %{{customdata}}"
         series = Series(times / unit_s, means[:, column])
         figure.add(line(series, name, hue, hover, hints=list(map(text.duration, times))))
-    figure.update(yaxis={"title": {"text": "mean weight of a pair"}, "rangemode": "tozero"})
+    figure.update(yaxis={"title": {"text": "mean weight per pair"}, "rangemode": "tozero"})
     return figure
 
 
@@ -153,7 +153,7 @@ def _mean_weights(view: RunView, clusters: NDArray[np.int64], time_s: float) -> 
 
 
 def staleness(view: RunView) -> Figure | None:
-    """Age of the peers' models when they were used: mean and 90th percentile over clients."""
+    """Draw the age of the peers' models when used: mean and 90th percentile over clients."""
     panel = view.panel("staleness")
     if panel is None:
         return None
@@ -172,7 +172,7 @@ def staleness(view: RunView) -> Figure | None:
 
 
 def clients_up(view: RunView) -> Figure | None:
-    """How many clients were up, over virtual time; None if nobody came or went."""
+    """Draw the number of clients up over virtual time; None without arrivals and departures."""
     if not view.moves:
         return None
     starts, ends = (np.sort([span[end] for spans in view.presence for span in spans]) for end in (0, 1))
@@ -191,7 +191,7 @@ def clients_up(view: RunView) -> Figure | None:
 def _draw_progress(
     figure: Figure, measure: Measure, panel: Panel, x: NDArray[np.float64], positions: list[str]
 ) -> None:
-    """Mean, band and worst tenth of a panel over x; positions: what a tooltip says of each x."""
+    """Draw mean, band and worst 10 % of a panel over x; positions: tooltip texts of x."""
     chosen = evenly(len(x), MOST_POINTS)
     x, values = x[chosen], panel.values[chosen]
     mean, std = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
@@ -199,7 +199,7 @@ def _draw_progress(
     hints = [[measure.text(s), n, positions[i]] for s, n, i in zip(std.tolist(), counts, chosen, strict=True)]
     several = values.shape[1] > 1
     if several:
-        # Never beyond what any client reached: shares stay within 0 and 1, logarithmic axes above 0.
+        # Stay between the least and the largest value: shares stay within [0, 1], logarithmic axes above 0.
         low = np.maximum(mean - std, np.nanmin(values, axis=1))
         high = np.minimum(mean + std, np.nanmax(values, axis=1))
         _draw_band(figure, x, low, high, f"{_PLUS_MINUS} std. dev.")
@@ -218,7 +218,7 @@ def _draw_progress(
 
 
 def _draw_moves(figure: Figure, view: RunView, unit_s: float) -> None:
-    """A line for each arrival, with a triangle that points up, and for each departure, pointing down."""
+    """Mark each arrival by a line with a triangle pointing up, each departure by one pointing down."""
     for move in view.moves:
         arrives = move.event in ARRIVALS
         sign = {
@@ -231,18 +231,23 @@ def _draw_moves(figure: Figure, view: RunView, unit_s: float) -> None:
 
 
 def _draw_ends(figure: Figure, view: RunView, unit_s: float) -> None:
-    """A dashed line where the first client's budget was spent, and one where the last one's was."""
+    """Mark the times at which the first and the last client had used their budgets by dashed lines."""
     if np.isnan(view.spent_s).all():
         return
     for which, client in (("first", np.nanargmin(view.spent_s)), ("last", np.nanargmax(view.spent_s))):
         at_s = float(view.spent_s[client])
-        words = f"{view.clients[client]} is the {which} to have spent its budget, at {text.duration(at_s)}"
-        sign = {"text": f"{which} budget", "hovertext": words, "font": {"color": FAINT}, "xanchor": "right"}
+        hint = f"{view.clients[client]}: budget used at {text.duration(at_s)} (the {which} client)"
+        sign = {
+            "text": f"{which} budget used",
+            "hovertext": hint,
+            "font": {"color": FAINT},
+            "xanchor": "right",
+        }
         _mark(figure, at_s / unit_s, "dash", sign)
 
 
 def _mark(figure: Figure, x: float, dash: str, sign: dict[str, Any] | None = None) -> None:
-    """A line from the top to the bottom, with a sign at its foot."""
+    """Draw a vertical line, with a sign at the bottom."""
     ends = {"type": "line", "x0": x, "x1": x, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"}
     look = {"color": EDGE, "width": 1, "dash": dash}
     figure.mark("shapes", ends | {"line": look})
@@ -251,23 +256,23 @@ def _mark(figure: Figure, x: float, dash: str, sign: dict[str, Any] | None = Non
         figure.mark("annotations", sign | foot)
 
 
-# --- a fork beside its parent -------------------------------------------------------------------------------
+# --- a fork and its parent ----------------------------------------------------------------------------------
 
 
 def two_futures(view: RunView) -> Figure | None:
-    """The mean over clients of what they are judged by: until the fork, and from there on here and there."""
+    """Draw the mean of the measure until the fork, and then of the fork and of its parent."""
     if view.measure is None or view.parent is None or view.fork_s is None:
         return None
-    (measure, panel), there, fork_s = view.measure, view.parent, view.fork_s
+    (measure, panel), parent, fork_s = view.measure, view.parent, view.fork_s
     before = _mean(panel, panel.times <= fork_s)
-    futures = [_mean(each, each.times > fork_s) for each in (panel, there)]
-    last = [each[-1:] for each in before]  # where the two futures begin
-    here, other = [Series(*map(np.concatenate, zip(last, each, strict=True))) for each in futures]
-    unit_s = time_axis(figure := blank(320), float(max(panel.times[-1], there.times[-1])))
+    futures = [_mean(each, each.times > fork_s) for each in (panel, parent)]
+    last = [each[-1:] for each in before]  # the common start of both curves
+    fork, other = [Series(*map(np.concatenate, zip(last, each, strict=True))) for each in futures]
+    unit_s = time_axis(figure := blank(320), float(max(panel.times[-1], parent.times[-1])))
     for name, hue, dash, series in (
-        ("until then", FAINT, "solid", before),
-        ("this run", BLUE, "solid", here),
-        ("its parent", ORANGE, "dash", other),
+        ("before the fork", FAINT, "solid", before),
+        ("this run", BLUE, "solid", fork),
+        ("parent", ORANGE, "dash", other),
     ):
         if series.times.size:
             hints = list(map(text.duration, series.times))
@@ -280,28 +285,28 @@ def two_futures(view: RunView) -> Figure | None:
 
 
 def differences(view: RunView) -> Table | None:
-    """Each client in both futures, when both last measured it; those first that are worst off here."""
+    """Return a table of each client in both runs at their last common evaluation, largest loss first."""
     if view.measure is None or view.parent is None or view.fork_s is None:
         return None
     measure, panel = view.measure
     rows: list[tuple[float, list[str | Cell]]] = []
     for client, name in enumerate(view.clients):
-        here, there = panel.of(client), view.parent.of(client)
-        common = np.intersect1d(here.times[here.times > view.fork_s], there.times)
+        fork, parent = panel.of(client), view.parent.of(client)
+        common = np.intersect1d(fork.times[fork.times > view.fork_s], parent.times)
         if common.size:
-            ours, theirs = (value_at(each, common[-1]) for each in (here, there))
-            better = ours - theirs if measure.higher_is_better else theirs - ours
+            value, of_parent = (value_at(each, common[-1]) for each in (fork, parent))
+            better = value - of_parent if measure.higher_is_better else of_parent - value
             values = [
-                cell(theirs, measure.text),
-                cell(ours, measure.text),
-                difference(ours - theirs, measure),
+                cell(of_parent, measure.text),
+                cell(value, measure.text),
+                difference(value - of_parent, measure),
             ]
             rows.append((better, [name, cell(float(common[-1]), text.duration), *values]))
     if not rows:
         return None
-    heads = ["client", "time", "its parent", "this run", "difference"]
+    heads = ["client", "time", "parent", "this run", "difference"]
     ordered = [row for _, row in sorted(rows, key=lambda item: item[0])]
-    return Table(heads, ordered, "clients", "those first that are worst off here")
+    return Table(heads, ordered, "clients", "largest loss first")
 
 
 def _mean(panel: Panel, when: NDArray[np.bool_]) -> Series:

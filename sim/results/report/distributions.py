@@ -1,4 +1,4 @@
-"""How quantities are spread over clients and messages: time to an accuracy, latency, staleness."""
+"""Distributions over clients and messages: time to an accuracy, latency, staleness."""
 
 import math
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from sim.results.report.figure import Figure
 from sim.results.report.style import HUES, blank, is_one_number, line, log_axis, time_axis
 from sim.results.view import RunView
 
-_MOST_LEVELS = 3  # of accuracy, beside the scenario's target
-_MOST_TYPES = 5  # of messages
-_POINTS = 200  # of a distribution
-_LOG_FROM = 50.0  # a quantity that spans so many times its least is drawn on a logarithmic axis
+_MOST_LEVELS = 3  # levels of accuracy besides the scenario's target
+_MOST_TYPES = 5  # message types
+_POINTS = 200  # points of a distribution
+_LOG_FROM = 50.0  # ratio of largest to least value from which the axis is logarithmic
 
 
 def levels(view: RunView) -> list[float]:
-    """Accuracies whose times are shown: the scenario's target, and the last tens that the mean reached.
+    """Return the accuracies with times in the report: the target, and the last multiples of 10 % reached.
 
-    None where few clients are measured at a time: when the others reached them is not known.
+    Empty if evaluations measure a part of the clients, since the times of the other clients are unknown.
     """
     if view.measure is None or view.evaluate_share < 1:
         return []
@@ -36,15 +36,15 @@ def levels(view: RunView) -> list[float]:
 
 
 def first_times(view: RunView, level: float) -> NDArray[np.float64]:
-    """When each client that was ever measured was first evaluated at a level [C], in seconds; inf: never."""
+    """Return the time of each measured client's first evaluation at a level [C], in seconds; inf: never."""
     assert view.measure is not None
     times, values = view.measure[1]
-    reached = values[:, ~np.isnan(values).all(axis=0)] >= level  # what is not known is not reached
+    reached = values[:, ~np.isnan(values).all(axis=0)] >= level  # NaN counts as not reached
     return np.where(reached.any(axis=0), times[reached.argmax(axis=0)], np.inf)
 
 
 def time_to_accuracy(view: RunView) -> Figure | None:
-    """The share of the clients that have reached each level, over virtual time."""
+    """Draw the share of clients that have reached each level, over virtual time."""
     if not (stated := levels(view)):
         return None
     unit_s = time_axis(figure := blank(300), view.end_s)
@@ -58,12 +58,12 @@ def time_to_accuracy(view: RunView) -> Figure | None:
         hints = list(map(text.duration, times * unit_s))
         series, hue = Series(times, shares), HUES[number % len(HUES)]
         figure.add(line(series, name, hue, hover, hints=hints, shape="hv"))
-    _share_axis(figure, "clients that reached it")
+    _share_axis(figure, "clients that reached the level")
     return figure
 
 
 def times_table(view: RunView) -> Table:
-    """When the mean, half and nine in ten of the clients had reached a level, and what was sent by then."""
+    """Return a table of when the mean, half and 90 % of clients reached a level, and of the bytes sent."""
     assert view.measure is not None
     measure, panel = view.measure
     mean = Series(panel.times, np.nanmean(panel.values, axis=1))
@@ -81,31 +81,31 @@ def times_table(view: RunView) -> Table:
                 cell(int(np.isinf(first).sum())),
             ]
         )
-    heads = [measure.name, "mean", "sent by then", "half", "90 %", "never"]
+    heads = [measure.name, "mean", "bytes sent", "half", "90 %", "clients below it"]
     return Table(heads, rows, "levels")
 
 
 def latencies(view: RunView) -> Figure | None:
-    """How long messages were on their way, by type; None where no message that arrived was kept."""
+    """Draw the latencies of messages by type; None if no delivered message was kept."""
     found = view.latencies_s
     if not found:
         return None
     often = sorted(found, key=lambda kind: (-len(found[kind]), kind))[:_MOST_TYPES]
     of = "messages" if view.one_message_in == 1 else f"messages, one in {view.one_message_in:,}"
-    return _cumulative({text.message_type(kind): found[kind] for kind in often}, "on its way", of)
+    return _cumulative({text.message_type(kind): found[kind] for kind in often}, "latency", of)
 
 
 def staleness_spread(view: RunView) -> Figure | None:
-    """How stale the models were that clients used: each client's mean from one evaluation to the next."""
+    """Draw the staleness of the models used: each client's mean between two evaluations."""
     panel = view.panel("staleness")
     if panel is None:
         return None
     values = panel.values[~np.isnan(panel.values)]
-    return _cumulative({"mean of a client between two evaluations": values}, "age when used", "means")
+    return _cumulative({"client's mean between two evaluations": values}, "age when used", "means")
 
 
 def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -> Figure:
-    """For each name the share of its values that are at most x, in seconds."""
+    """Draw the cumulative distribution of each name's values in seconds."""
     figure = blank(300)
     shares = np.linspace(0, 1, _POINTS)
     for number, (name, values) in enumerate(found.items()):

@@ -1,7 +1,7 @@
-"""A picture as plotly's script reads it: its traces and its layout, in the script's own words.
+"""A picture in the format of plotly's script: traces and layout.
 
-plotly's classes for Python would check each word whenever a page is written, which takes longer than all else
-of it. Tests have them check the pictures instead.
+plotly's Python classes validate each attribute, which would take most of the time to write a page. The tests
+validate the pictures with them instead.
 """
 
 import json
@@ -15,29 +15,28 @@ Trace = dict[str, Any]
 
 
 class Figure:
-    """A picture: `data` are the traces, `layout` all else."""
+    """A picture: `data` lists the traces, `layout` holds all other settings."""
 
     def __init__(self, layout: dict[str, Any]) -> None:
         self.data: list[Trace] = []
         self.layout = layout
 
     def add(self, *traces: Trace, axes: str | None = None) -> None:
-        """Draw more, on top; what is None of a trace is left out. axes: their number, the first has none."""
+        """Draw traces on top; None values are left out. axes: number of the axes, empty for the first."""
         placed = {} if axes is None else {"xaxis": f"x{axes}", "yaxis": f"y{axes}"}
         self.data += [_type_last(_in_order(trace)) | placed for trace in traces]
 
-    def mark(self, kind: str, said: dict[str, Any]) -> None:
-        """Add one to the layout's `shapes` or `annotations`."""
-        self.layout.setdefault(kind, []).append(_in_order(said))
+    def mark(self, kind: str, item: dict[str, Any]) -> None:
+        """Add an item to the layout's `shapes` or `annotations`."""
+        self.layout.setdefault(kind, []).append(_in_order(item))
 
     def update(self, **layout: Any) -> None:
-        """Change the layout where it is said; what else is in its dicts stays."""
+        """Change the given keys of the layout; other keys of nested dicts are kept."""
         _merge(self.layout, layout)
 
     def to_json(self) -> str:
-        """The picture in strict JSON, in which no text can end a script; numbers that are none are null."""
-        said = {"data": self.data, "layout": self.layout}
-        found = _dumps(said)
+        """Return the picture as strict JSON without `<`, `>` and `/`; NaN and infinity become null."""
+        found = _dumps({"data": self.data, "layout": self.layout})
         if "NaN" in found or "Infinity" in found:
             found = _dumps(json.loads(found, parse_constant=lambda _: None))
         return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("/", "\\u002f")
@@ -51,12 +50,12 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             into[key] = _in_order(value)
 
 
-def _in_order(said: Any) -> Any:
-    if isinstance(said, dict):
-        return {key: _in_order(value) for key, value in sorted(said.items()) if value is not None}
-    if isinstance(said, list) and said and isinstance(said[0], dict):
-        return list(map(_in_order, said))
-    return said
+def _in_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _in_order(each) for key, each in sorted(value.items()) if each is not None}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return list(map(_in_order, value))
+    return value
 
 
 def _type_last(trace: Trace) -> Trace:
@@ -64,12 +63,12 @@ def _type_last(trace: Trace) -> Trace:
     return trace | {"type": kind}
 
 
-def _dumps(said: Any) -> str:
-    return json.dumps(said, separators=(",", ":"), default=_typed_array)
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), default=_typed_array)
 
 
 def _typed_array(numbers: Any) -> Any:
-    """An array of floats as the script reads it, without its digits being parsed."""
+    """Encode an array of floats in plotly's binary format."""
     if not isinstance(numbers, np.ndarray) or numbers.dtype.kind != "f":
         raise TypeError(f"{numbers!r} cannot be drawn")
     if not numbers.size:

@@ -1,4 +1,4 @@
-"""The report's heat maps: the learned graph, beside the true clusters where these are known."""
+"""Heat maps of the report: the learned graph, and the true clusters if they are known."""
 
 from itertools import pairwise
 from typing import Any
@@ -11,7 +11,7 @@ from sim.results.report.style import FAINT, TEMPLATE, colour, slider
 from sim.results.view import RunView
 
 MOST_GRAPH_ROWS = 120
-MOST_GRAPH_CELLS = 240_000  # all snapshots together: bounds the size of the report
+MOST_GRAPH_CELLS = 240_000  # cells of all snapshots: bounds the size of the report
 MOST_GRAPH_SNAPSHOTS = 60
 MOST_OUTLINES = 40
 
@@ -23,7 +23,7 @@ _DOTS = "\N{HORIZONTAL ELLIPSIS}"
 class _Cells:
     """The cells of a client-by-client heat map.
 
-    Clients are in the order of their true clusters, several to a row once they are more than MOST_GRAPH_ROWS.
+    Clients are sorted by true cluster. Above MOST_GRAPH_ROWS clients, a row stands for several of them.
     """
 
     def __init__(self, view: RunView) -> None:
@@ -39,7 +39,7 @@ class _Cells:
         self.labels = [group[0] if len(group) == 1 else f"{group[0]} {_DOTS} {group[-1]}" for group in groups]
 
     def learned(self, view: RunView, time_s: float) -> NDArray[np.float32]:
-        """Mean weight of each cell's pairs of different clients that are up; NaN where there is none."""
+        """Return the mean weight of each cell's pairs of different clients that are up; NaN without."""
         source, target, weight = view.snapshot(time_s)
         up = view.up_at(time_s)
         counted = up[source] & up[target] & (source != target)
@@ -48,7 +48,7 @@ class _Cells:
         return self._mean(sums.reshape(self.rows, self.rows), np.bincount(self.row[up], minlength=self.rows))
 
     def true(self, clusters: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Share of each cell's pairs of different clients that are in one cluster."""
+        """Return the share of pairs in one cluster, of each cell's pairs of different clients."""
         numbers = np.unique(clusters, return_inverse=True)[1]
         members = np.zeros((self.rows, numbers.max() + 1))
         np.add.at(members, (self.row, numbers), 1)
@@ -62,7 +62,7 @@ class _Cells:
 
 
 def learned_graph(view: RunView) -> Figure | None:
-    """The learned weights with a time slider, beside the true clusters where these are known."""
+    """Draw the learned weights with a time slider, and the true clusters if they are known."""
     if len(view.clients) < 2:
         return None
     cells = _Cells(view)
@@ -135,7 +135,7 @@ def _outline_clusters(figure: Figure, cells: _Cells, clusters: NDArray[np.int64]
 
 
 def _set_axes(figure: Figure, cells: _Cells, *, beside: bool) -> None:
-    """The axes of the map, or of two beside each other, each with its title above."""
+    """Set the axes of one map, or of two maps side by side, each with a title above."""
     every = 1 if cells.rows <= 24 else -(-cells.rows // 12)
     axis = {
         "constrain": "domain",

@@ -1,4 +1,4 @@
-"""report.html from its templates: one file that needs no network, or one of many that share their script."""
+"""report.html from its templates: one self-contained file, or one of several that share a script."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ MOST_FAILURES = 200
 
 
 def document(view: RunView, sections: Sequence[Section]) -> str:
-    """A whole HTML page; `templates/report.html` says what of the run comes before the sections."""
+    """Return the HTML page of a run; `templates/report.html` puts facts of the run before the sections."""
     failures = view.get("failures") or []
     return rendered_page(
         "report.html",
@@ -39,9 +39,9 @@ _SHARED = f"""<script src="../{SCRIPT}" onerror="document.documentElement.classN
 
 
 def share_script(report: Path) -> None:
-    """Have a report load the script that draws its pictures from beside its folder; it is put there.
+    """Make a report load plotly's script from the parent of its folder, and write the script there.
 
-    The page is then 4.8 MB smaller. Raises OSError.
+    The page becomes 4.8 MB smaller. Raises OSError.
     """
     own, script = f"<script>{get_plotlyjs()}</script>", report.parent.parent / SCRIPT
     if not script.is_file():
@@ -53,9 +53,9 @@ def share_script(report: Path) -> None:
     new.replace(report)
 
 
-def rendered_page(template: str, **said: Any) -> str:
-    """A page of a template and what it is given, in the report's colours."""
-    return _templates().get_template(template).render(**said)
+def rendered_page(template: str, **values: Any) -> str:
+    """Return the page of a template with these values, in the report's colors."""
+    return _templates().get_template(template).render(**values)
 
 
 @cache
@@ -68,14 +68,14 @@ def _templates() -> Environment:
 
 
 def _variables(colours: Mapping[str, str]) -> Markup:
-    return Markup(" ".join(f"--{name}: {value};" for name, value in colours.items()))  # our own  # nosec B704
+    return Markup(" ".join(f"--{name}: {value};" for name, value in colours.items()))  # constants  # nosec B704
 
 
-# --- what the page opens with -------------------------------------------------------------------------------
+# --- tiles at the top of the page ---------------------------------------------------------------------------
 
 
 def tiles(view: RunView) -> list[tuple[str, str, str]]:
-    """The headline numbers that this run has, six at most: (label, value, note)."""
+    """Return the headline numbers of this run, at most six: (label, value, note)."""
     tiles, accuracy, settled = [], view.get("accuracy") or {}, view.get("settled") or {}
     judged = view.get("measure") or "accuracy"
     if judged == "accuracy" and accuracy.get("mean") is not None:
@@ -104,7 +104,7 @@ def tiles(view: RunView) -> list[tuple[str, str, str]]:
 
 
 def help_note(view: RunView) -> str:
-    """How many clients are better off than alone, and by how much on average."""
+    """Describe how many clients do better than alone, and the mean difference."""
     if view.measure is None or not view.gains:
         return "of the clients"
     differences = [gain.difference for gain in view.gains]
@@ -114,5 +114,5 @@ def help_note(view: RunView) -> str:
 
 
 def ratio(value: float | None, digits: int = 3) -> str:
-    """A number from 0 to 1 with so many digits."""
+    """Format a number from 0 to 1 with `digits` decimals."""
     return text.NOTHING if value is None else f"{value:.{digits}f}"

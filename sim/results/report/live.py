@@ -1,4 +1,4 @@
-"""What the report says of a run on real sockets, and of how far the simulation is from it."""
+"""Sections of the report about a live run on sockets, and its comparison with the simulation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,21 +14,21 @@ from sim.results.report.style import BLUE, FAINT, ORANGE, blank, line, measure_a
 from sim.results.view import RunView
 
 _BUSY = (
-    "This machine was too busy for a verdict: more than 5 % of the jobs or messages were late. Run it again "
-    "when nothing else does."
+    "This machine was too busy to judge the comparison: more than 5 % of the jobs or messages were late. "
+    "Run it again on an idle machine."
 )
 
 
 def on_sockets(view: RunView) -> Section | None:
-    """How a live run went; None for a simulation."""
+    """Describe a live run; None for a simulation."""
     live = view.get("live")
     if live is None:
         return None
-    world = "its messages and jobs took the time they took" if live["raw"] else "in the scenario's world"
+    world = "with real durations" if live["raw"] else "with the scenario's durations"
     count = len(live["processes"])
     blocks: list[Block] = [
         Paragraph(
-            f"This run took place on the wall clock, in {count} processes that talked over TCP, {world}. "
+            f"This run used wall-clock time, in {count} processes that communicated over TCP, {world}. "
             f"{live['messages_between']:,} messages passed between processes; this machine's load was "
             f"{live['load']:.1f} at the end."
         )
@@ -41,47 +41,47 @@ def on_sockets(view: RunView) -> Section | None:
         if found is not None
     ]
     if rows:
-        heads = ["Late by", "median", "95 %", "99 %", "most"]
-        blocks.append(Table(heads, rows, "lateness"))
+        heads = ["delay of", "median", "95 %", "99 %", "maximum"]
+        blocks.append(Table(heads, rows, "delays"))
     if live["blocked"]:
         rows = [
-            [whose, cell(at_s, text.duration), cell(took_s, text.duration)]
-            for at_s, took_s, whose in live["blocked"]
+            [actor, cell(at_s, text.duration), cell(took_s, text.duration)]
+            for at_s, took_s, actor in live["blocked"]
         ]
-        blocks += [Paragraph("Nothing else of a process happens during one event. The longest were:")]
-        blocks += [Table(["Whose", "at", "took"], rows, "events")]
+        blocks += [Paragraph("A process handles one event at a time. The longest events were:")]
+        blocks += [Table(["actor", "time", "duration"], rows, "events")]
     if live["stalls"]:
         lost_s = sum(stall[1] for stall in live["stalls"])
-        stood = f"Processes stood still {len(live['stalls'])} times, for {text.duration(lost_s)} in all"
-        blocks.append(Paragraph(f"{stood}; they lost that time, and nobody else did."))
-    return Section("On real sockets", blocks)
+        stalls = f"Processes were suspended {len(live['stalls'])} times, for {text.duration(lost_s)} in all"
+        blocks.append(Paragraph(f"{stalls}. Only these processes lost the time."))
+    return Section("Live run on sockets", blocks)
 
 
 def against_simulation(view: RunView) -> Section | None:
-    """How far the simulation of the same scenario is from a live run; None where nobody asked."""
+    """Compare a live run with the simulation of its scenario; None if the run was not compared."""
     found = view.get("against")
     if found is None:
         return None
-    promises: list[list[str | Cell]] = [
+    requirements: list[list[str | Cell]] = [
         [what, how, "yes" if ok else "no"] for what, how, ok in view.get("verdicts") or ()
     ]
     both = ["predicted", "measured"]
     blocks: list[Block] = [
         Paragraph(
-            "The same scenario in the simulator, and again with all devices 1 % slower or faster: the "
-            "difference that these make is chance."
+            "The live run is compared with a simulation of the same scenario. Simulations with all devices "
+            "1 % slower or faster show the variation by chance."
         ),
-        Table(["Promise", "Found", "Holds"], promises, "promises"),
+        Table(["requirement", "found", "met"], requirements, "requirements"),
         *[Paragraph(caveat) for caveat in [view.get("caveat")] if caveat],
         Picture("against", _curves(found)),
-        Heading("What took how long"),
-        Table(["Time", *both], _times(found), "times"),
+        Heading("Durations"),
+        Table(["duration", *both], _times(found), "times"),
         Heading("Messages"),
-        Table(["Class", *both, *[f"bytes {each}" for each in both]], _bytes(found), "classes"),
+        Table(["class", *both, *[f"bytes {each}" for each in both]], _bytes(found), "classes"),
         Heading("Iterations"),
-        Table(["Client", *both, "difference"], _iterations(found), "clients"),
+        Table(["client", *both, "difference"], _iterations(found), "clients"),
     ]
-    return Section("Against the simulation", blocks)
+    return Section("Comparison with the simulation", blocks)
 
 
 def _ms(seconds: float) -> Cell:
@@ -110,8 +110,8 @@ def _curves(found: Mapping[str, Any]) -> Figure:
 
 def _times(found: Mapping[str, Any]) -> list[list[str | Cell]]:
     steps = [float(np.mean(list(each.values()))) if each else None for each in found["step_time_s"]]
-    rows = [("a training step, mean of the clients", steps)]
-    rows += [(f"from sending to delivery, {share[1:]} %", both) for share, both in found["latency_s"].items()]
+    rows = [("training step, mean over clients", steps)]
+    rows += [(f"message delivery, {share[1:]} %", both) for share, both in found["latency_s"].items()]
     return [[what, *[cell(each, text.duration) for each in both]] for what, both in rows]
 
 

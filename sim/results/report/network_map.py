@@ -1,4 +1,4 @@
-"""Where on the globe clients and servers are, and who talks with whom."""
+"""Map of the clients and servers, with the messages between them."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from sim.results.report.style import FAINT, HUES, blank, colour, strokes
 from sim.results.view import RunView
 
 MOST_LINES = 300
-_APART = 2.5  # degrees, of those at one place from its middle
+_APART = 2.5  # degrees between a position and the actors drawn around it
 _WIDTHS = (0.4, 0.8, 1.4, 2.2)
 _MARGIN = 8.0  # degrees
 _LANDMARKS = {  # degrees east and north
@@ -30,11 +30,11 @@ _LANDMARKS = {  # degrees east and north
 
 
 def network_map(view: RunView) -> Figure | None:
-    """A map without projection; None where nobody has a place."""
-    places: Mapping[str, list[float]] | None = view.get("places")
-    if not places:
+    """Draw a map without projection; None if no actor has a position."""
+    positions: Mapping[str, list[float]] | None = view.get("places")
+    if not positions:
         return None
-    where = _spread(places)
+    where = _spread(positions)
     figure = blank(520)
     _draw_lines(figure, view, where)
     _draw_actors(figure, view, where)
@@ -49,11 +49,11 @@ def network_map(view: RunView) -> Figure | None:
     return figure
 
 
-def _spread(places: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]:
-    """Longitude and latitude of each actor; those at one place around it."""
+def _spread(positions: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]:
+    """Return longitude and latitude of each actor; actors at one position are moved around it."""
     together: dict[tuple[float, ...], list[str]] = defaultdict(list)
-    for name, place in places.items():
-        together[tuple(place)].append(name)
+    for name, position in positions.items():
+        together[tuple(position)].append(name)
     where: dict[str, NDArray[np.float64]] = {}
     for (latitude, longitude), names in together.items():
         around = on_circle(len(names), _APART if len(names) > 1 else 0.0)
@@ -103,7 +103,7 @@ def _draw_actors(figure: Figure, view: RunView, where: Mapping[str, NDArray[np.f
 
 
 def _name_landmarks(figure: Figure, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
-    seen = {name: place for name, place in _LANDMARKS.items() if (low < place).all() and (place < high).all()}
+    seen = {name: at for name, at in _LANDMARKS.items() if (low < at).all() and (at < high).all()}
     figure.add(
         {
             "type": "scatter",

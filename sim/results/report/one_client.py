@@ -1,7 +1,7 @@
-"""One client at a time, the one that the reader chooses: its course, and what it waited for.
+"""Pictures of one client, which the reader selects: its course, waits, weights and classes.
 
-All clients' traces are in the pictures, each with its client's name as `meta`; the page's script shows those
-of one, and those without a name.
+The pictures contain the traces of all clients, each with its client's name as `meta`. The page's script
+shows the traces of the selected client, and traces without a name.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,15 +30,15 @@ from sim.results.waits import Waits, waits_of
 
 STALENESS = "staleness"
 _AGE = "age of the models used (s)"
-_MOST_POINTS = 300  # of a line
-_MOST_POINTS_IN_ALL = 30_000  # of a picture: bounds the size of the report
-_MOST_PEERS = 8  # named of those waited for
-_ROW_PX = 22.5  # of a picture of bars
+_MOST_POINTS = 300  # points of a line
+_MOST_POINTS_IN_ALL = 30_000  # points of a picture: bounds the size of the report
+_MOST_PEERS = 8  # peers named in a picture
+_ROW_PX = 22.5  # height of a row of bars
 _CLOCK = "a time limit or pause"
 
 
 def course(view: RunView) -> Figure | None:
-    """What each client is judged by over time, beside the mean of all and itself alone."""
+    """Draw the measure of each client over time, with the mean of all clients and its result alone."""
     if view.measure is None or len(view.clients) < 2:
         return None
     measure, panel = view.measure
@@ -56,7 +56,7 @@ def course(view: RunView) -> Figure | None:
 
 
 def other_courses(view: RunView) -> list[Figure]:
-    """What else was measured of each client, and what its method observed, beside the mean of all."""
+    """Draw each client's other measures and observations, with the mean of all clients."""
     found: list[Figure] = []
     if len(view.clients) < 2:
         return found
@@ -75,18 +75,18 @@ def other_courses(view: RunView) -> list[Figure]:
 def _courses(
     view: RunView, panel: Panel, height_px: int, y: str, readable: Callable[[float | None], str]
 ) -> tuple[Figure, float]:
-    """A line for the mean of all and one for each client; the unit of the time axis in seconds."""
+    """Return a figure with lines for the mean and each client, and the unit of its time axis in seconds."""
     shown = clients_shown(view)
     most = max(20, min(_MOST_POINTS, _MOST_POINTS_IN_ALL // len(shown)))
     chosen = evenly(len(panel.times), most)
     unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
     times, values = panel.times[chosen] / unit_s, panel.values[chosen]
     mean = Series(times, np.nanmean(values, axis=1))
-    lines = [line(mean, "mean of all", EDGE, f"mean of all <b>{y}</b>")]
+    lines = [line(mean, "mean of all clients", EDGE, f"mean of all clients <b>{y}</b>")]
     for client in shown:
         name, reached = view.clients[client], panel.of(client).values[-1:].tolist()
         own, when = values[:, client], times
-        if view.evaluate_share < 1:  # between two evaluations of its own there are others, which are no gaps
+        if view.evaluate_share < 1:  # skip the evaluations that did not measure it
             course = panel.of(client)
             picked = evenly(len(course.times), most)
             own, when = course.values[picked], course.times[picked] / unit_s
@@ -94,7 +94,7 @@ def _courses(
         label = f"{name}: {readable(reached[0] if reached else None)}"
         lines.append(line(series, label, BLUE, f"{name} <b>{y}</b>") | _of(view, client))
         if reached and not np.isnan(spent_s := view.spent_s[[client]]):
-            label = f"budget spent: {text.duration(float(spent_s[0]))}"
+            label = f"budget used at {text.duration(float(spent_s[0]))}"
             at = Series(spent_s / unit_s, np.interp(spent_s, *panel.of(client)))
             lines.append(line(at, label, ORANGE, label) | _of(view, client) | {"marker": {"size": 10}})
     figure.add(*lines)
@@ -102,30 +102,30 @@ def _courses(
 
 
 def _of(view: RunView, client: int) -> Trace:
-    """The attributes of a trace that belongs to a client: it is shown where that client is chosen."""
+    """Return the attributes of a client's trace, which the page shows if that client is selected."""
     return {"meta": view.clients[client], "visible": client == view.worst_first[0]}
 
 
 def waited_for(view: RunView) -> Figure | None:
-    """For whom each client's device waited, the longest first; None where nobody waited, or nobody knows."""
+    """Draw each device's waits by peer, the longest first; None without waits, or if they are unknown."""
     shown = clients_shown(view)
     waits = waits_of(view, shown)
     if waits is None or len(view.clients) < 2 or not any(_rows(each) for each in waits):
         return None
     bars = [
         [
-            Bar(f"{who}: {text.duration(s)}", s, kinds, EDGE if who == _CLOCK else BLUE)
-            for who, s, kinds in rows
+            Bar(f"{cause}: {text.duration(s)}", s, kinds, EDGE if cause == _CLOCK else BLUE)
+            for cause, s, kinds in rows
         ]
         for rows in map(_rows, waits)
     ]
-    return _bars(view, shown, bars, "waited (s of virtual time)", "nothing")
+    return _bars(view, shown, bars, "waiting time (s of virtual time)", "no waits")
 
 
 def listens_to(view: RunView, *, others: bool = False) -> Figure | None:
-    """To whom each client gives the largest weights, or who gives them to it; None without any.
+    """Draw the largest weights that each client gives, or with `others` receives; None without any.
 
-    At the end, or when it was measured last. Blue: of its true cluster; orange: of another one.
+    At the client's last evaluation. Blue: peers of its true cluster; orange: peers of other clusters.
     """
     if not len(view.graph_times) or len(view.clients) < 2 or view.measure is None:
         return None
@@ -142,29 +142,29 @@ def listens_to(view: RunView, *, others: bool = False) -> Figure | None:
         rows = []
         for peer, given in zip(peers[mine].tolist(), weight[mine].tolist(), strict=True):
             same = clusters is None or clusters[peer] == clusters[client]
-            of = "" if clusters is None else f"of {'the same' if same else 'another'} cluster"
+            of = "" if clusters is None else f"{'same' if same else 'other'} true cluster"
             rows.append(Bar(f"{view.clients[peer]}: {given:.3g}", given, of, BLUE if same else ORANGE))
         bars.append(rows)
-    return _bars(view, clients_shown(view), bars, "weight, when it was up last", "nobody")
+    return _bars(view, clients_shown(view), bars, "weight at its last evaluation", "no weights")
 
 
 def classes_of(view: RunView) -> Figure | None:
-    """How many training samples of each class each client has; None where that is not known."""
+    """Draw each client's numbers of training samples by class; None if unknown."""
     counts = view.get("class_counts")
     if counts is None or len(view.clients) < 2:
         return None
     bars = []
     for client in clients_shown(view):
         most = np.argsort(-np.array(counts[client]), kind="stable")[: _MOST_PEERS + 2].tolist()
-        there = sorted(label for label in most if counts[client][label])
+        classes = sorted(label for label in most if counts[client][label])
         bars.append(
-            [Bar(f"class {label}: {counts[client][label]:,}", counts[client][label]) for label in there]
+            [Bar(f"class {label}: {counts[client][label]:,}", counts[client][label]) for label in classes]
         )
-    return _bars(view, clients_shown(view), bars, "training samples", "none")
+    return _bars(view, clients_shown(view), bars, "training samples", "no samples")
 
 
 class Bar(NamedTuple):
-    """A row of a picture of bars: what stands at it, how long it is, and what its tooltip adds."""
+    """A row of a picture of bars: its label, its length, and the second line of its tooltip."""
 
     label: str
     length: float
@@ -175,7 +175,7 @@ class Bar(NamedTuple):
 def _bars(
     view: RunView, shown: Sequence[int], bars: Sequence[Sequence[Bar]], title: str, nothing: str
 ) -> Figure:
-    """The bars of each client, one below the other."""
+    """Draw the bars of each client, one below the other."""
     most = max(1, *map(len, bars))
     figure = blank(round(108 + _ROW_PX * (most + 0.4)))
     for client, found in zip(shown, bars, strict=True):
@@ -196,7 +196,7 @@ def _bars(
         names = {
             "type": "scatter",
             "x": [0] * len(rows),
-            "y": [place + 0.02 for place in range(len(rows))],
+            "y": [row + 0.02 for row in range(len(rows))],
             "mode": "text",
             "text": [f" {row.label}" for row in rows],
             "textposition": "middle right",
@@ -210,11 +210,11 @@ def _bars(
 
 
 def _rows(waits: Waits) -> list[tuple[str, float, str]]:
-    """Who was waited for, for how long and for which messages, the longest first; the rest in one."""
+    """Return (cause, seconds, message types) of the waits, longest first; further peers in one row."""
     senders = sorted(waits.by_sender.items(), key=lambda each: -each[1])
-    rows = [(who, seconds, ", ".join(waits.kinds[who])) for who, seconds in senders[:_MOST_PEERS]]
-    if rest := senders[_MOST_PEERS:]:
-        rows.append((f"{len(rest)} others", sum(seconds for _, seconds in rest), ""))
+    rows = [(peer, seconds, ", ".join(waits.kinds[peer])) for peer, seconds in senders[:_MOST_PEERS]]
+    if more := senders[_MOST_PEERS:]:
+        rows.append((f"{len(more)} other peers", sum(seconds for _, seconds in more), ""))
     if waits.by_clock_s > 0:
         rows.append((_CLOCK, waits.by_clock_s, ""))
     return rows

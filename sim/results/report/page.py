@@ -1,4 +1,4 @@
-"""report.html: one self-contained page about a run, built from nothing but its result directory."""
+"""report.html: a self-contained page about one run, built only from the results folder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -41,30 +41,31 @@ from sim.results.report.timeline import clients_shown, timeline
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 
-_LEAST_HEAT_MAP_PX = 720  # below, what the cells and labels of a heat map say cannot be read
+_LEAST_HEAT_MAP_PX = 720  # below this width, cells and labels of a heat map are unreadable
 _LEAST_TIMELINE_PX = 560
 _REACHED = (
-    "By when the mean, half and 90 % of the clients had reached each level, and what all had sent by then."
+    "When the mean, half and 90 % of clients first reached each accuracy, and the bytes that all clients had "
+    "sent when the mean reached it."
 )
 _NOTHING = Cell(text.NOTHING, None)
 
 
 def write_report(directory: RunDirectory) -> Path:
-    """Writes report.html into a result directory, reading nothing else, and returns its path.
+    """Write report.html into a results folder, reading only that folder, and return its path.
 
-    The same directory always gives the same page.
+    The same folder always gives the same page.
     """
     view = RunView(directory)
-    with np.errstate(over="ignore", invalid="ignore"):  # what has diverged too far to be drawn is left out
+    with np.errstate(over="ignore", invalid="ignore"):  # diverged values are left out
         sections = [section for part in _PARTS if (section := part(view)) is not None]
         return directory.write_report(document(view, sections))
 
 
 def _progress(view: RunView) -> Section:
     if view.measure is None:
-        return Section("Progress", [Paragraph("Nothing was evaluated in this run.")])
+        return Section("Progress", [Paragraph("This run has no evaluations.")])
     measure = view.measure[0]
-    lead = f"The {measure.label} of the clients that are up, as the observer sees it."
+    lead = f"The {measure.label} of the clients that are up, measured by the observer."
     if view.evaluate_share < 1:
         lead += (
             f" Each evaluation measures a random {text.share(view.evaluate_share)} of them, the last one all."
@@ -72,16 +73,14 @@ def _progress(view: RunView) -> Section:
     if 0 < len(view.moves) <= curves.MOST_MOVE_LINES:
         lead += f" Dotted lines mark arrivals ({curves.UP}) and departures ({curves.DOWN})."
     if measure.name == "accuracy" and any(move.is_newcomer for move in view.moves):
-        lead += (
-            " The mean falls when a client arrives: from then on its model counts, which has yet to learn."
-        )
+        lead += " The mean falls when a client arrives, because the mean then includes its initial model."
     if not np.isnan(view.spent_s).all():
         lead += (
-            " Dashed lines mark where the first client and the last had spent its budget: from then on it "
-            "trains no more, and only merges and serves. Steps per second are of the time until then."
+            " Dashed lines mark when the first and the last client had used their budgets. After that, a "
+            "client only merges models and answers peers. Steps per second cover the time before it."
         )
     if models := list(view.get("models") or ()):
-        lead += f" Clients have several models ({', '.join(models)}) and are judged by {models[0]}."
+        lead += f" Clients have several models ({', '.join(models)}) and are compared by {models[0]}."
     drawn = _side_by_side(
         ("", "progress-over-time", curves.progress_over_time(view)),
         ("", "progress-over-bytes", curves.progress_over_bytes(view)),
@@ -104,7 +103,7 @@ def _picture(name: str, figure: Figure | None, least_px: int = 0) -> list[Block]
 
 
 def _side_by_side(*pictures: tuple[str, str, Figure | None]) -> SideBySide:
-    """The pictures that there are, each under its title, if it has one, and with its name."""
+    """Return the given pictures side by side, each under its title; None and empty titles are left out."""
     columns = [
         [Heading(title)] * bool(title) + _picture(name, figure)
         for title, name, figure in pictures
@@ -114,43 +113,48 @@ def _side_by_side(*pictures: tuple[str, str, Figure | None]) -> SideBySide:
 
 
 def _futures(view: RunView) -> Section | None:
-    """A fork beside its parent."""
+    """Compare a fork with its parent; None for a run that is no fork."""
     if view.fork_s is None:
         return None
-    lead = f"This run is a fork of {view.get('fork', 'of')}: the same until {text.duration(view.fork_s)}."
+    lead = f"This run is a fork of {view.get('fork', 'of')}. "
+    lead += f"Both are the same until {text.duration(view.fork_s)}."
     blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", curves.two_futures(view))]
     if (table := curves.differences(view)) is not None:
-        told = "Each client when both futures last measured it."
-        blocks += [Heading("The difference by client"), Paragraph(told), table]
-    return Section("Two futures", blocks)
+        lead = "Each client at the last time at which both runs evaluated it."
+        blocks += [Heading("Difference by client"), Paragraph(lead), table]
+    return Section("Fork and parent", blocks)
 
 
 def _help(view: RunView) -> Section | None:
-    """Each client with its peers beside itself alone; needs run.compare_alone."""
+    """Compare each client with its own training alone; None without run.compare_alone."""
     if not view.gains:
         return None
     lead = (
-        "Each client that was up at the end beside the same client alone: as many steps, from the same "
-        f"start, on its own data only. Better with peers: {help_note(view)}."
+        "Each client that was up at the end, compared with the same client alone: the same number of steps "
+        f"from the same initial model, on its own data only. Better with peers: {help_note(view)}."
     )
     bars = gains(view)
     blocks = [Paragraph(lead), *_picture("gains", bars, least_px(bars)), help_table(view)]
-    return Section("With peers and alone", blocks)
+    return Section("Training with peers and alone", blocks)
 
 
 def _graph(view: RunView) -> Section:
     title, figure = "Collaboration graph", learned_graph(view)
     if figure is None:
         return Section(title, [Paragraph("This protocol learned no collaboration graph.")])
-    lead = "Row i, column j: the weight that client i gives to client j. "
-    lead += "Grey: the client itself, or a client that is not up."
+    lead = "Row i, column j: the weight that client i gives client j. "
+    lead += "Gray: the client itself, or a client that is not up."
     if len(view.clients) > len(figure.data[0]["x"]):
-        lead += " Each cell averages several clients, named at its ends."
+        lead += " Each cell is the mean over several clients; its label names the first and the last."
     if view.clusters is not None:
-        lead += " Clients are ordered by their true cluster"
-        lead += ", which the outlines mark." if "shapes" in figure.layout else "."
+        lead += " Clients are sorted by true cluster"
+        lead += ", marked by outlines." if "shapes" in figure.layout else "."
     blocks: list[Block] = _drawn(view)
-    blocks += [Heading("Pair by pair"), Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
+    blocks += [
+        Heading("Weights by pair"),
+        Paragraph(lead),
+        Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX),
+    ]
     if over_time := _picture("weights-over-time", curves.weights_over_time(view)):
         blocks += [Heading("Mean weight inside and across the true clusters"), *over_time]
     return Section(title, blocks)
@@ -160,55 +164,56 @@ def _drawn(view: RunView) -> list[Block]:
     if (figure := drawn_graph(view)) is None:
         return []
     lead = (
-        f"A line joins two clients if a weight that one gives the other is an edge, {_edge(view)}. The wider "
-        f"and deeper it is, the larger the mean of both. At most {MOST_LINES:,} are drawn."
+        f"A line joins two clients if one gives the other a weight {_edge(view)}. Wider and stronger lines "
+        f"show a larger mean of both weights. At most {MOST_LINES:,} lines are drawn."
     )
     if view.clusters is not None:
-        lead += " Clients stand together in their true clusters, which give them their colours."
-    lead += " Hollow: not up at that time."
+        lead += " Clients are grouped and colored by true cluster."
+    lead += " Hollow circles: clients that are not up at that time."
     return [Paragraph(lead), Picture("graph", figure)]
 
 
 def _coalitions(view: RunView) -> Section | None:
-    """Who benefits from whom, and who joined whom; None for methods that form no coalitions."""
+    """Show the benefit graph and the coalitions; None for methods that form no coalitions."""
     if not view.coalition_rows:
         return None
     lead = (
-        "An arrow goes to each client from those that it benefits from, at the end. Clients of one colour "
-        "are in one coalition. Losses are those of the client's own validation samples: of the best model "
-        "for it alone, with all, and with its coalition."
+        "At the end, arrows point from a client to those that benefit from it. Clients of one color form "
+        "one coalition. Losses are measured on the client's own validation samples, with the best model for "
+        "the client alone, with all clients, and with its coalition."
     )
-    tables = [losses_table(view), Heading("When coalitions were formed"), changes_table(view)]
+    tables = [losses_table(view), Heading("Formation of coalitions"), changes_table(view)]
     drawn = _picture("benefit-graph", benefit_graph(view))
     return Section("Coalitions", [Paragraph(lead), *drawn, *tables])
 
 
 def _one_client(view: RunView) -> Section | None:
-    """How one client fared, which the reader chooses; None in a run of one."""
+    """Show the course of one client, which the reader selects; None in a run with one client."""
     curve, waits = one_client.course(view), one_client.waited_for(view)
     if curve is None:
         return None
     shown = [view.clients[client] for client in sorted(clients_shown(view))]
     lead = (
-        "A click on a client anywhere on this page shows it here, the one that fared worst to begin with. "
-        "coterie explain, with the number of a client and a time, says what it held and waited for then. "
+        "Click any client on this page to see it here. The client with the worst result is shown first. "
+        "To see what a client held and waited for at a given time, run coterie explain with its number and "
+        "the time. "
     )
     if waits is None and not view.has_messages and view.get("messages", "delivered"):
-        lead += "Whom it waited for is not known: this run has kept no messages (run.keep_messages)."
+        lead += "Waiting times by peer are unknown: this run kept no messages (run.keep_messages)."
     elif waits is None:
-        lead += "Nobody's device waited for a message or a timer."
+        lead += "No device waited for a message or a timer."
     else:
         lead += (
-            "A wait is counted for whose message came at the very instant at which the device went on to "
-            "compute; one that no message ended, for a time limit or a pause. What was cut short, by a crash "
-            "or the end, is left out."
+            "A wait counts for the sender of the message that arrived when the device started to compute "
+            "again. A wait that no message ended counts as a time limit or pause. Waits cut short by a crash "
+            "or by the end of the run are left out."
         )
     drawn = _side_by_side(
-        ("How it fared", "course", curve),
-        ("What it waited for", "waited-for", waits),
-        ("Whom it listens to", "listens-to", one_client.listens_to(view)),
-        ("Who listens to it", "listened-to", one_client.listens_to(view, others=True)),
-        ("Its classes", "classes", one_client.classes_of(view)),
+        ("Course", "course", curve),
+        ("Waiting time by peer", "waited-for", waits),
+        ("Weights given to peers", "listens-to", one_client.listens_to(view)),
+        ("Weights received from peers", "listened-to", one_client.listens_to(view, others=True)),
+        ("Samples by class", "classes", one_client.classes_of(view)),
         *[("", f"course-{number}", each) for number, each in enumerate(one_client.other_courses(view))],
     )
     if view.graph_times.size and view.clusters is not None:
@@ -218,34 +223,36 @@ def _one_client(view: RunView) -> Section | None:
 
 
 def _observed(view: RunView) -> Section | None:
-    """A curve for each name under which the method's clients or servers observe something."""
+    """Draw a curve for each quantity that the method's clients or servers observe; None without any."""
     found = [(name, *each) for name in view.observed for each in view.observations(name)]
-    shown = [each for each in found if each[:2] != (one_client.STALENESS, "clients")]  # which is shown below
+    shown = [each for each in found if each[:2] != (one_client.STALENESS, "clients")]  # drawn elsewhere
     if not shown:
         return None
     figures = [curves.observed(view, *each) for each in shown]
     drawn = _side_by_side(*[("", f"observed-{number}", each) for number, each in enumerate(figures)])
-    lead = "What the method itself observes: the mean of each from one evaluation to the next."
-    return Section("What the method observes", [Paragraph(lead), drawn])
+    lead = "Quantities that the method records with observe(), each averaged between two evaluations."
+    return Section("Observations of the method", [Paragraph(lead), drawn])
 
 
 def _timeline(view: RunView) -> Section:
     title, figure = "Timeline", timeline(view)
     if figure is None:
-        return Section(title, [Paragraph("No device was used in this run.")])
-    lead = "What each client's device did. The deeper the colour, the more of that moment went into training."
-    lead += " Drag over a stretch to see it closer, and click twice to see all again."
+        return Section(title, [Paragraph("This run used no device.")])
+    lead = "Activity of each client's device. The stronger the color, the larger the share of training."
+    lead += " Drag over an interval to zoom in, and double-click to zoom out."
     shown = len(clients_shown(view))
     if shown < len(view.clients):
-        lead += f" The {shown} of {len(view.clients):,} clients that fare worst, the worst on top."
+        lead += (
+            f" Of {len(view.clients):,} clients, the {shown} with the worst results are shown, worst first."
+        )
     blocks: list[Block] = [Paragraph(lead), Legend(figure), Picture("timeline", figure, _LEAST_TIMELINE_PX)]
     bars = work_done(view)
     if bars is not None:
-        lead = "The fewest first."
+        lead = "Clients are sorted by iterations, fewest first."
         if view.device_s_per_step is not None:
-            lead += f" Slow is a device that takes more than {SLOW:g} times the median one's time for a step."
+            lead += f" A device is slow if a step takes over {SLOW:g} times the median time."
         blocks += [
-            Heading("Iterations done"),
+            Heading("Iterations by client"),
             Paragraph(lead),
             Picture("work-done", bars, least_px(bars)),
         ]
@@ -253,7 +260,7 @@ def _timeline(view: RunView) -> Section:
 
 
 def _moves(view: RunView) -> Section | None:
-    """How fast newcomers caught up, and what departures cost the others."""
+    """Show how fast newcomers caught up, and how departures affected the other clients."""
     if not (blocks := _picture("clients-up", curves.clients_up(view))):
         return None
     if (population := view.population) is not None and view.measure is not None:
@@ -268,9 +275,9 @@ def _moves(view: RunView) -> Section | None:
             for move in view.moves
         ]
         lead = (
-            f"Catch-up: time until a newcomer has {measure.caught_up} of the mean {measure.name} of those "
-            f"who were there before. Dip and recovery: how far the mean of the others {measure.worsened} "
-            "after a departure, and when it was back."
+            f"Catch-up: time until a newcomer has {measure.caught_up} of the mean {measure.name} of the "
+            "clients that were up before it. Dip and recovery: how far the mean of the other clients "
+            f"{measure.worsened} after a departure, and the time until it recovered."
         )
         if view.get("population", "newcomers"):
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'), measure)}."
@@ -281,22 +288,22 @@ def _moves(view: RunView) -> Section | None:
 
 
 def _hurt(view: RunView) -> list[Block]:
-    """Who was hurt by which departure, by the clients' own curves."""
+    """Show which clients fell after each departure, by their own curves."""
     table = hurt_table(view)
     if table is None:
         return []
     lead = (
-        f"Those that fell farthest after each departure, up to {MOST_HURT}: by how much until they were back "
-        "at their last value before. Relative weight: what they had given the one that went, of the most "
-        "that they gave anybody. Curves fall without any reason, too: the last column has the fall between "
-        "two evaluations that a tenth of those before exceeded. Departures between the same two evaluations "
-        "cannot be told apart."
+        f"Up to {MOST_HURT} clients that fell farthest after each departure: the depth of the fall before "
+        "they returned to their last value before the departure. Relative weight: the weight that the client "
+        "gave the departed client, divided by its largest weight. Curves also fall without a departure: a "
+        "tenth of the client's earlier falls between two evaluations exceeded the usual fall. Departures "
+        "between the same two evaluations cannot be separated."
     )
-    return [Heading("Who was hurt by which departure"), Paragraph(lead), table]
+    return [Heading("Falls after departures"), Paragraph(lead), table]
 
 
 def _consequence(population: Population, move: LifecycleEvent, measure: Measure) -> list[Cell]:
-    """How long a newcomer took to catch up; how much worse others were after a departure, and how long."""
+    """Return a newcomer's catch-up time, or the dip and the recovery time of the others after a departure."""
     if move.event in ARRIVALS:
         has_others = move.is_newcomer and population.has_incumbents(move)
         return [reached(population.catch_up(move)) if has_others else _NOTHING, _NOTHING, _NOTHING]
@@ -310,7 +317,7 @@ def _traffic(view: RunView) -> Section:
         ("Bytes by message type", "bytes-by-type", bytes_by_type(view), "No message was sent."),
         ("Staleness of the models used", "staleness", curves.staleness(view), unknown),
         ("Latency of messages", "latencies", latencies(view), ""),
-        ("Distribution of staleness", "staleness-spread", staleness_spread(view), ""),
+        ("Distribution of staleness over clients", "staleness-spread", staleness_spread(view), ""),
     )
     columns = [
         [Heading(title), *(_picture(name, figure) or [Paragraph(otherwise)])]
@@ -321,19 +328,19 @@ def _traffic(view: RunView) -> Section:
 
 
 def _map(view: RunView) -> Section | None:
-    """Where clients are on the globe, if they are anywhere."""
+    """Draw a map of the clients; None if the scenario gives no positions."""
     if (figure := network_map(view)) is None:
         return None
     lead = (
-        "Those at one place stand around it. A line is as wide as the number of messages that two sent "
-        f"each other, for the {MOST_MAP_LINES} pairs with the most; there is none where messages were not "
-        "kept. The names are those of some large cities, for orientation."
+        "Clients and servers at one position are drawn around it. The width of a line shows the number of "
+        f"messages between two of them, for the {MOST_MAP_LINES} pairs with the most messages. Without kept "
+        "messages there are no lines. Some large cities are named for orientation."
     )
     return Section("Network map", [Paragraph(lead), Picture("map", figure, _LEAST_HEAT_MAP_PX)])
 
 
 def _details(view: RunView) -> Section:
-    """All of the summary's groups of numbers; a group in which nothing is known is left out."""
+    """List the groups of numbers in the summary; groups without a known value are left out."""
     by_group: list[tuple[str, Callable[[Any], str]]] = [
         ("clients", text.number),
         *[(measure.name, measure.text) for measure in MEASURES],
@@ -375,7 +382,7 @@ def _details(view: RunView) -> Section:
 
 
 def _counts(value: object) -> bool:
-    """Whether a value of the summary is a group of nothing but numbers."""
+    """Return whether a value of the summary is a dict that contains only numbers."""
     return isinstance(value, dict) and all(
         number is None or (isinstance(number, int | float) and type(number) is not bool)
         for number in value.values()
@@ -383,8 +390,8 @@ def _counts(value: object) -> bool:
 
 
 def _edge(view: RunView) -> str:
-    """Which weights are edges of the learned graph."""
-    largest = "largest of its client" if view.weights_are_shares else "largest possible one"
+    """Describe the weights that are edges of the learned graph."""
+    largest = "client's largest weight" if view.weights_are_shares else "largest possible weight"
     return f"of more than {view.edge_threshold:g} times the {largest}"
 
 
@@ -408,6 +415,6 @@ _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _map,
     lambda view: Section("Clients", [clients(view)]),
     _details,
-    lambda view: Section("Scenario", [Code("scenario.toml, as resolved", view.scenario_text)]),
+    lambda view: Section("Scenario", [Code("scenario.toml with all defaults", view.scenario_text)]),
 )
-"""The sections of the page, in order; None is left out. A picture is a figure and its name in one of them."""
+"""Builders of the page's sections, in order. A section that is None is left out."""

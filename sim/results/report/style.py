@@ -1,6 +1,6 @@
-"""The look of the report's pictures, and parts that many of them have.
+"""Style of the report's pictures, and parts that several pictures share.
 
-Pictures name a colour by its CSS variable. The page's script puts in its value in light or dark.
+Pictures name a color by its CSS variable. The page's script inserts the value for light or dark.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from sim.results.report.figure import Figure, Trace
 
 
 def colour(name: str) -> str:
-    """The CSS variable of a colour of the palette, as a picture names it."""
+    """Return the CSS variable of a color of the palette."""
     if name not in LIGHT:
         raise KeyError(name)
     return f"var(--{name})"
@@ -26,10 +26,10 @@ def colour(name: str) -> str:
 INK, FAINT, EDGE = colour("ink"), colour("faint"), colour("edge")
 BLUE, ORANGE, GREEN = colour("blue"), colour("orange"), colour("green")
 HUES = tuple(map(colour, palette.HUES))
-SYMBOLS = ("circle", "square", "diamond", "pentagon", "hexagram")  # of groups, once the hues are used up
-ARRIVAL, DEPARTURE = "triangle-up", "triangle-down"  # by shape, too
+SYMBOLS = ("circle", "square", "diamond", "pentagon", "hexagram")  # symbols of groups after all hues are used
+ARRIVAL, DEPARTURE = "triangle-up", "triangle-down"
 
-_SAME = 0.01  # the share by which numbers differ that are drawn as if they were one
+_SAME = 0.01  # values that differ by less than this share are drawn as one value
 _AXIS = {
     "automargin": True,
     "gridcolor": colour("grid"),
@@ -63,7 +63,7 @@ TEMPLATE = {
 
 
 def blank(height_px: int) -> Figure:
-    """An empty figure in the report's style."""
+    """Return an empty figure in the report's style."""
     return Figure({"height": height_px, "template": TEMPLATE})
 
 
@@ -77,7 +77,7 @@ def line(
     dash: str = "solid",
     shape: str | None = None,
 ) -> Trace:
-    """A line; `hover` is plotly's template, in which `hints` are %{customdata}. One point alone is a dot."""
+    """Return a line, or a dot for one point; `hover` is plotly's template, with `hints` as %{customdata}."""
     return {
         "type": "scatter",
         "x": series.times,
@@ -93,7 +93,7 @@ def line(
 def strokes(
     starts: NDArray[np.float64], ends: NDArray[np.float64], width: float, opacity: float, name: str
 ) -> Trace:
-    """Straight lines between points [K, 2] and others, in blue, which say nothing when pointed at."""
+    """Return straight blue lines from `starts` [K, 2] to `ends` [K, 2], without tooltips."""
     gaps = np.full_like(starts, np.nan)  # after each
     x, y = np.stack([starts, ends, gaps], axis=1).reshape(-1, 2).astype(np.float32).T
     return {
@@ -109,41 +109,41 @@ def strokes(
 
 
 def time_axis(figure: Figure, end_s: float) -> float:
-    """Make the x axis virtual time from 0 to `end_s`; returns the unit of its numbers in seconds."""
+    """Make the x axis virtual time from 0 to `end_s`, and return its unit in seconds."""
     unit_s, unit = text.scale_of_time(end_s)
     figure.update(xaxis={"title": {"text": f"virtual time ({unit})"}, "range": [0, (end_s or 1.0) / unit_s]})
     return unit_s
 
 
 def log_axis(least: float, most: float) -> dict[str, Any]:
-    """A logarithmic axis of numbers more than 0: with the powers of ten, or 1, 2 and 5 of each."""
+    """Return a logarithmic axis for positive numbers, with ticks at powers of ten or 1, 2 and 5 of each."""
     few = {"dtick": "D2", "tickformat": "~g"} if most <= 100 * least else {"dtick": 1}
     return {"type": "log", "exponentformat": "power"} | few
 
 
 def is_one_number(least: float, most: float) -> bool:
-    """Whether numbers hardly differ: an axis that fits them would show a spread that there is not."""
+    """Return whether values differ so little that an axis fitted to them would exaggerate the spread."""
     return 0 < least <= most < (1 + _SAME) * least
 
 
 def observed_axis(figure: Figure, name: str, values: NDArray[np.float64]) -> None:
-    """Make the y axis what a method observes."""
+    """Set the y axis for an observed quantity."""
     figure.update(yaxis={"title": {"text": name}})
     if is_one_number(float(np.nanmin(values)), float(np.nanmax(values))):
         figure.update(yaxis={"rangemode": "tozero"})
 
 
 def measure_axis(figure: Figure, measure: Measure) -> None:
-    """Make the y axis what clients are judged by."""
+    """Set the y axis for a measure."""
     figure.update(yaxis={"title": {"text": measure.label}})
     if measure.is_share:
         figure.update(yaxis={"tickformat": ".0%", "rangemode": "tozero"})
 
 
 def slider(times_s: Iterable[float], steps: Sequence[Sequence[int]], prefix: str) -> dict[str, Any]:
-    """A slider over times: each of `steps` lists the traces (by number) that are shown at that time.
+    """Return a slider over times: each of `steps` lists the numbers of the traces shown at that time.
 
-    It begins at the last time. Traces that no step lists are always shown.
+    The slider starts at the last time. Traces that no step lists are always shown.
     """
     traces = sorted(trace for step in steps for trace in step)
     return {

@@ -1,4 +1,4 @@
-"""The report's timeline: what each client's device did, with arrivals and departures marked."""
+"""Timeline of the report: activity of each client's device, arrivals and departures."""
 
 from base64 import b64encode
 
@@ -12,19 +12,19 @@ from sim.results.report.style import ARRIVAL, DEPARTURE, EDGE, GREEN, ORANGE, bl
 from sim.results.view import RunView
 
 MOST_CLIENTS = 200
-MOST_OF_MANY = 100  # shown where there are more than MOST_CLIENTS: those that fare worst
+MOST_OF_MANY = 100  # clients with the worst results, shown if there are more than MOST_CLIENTS
 _MOST_CELLS = 60_000
 _MOST_BINS = 300
 
 
 def clients_shown(view: RunView) -> list[int]:
-    """All in their order; of very many the worst, the very worst first."""
+    """Return all clients in order; of more than MOST_CLIENTS those with the worst results, worst first."""
     count = len(view.clients)
     return list(range(count)) if count <= MOST_CLIENTS else view.worst_first[:MOST_OF_MANY]
 
 
 def timeline(view: RunView) -> Figure | None:
-    """One bar per client: training, waiting or down, with arrivals and departures marked."""
+    """Draw a row per client: training, waiting or down, with arrivals and departures marked."""
     shown = clients_shown(view)
     if not shown or view.end_s <= 0 or not view.has_intervals:
         return None
@@ -43,7 +43,7 @@ def timeline(view: RunView) -> Figure | None:
     figure.add(
         {
             "type": "heatmap",
-            # Through a gap shows what lies behind, the colour of "down"; it has its tooltip like the others.
+            # A gap shows the background, which has the color of "down"; gaps have tooltips too.
             "z": np.where(down > 0.5, np.nan, training).round(3).astype(np.float32),
             "x": (edges[:-1] + edges[1:]) / 2 / unit_s,
             "y": names,
@@ -64,7 +64,7 @@ def timeline(view: RunView) -> Figure | None:
 
 
 def covered(spans: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds of each bin [B] between the `edges` [B+1] that disjoint, ascending `spans` [K, 2] cover."""
+    """Return the seconds of each bin [B] of `edges` [B+1] covered by disjoint, ascending `spans` [K, 2]."""
     if len(spans) == 0:
         return np.zeros(len(edges) - 1)
     totals = np.concatenate([[0.0], np.cumsum(spans[:, 1] - spans[:, 0])])
@@ -73,7 +73,7 @@ def covered(spans: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[n
 
 
 def _shares(view: RunView, shown: list[int], edges: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """The shares of each bin [C, B] for which each client was training, waiting and down."""
+    """Return the shares [C, B] of each bin in which each client was training, waiting and down."""
     width_s = edges[1] - edges[0]
     training, down = (
         np.array([covered(spans, edges) for spans in view.intervals(state, shown)]).clip(0, width_s) / width_s
@@ -83,7 +83,7 @@ def _shares(view: RunView, shown: list[int], edges: NDArray[np.float64]) -> list
 
 
 def _spans(view: RunView, shown: list[int]) -> dict[str, list[str]]:
-    """For each row all spans of the two states, of which the page's script makes new cells after a zoom.
+    """Return each row's spans of both states, from which the page's script computes cells after a zoom.
 
     Each row is start, end, start, end, ... in seconds, as little-endian 64-bit floats in base64.
     """
@@ -112,7 +112,7 @@ def _mark_moves(figure: Figure, view: RunView, shown: list[int], unit_s: float) 
                     "symbol": symbol,
                     "size": 12,
                     "color": fill,
-                    "line": {"color": colour("page"), "width": 1.5},  # sets it off against any state
+                    "line": {"color": colour("page"), "width": 1.5},  # separates it from the cells
                 },
                 "hovertemplate": "<b>%{text}</b><extra></extra>",
                 "cliponaxis": False,

@@ -1,1 +1,1 @@
-"""The files of a run: where they go, how they are written and read, and whether they are whole."""
+"""Files of a run: locations, writing, reading and checks."""

@@ -1,4 +1,4 @@
-"""events.parquet of a run, written in row groups as its trace comes, so that memory stays flat."""
+"""events.parquet of a run, written in row groups during the run, so that memory stays constant."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 from sim.results.trace import EVENTS_SCHEMA
 
 _TEXTS = [field.name for field in EVENTS_SCHEMA if field.type == pa.string()]
-"""Few different ones; a dictionary of numbers would be larger than they are, and take longer."""
+"""Columns with few different texts, which use dictionaries; numbers without them are smaller and faster."""
 
 
 class EventsFile:
-    """The file that a trace is kept in; it is whole once it has been closed.
+    """The file of a trace, complete after `close`.
 
-    One that cannot be written is removed, and `failure` says why: the run is worth more, and goes on.
+    If writing fails, the file is removed, `failure` holds the error, and the run continues.
     """
 
     def __init__(self, path: Path) -> None:
@@ -27,16 +27,16 @@ class EventsFile:
         self._is_whole = False
 
     def write(self, rows: pa.Table) -> None:
-        """Some more rows; nothing once it has failed."""
+        """Write rows; no effect after a failure."""
         if self.failure is None:
             try:
                 self._opened().write_table(rows)
             except OSError as error:
                 self.failure = error
-                self.discard()  # others of this run may need the room
+                self.discard()  # other files of the run may need the disk space
 
     def close(self, metadata: dict[str, str]) -> None:
-        """Make it a whole file. Raises the OSError that it failed by, earlier or now."""
+        """Complete the file. Raises the OSError of this or an earlier failure."""
         if self.failure is None and not self._is_whole:
             try:
                 writer = self._opened()
@@ -52,9 +52,9 @@ class EventsFile:
             raise self.failure
 
     def discard(self) -> None:
-        """Remove it, unless it is whole."""
+        """Remove the file, unless it is complete."""
         if self._writer is not None and not self._is_whole:
-            self._writer.is_open = False  # else it would write its footer when it is collected
+            self._writer.is_open = False  # else its destructor would write the footer
             assert self._file is not None
             with suppress(OSError):
                 self._file.close()
@@ -64,7 +64,7 @@ class EventsFile:
     def _opened(self) -> pq.ParquetWriter:
         if self._writer is None:
             self._file = self.path.open("wb")
-            # Without arrow's own schema, whose metadata would hide what is added at the end.
+            # Without Arrow's schema, because its metadata would hide metadata added at the end.
             options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
             options |= {"store_schema": False, "use_dictionary": _TEXTS}
             self._writer = pq.ParquetWriter(self._file, EVENTS_SCHEMA, **options)

@@ -1,7 +1,7 @@
-"""The format of results: a number that says which version of coterie can read them.
+"""Format number of results, which tells the versions of coterie that can read them.
 
-docs/results.md says what it promises. It rises when an earlier version would misread new results: a key or a
-column goes away, or means something else. One more key or column does not raise it.
+docs/results.md describes its guarantees. The number rises when an earlier version would misread new results:
+a key or column disappears or changes its meaning. New keys and columns do not raise it.
 """
 
 import json
@@ -13,18 +13,18 @@ from sim.errors import UserError, one_line
 from sim.files.input_file import InputFile
 
 FORMAT = 1
-"""That of the results which this version writes. Releases up to 0.2.0 wrote no number, which is 0."""
+"""Format written by this version. Releases up to 0.2.0 wrote no number, which counts as 0."""
 KEY = "format"
 
 
 class LaterFormat(UserError):
-    """Results that a later version of coterie wrote, and this one cannot read."""
+    """Results of a later version of coterie that this version cannot read."""
 
 
 def require_known(file: Path) -> None:
-    """UserError if a JSON file of results says a format that this version cannot read.
+    """Raise UserError if a JSON file of results has a format that this version cannot read.
 
-    Nothing for a file that is damaged: whoever reads it says that.
+    Damaged files pass; their readers report them.
     """
     found: Any = None
     with suppress(UserError):
@@ -33,9 +33,9 @@ def require_known(file: Path) -> None:
     is_number = isinstance(number, int) and not isinstance(number, bool)
     if is_number and 0 <= number <= FORMAT:
         return
-    said = f"{file}: {KEY} = {one_line(json.dumps(number), 60)}: must be a whole number from 0 to {FORMAT}"
+    problem = f"{file}: {KEY} = {one_line(json.dumps(number), 60)}: must be an integer from 0 to {FORMAT}"
     if is_number and number > FORMAT:
         raise LaterFormat(
-            f"{said}; a later version of coterie wrote these results: install that version to read them"
+            f"{problem}; a later version of coterie wrote these results: install that version to read them"
         )
-    raise UserError(said)
+    raise UserError(problem)

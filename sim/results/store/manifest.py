@@ -1,8 +1,7 @@
-"""checksums.json of a result directory: what its files were when they were written.
+"""checksums.json of a results folder: sizes and hashes of its files when they were written.
 
-Whoever reads one of them knows with that whether it is still the same file, whatever has happened to it: cut
-off, changed by hand, or copied from another run. A stranger can write checksums as well: what a file holds is
-looked at when it is read.
+They show whether a file was truncated, edited, or copied from another run. They do not prove the origin of a
+file, so the contents are checked when they are read.
 """
 
 import hashlib
@@ -23,27 +22,27 @@ _ENTRIES = TypeAdapter(dict[str, _Entry])
 
 
 class Manifest:
-    """Size and SHA-256 of the files of a result directory, by their names."""
+    """Sizes and SHA-256 hashes of the files of a results folder, by name."""
 
     def __init__(self, folder: Path, entries: dict[str, _Entry]) -> None:
         self._folder = folder
         self._entries = entries
-        self._intact: set[str] = set()  # what has been looked at
+        self._intact: set[str] = set()  # checked files
 
     @classmethod
     def of(cls, folder: Path, names: Iterable[str]) -> Self:
-        """The manifest of the files of these names as they are now, if they are there. Raises OSError."""
+        """Return the manifest of the existing files with these names. Raises OSError."""
         files = {name: folder / name for name in names}
         return cls(folder, {name: _entry(file) for name, file in files.items() if os.path.isfile(file)})
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The manifest that was written into a folder. UserError."""
+        """Read the manifest of a folder. Raises UserError."""
         file = folder / MANIFEST
         return cls(folder, InputFile("", file).parsed(_ENTRIES.validate_json, "a list of checksums"))
 
     def write(self) -> None:
-        """Write it, in one step. Raises OSError."""
+        """Write the manifest atomically. Raises OSError."""
         new = self._folder / f".{MANIFEST}.new"
         new.write_text(json.dumps(self._entries, indent=1) + "\n", encoding="utf-8")
         new.replace(self._folder / MANIFEST)
@@ -52,26 +51,25 @@ class Manifest:
         return name in self._entries
 
     def require_sizes(self) -> None:
-        """UserError unless all files are there, and as large as they were."""
+        """Raise UserError if a file is missing or has another size."""
         for name, (size, _) in self._entries.items():
             file = self._folder / name
             if not os.path.isfile(file) or os.path.getsize(file) != size:
-                raise UserError(f"{file} is missing, damaged or was changed")
+                raise UserError(f"{file} is missing, damaged or changed")
 
     def require_intact(self, name: str) -> None:
-        """UserError unless a file, which is there, is the one that was written."""
+        """Raise UserError if an existing file is not the one that was written."""
         if name in self._intact:
             return
         file, entry = self._folder / name, self._entries.get(name)
         try:
-            # The size first: a file that was blown up to a terabyte is not read.
+            # Check the size first, to not read a file that grew to a terabyte.
             is_same = entry is not None and os.path.getsize(file) == entry[0] and _entry(file) == entry
         except OSError as error:
             raise UserError(f"{file} cannot be read: {error.strerror}") from error
         if not is_same:
             raise UserError(
-                f"{file} is damaged, was changed, or is of another run: it is not the file that {MANIFEST} "
-                "was written with"
+                f"{file} does not match {MANIFEST}: it is damaged, was changed, or belongs to another run"
             )
         self._intact.add(name)
 

@@ -1,8 +1,8 @@
-"""Where the results of a run go: into a hidden folder, which is renamed to the output directory at the end.
+"""Folders of results: a run writes into a hidden folder, which is renamed at the end.
 
-The hidden folder of `<name>` is `.<name>.<8 hexadecimal digits>` beside it. The process that writes into it
-holds a file lock on it, which the system releases when the process ends, however it ends. So a hidden folder
-without a lock was left by a dead process. The next run removes it, or renames it if its results are complete.
+The hidden folder of `<name>` is `.<name>.<8 hexadecimal digits>` in the same folder. Its writer holds a file
+lock on it, which the system releases when the process ends in any way. A hidden folder without a lock was
+left by a dead process. The next run removes it, or renames it if its results are complete.
 """
 
 import fcntl
@@ -18,56 +18,56 @@ from sim.errors import UserError
 
 REPORT = "report.html"
 MANIFEST = "checksums.json"
-"""Written last: a folder that has it is complete."""
+"""Name of the file that is written last: a folder that contains it is complete."""
 READS = "reads.log"
 CHECKPOINT = "checkpoint.pt"
 CELL = "cell.json"
-"""The mark of a sweep's run: which one it is, and by which version of coterie."""
+"""Name of the mark of a sweep's run, with its key and the version of coterie."""
 PROGRESS = "progress.json"
-"""How far a run is, while it goes on."""
+"""Name of the file with the progress of a running run."""
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
-_TOLD = r"told-(coordinator|process-\d+)(-\d+\.log|\.state(\.new)?)"
-"""What the processes of a live run tell while it goes on (`sim.live.logs`)."""
+_LOGS = r"told-(coordinator|process-\d+)(-\d+\.log|\.state(\.new)?)"
+"""Names of the logs of a live run's processes (`sim.live.logs`)."""
 _CHECKPOINTS = re.compile(r"checkpoint(-[0-9.e+-]+)?\.pt")
 _OURS = re.compile(
     r"scenario\.toml|(summary|provenance|trace|progress|cell|checksums)\.json|\.coterie|reads\.log|report\.html"
     r"|(metrics|graph|events|intervals|coalitions|parent)\.parquet|events\.out\.tfevents\..+"
-    rf"|{_TOLD}|{_CHECKPOINTS.pattern}|\.?(report\.html|(progress|checksums)\.json|{_CHECKPOINTS.pattern})\.new"
+    rf"|{_LOGS}|{_CHECKPOINTS.pattern}|\.?(report\.html|(progress|checksums)\.json|{_CHECKPOINTS.pattern})\.new"
 )
-"""The files that coterie writes into a result directory. Others are the user's, and are never removed."""
+"""Names of the files that coterie writes. Other files belong to the user, and are never removed."""
 MARK = ".coterie"
-"""Says that a hidden folder, or one within results, is of coterie; of the latter it names the files."""
+"""Name of the mark of coterie in hidden folders, and in folders of results, where it lists the files."""
 
 
 class HiddenFolder:
-    """A new, locked, hidden folder `path` that is to become `target`. Raises OSError."""
+    """A new, locked, hidden folder `path` that becomes `target`. Raises OSError."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
         self.path, self._lock = _new_hidden(target)
 
     def move_to_target(self, replace: bool) -> Path:
-        """Rename the folder to its target, or if that exists to `<target>-2`, ...; its new path. OSError.
+        """Rename the folder to its target, or to `<target>-2`, ..., and return its new path. Raises OSError.
 
-        With `replace` it takes the place of results that are there. What the user put into the old folder is
-        moved into the new one. Whoever settles beside it waits.
+        With `replace` it replaces existing results, and the user's files in the old folder are moved into the
+        new one. A lock on the parent folder orders concurrent runs.
         """
-        with _alone_in(self.target.parent):
+        with _exclusive(self.target.parent):
             if replace and is_results(self.target):
-                # Who is killed between the two leaves complete results, which the next run gives their name.
+                # A process killed between the renames leaves complete results, which the next run renames.
                 (self.target / MARK).touch()
                 old = self.target.rename(_hidden_name(self.target))
                 self.path = self.path.rename(self.target)
                 _clear_away(old, self.target)
             else:
                 self.path = _move(self.path, self.target)
-            with suppress(OSError):  # no folder of results has one
+            with suppress(OSError):  # only hidden folders have a mark
                 (self.path / MARK).unlink()
         self._unlock()
         return self.path
 
     def clear(self) -> None:
-        """Remove the folder and what was written there; no effect once it has been renamed."""
+        """Remove the folder and its files; no effect after it was renamed."""
         if HIDDEN.fullmatch(self.path.name):
             _clear_away(self.path, self.target)
             self._unlock()
@@ -79,44 +79,44 @@ class HiddenFolder:
 
 
 def require_replaceable(target: Path, replace: bool) -> None:
-    """Raises UserError where results could not replace what is there."""
-    there = _identity(target) if replace else None
-    while there is not None and not is_results(target):
-        before, there = there, _identity(target)
-        if there == before:  # else another process has replaced it meanwhile
-            what = "is a link" if target.is_symlink() else "is no result directory (no summary.json)"
-            raise UserError(f"--overwrite: {target} {what}, which is not replaced; move it away first")
+    """Raise UserError if results cannot replace an existing path."""
+    found = _identity(target) if replace else None
+    while found is not None and not is_results(target):
+        before, found = found, _identity(target)
+        if found == before:  # else another process has just replaced it
+            what = "is a link" if target.is_symlink() else "is no results folder (it has no summary.json)"
+            raise UserError(f"--overwrite: {target} {what}, so it is not replaced; move it away first")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a folder from another one that takes its name; None if there is none."""
+    """Return the identity of a folder, which differs for a later folder of the same name; None without."""
     try:
         status = path.lstat()
-    except (OSError, ValueError):  # also for a name that none can be
+    except (OSError, ValueError):  # also for impossible names
         return None
     return status.st_ino, status.st_ctime_ns
 
 
 def is_results(path: Path) -> bool:
-    """Whether a path is a folder of results, damaged or not, and not a link to one."""
+    """Return whether a path is a results folder, damaged or not, and not a link."""
     marks = [path / name for name in ("summary.json", MANIFEST, CELL)]
     return not path.is_symlink() and any(map(os.path.lexists, marks))
 
 
 def left_hidden(target: Path) -> list[Path]:
-    """The hidden folders of `target` that dead processes left, by name.
+    """Return the hidden folders of `target` that dead processes left, by name.
 
-    For `<target>-2`, where a rerun's results would go, those of `<target>` if it has none itself. Raises
-    UserError if a run is still writing into one of them.
+    For `<target>-2`, the folder of a rerun, without hidden folders these are the ones of `<target>`. Raises
+    UserError if a run is writing into one of them.
     """
     found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"(?<=.)-\d+$", "", target.name)))
     for folder in filter(is_under_way, found):
-        raise UserError(f"{target}: its run is still under way, in {folder}")
+        raise UserError(f"{target}: its run is still running, in {folder}")
     return found
 
 
 def is_under_way(folder: Path, unknown: bool = False) -> bool:
-    """Whether a process writes into a hidden folder; `unknown` where the file system has no locks."""
+    """Return whether a process writes into a hidden folder; `unknown` on file systems without locks."""
     try:
         os.close(_lock(folder))
     except BlockingIOError:
@@ -133,16 +133,16 @@ def _hidden_of(target: Path) -> list[Path]:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder of results, in no certain order."""
+    """Return the checkpoints in a results folder, in any order."""
     return [file for file in folder.iterdir() if _CHECKPOINTS.fullmatch(file.name)]
 
 
 def sync(folder: Path) -> None:
-    """Have the system write a folder with all its files to the disk, so that a power cut loses none."""
+    """Flush a folder with all its files to the disk, to survive a power failure."""
     for path in (*folder.rglob("*"), folder, folder.parent):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             continue
-        with suppress(FileNotFoundError):  # it has another name by now
+        with suppress(FileNotFoundError):  # renamed meanwhile
             descriptor = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -151,30 +151,30 @@ def sync(folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Remove a hidden folder that was left, now that nobody needs it."""
+    """Remove a hidden folder that is no longer needed."""
     if match := HIDDEN.fullmatch(folder.name):
         _clear_away(folder, folder.with_name(match["name"]))
 
 
 def next_free(target: Path) -> Path:
-    """The first of `target`, `<target>-2`, `<target>-3`, ... that does not exist."""
+    """Return the first of `target`, `<target>-2`, `<target>-3`, ... that does not exist."""
     return next(path for path in _names(target) if not os.path.lexists(path))
 
 
 def clean_up(base: Path) -> None:
     """Remove the hidden folders in `base` that dead processes left; rename those with complete results.
 
-    A folder with a checkpoint, or with what the processes of a live run told, stays, since `coterie resume`
-    can use it, and so does one without our mark.
+    Folders with a checkpoint or with logs of a live run are kept for `coterie resume`. Folders without
+    coterie's mark are kept, too.
     """
-    with suppress(OSError), _alone_in(base):
+    with suppress(OSError), _exclusive(base):
         for folder in sorted(base.iterdir()):
             match = HIDDEN.fullmatch(folder.name)
             if match is None or folder.is_symlink() or not folder.is_dir():
                 continue
             with suppress(OSError):
                 if not (folder / MARK).is_file():
-                    folder.rmdir()  # if it is empty: whoever made it died before it could mark it
+                    folder.rmdir()  # if empty: its process died before it wrote the mark
                     continue
                 lock = _lock(folder)  # an OSError if its process lives
                 try:
@@ -187,20 +187,20 @@ def clean_up(base: Path) -> None:
 
 
 def _new_hidden(target: Path) -> tuple[Path, int | None]:
-    """A new hidden folder, and the lock on it as a file descriptor; None where there are no locks."""
+    """Create a hidden folder; return it and the file descriptor of its lock, None without locks."""
     while True:
         path = _hidden_name(target)
         path.mkdir(parents=True)
         lock = None
         try:
             lock = _lock(path)
-        except BlockingIOError:  # another process looks whether it was left: it must not stay without a lock
+        except BlockingIOError:  # another process checks it; never use it without a lock
             continue
         except OSError:
             pass
         try:
             (path / MARK).touch()
-        except FileNotFoundError:  # another process took it for one that was left
+        except FileNotFoundError:  # another process removed it as abandoned
             if lock is not None:
                 os.close(lock)
             continue
@@ -217,8 +217,8 @@ def _names(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _alone_in(base: Path) -> Iterator[None]:
-    """Let one process at a time give names in a folder; where there are no locks, as many as come."""
+def _exclusive(base: Path) -> Iterator[None]:
+    """Allow one process at a time to rename in a folder, if the file system has locks."""
     lock = None
     with suppress(OSError):
         lock = _lock(base, wait=True)
@@ -230,7 +230,7 @@ def _alone_in(base: Path) -> Iterator[None]:
 
 
 def _lock(folder: Path, *, wait: bool = False) -> int:
-    """The only lock on a folder, as a file descriptor. BlockingIOError if another process has it."""
+    """Lock a folder, and return the file descriptor. Raises BlockingIOError if it is already locked."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -241,23 +241,23 @@ def _lock(folder: Path, *, wait: bool = False) -> int:
 
 
 def _move(path: Path, target: Path) -> Path:
-    """Rename a path to the first free name, whoever else does the same at this moment."""
+    """Rename a path to the first free name, safely with concurrent processes."""
     for free in _names(target):
         if os.path.lexists(free):
             continue
         try:
             return path.rename(free)
         except OSError:
-            if not os.path.lexists(free):  # else somebody was faster
+            if not os.path.lexists(free):  # else another process was faster
                 raise
     raise AssertionError  # there are infinitely many names
 
 
 def _clear_away(folder: Path, target: Path) -> None:
-    """Remove a folder with what is ours in it; what the user put there is moved to `target`."""
+    """Remove a folder with coterie's files in it, and move the user's files to `target`."""
     with suppress(OSError):
-        (folder / MANIFEST).unlink()  # first: from now on these results are not complete
-    with suppress(OSError):  # another process may be clearing up as well
+        (folder / MANIFEST).unlink()  # first, to mark these results as incomplete
+    with suppress(OSError):  # another process may also be cleaning up
         for entry in sorted(folder.iterdir()):
             with suppress(OSError, ValueError):
                 if _OURS.fullmatch(entry.name) and not entry.is_dir():
@@ -269,16 +269,16 @@ def _clear_away(folder: Path, target: Path) -> None:
 
 
 def _clear_copy(folder: Path) -> bool:
-    """Remove the files of a folder that its mark names; whether nothing else was in it."""
+    """Remove the files that a folder's mark lists; return True if the folder had no others."""
     if not (folder / MARK).is_file():
         return False
     home = folder.resolve()
     for name in [*(folder / MARK).read_text(encoding="utf-8", errors="replace").splitlines(), MARK]:
         file = folder / name
-        if file.parent.resolve().is_relative_to(home):  # else somebody has written into the mark
+        if file.parent.resolve().is_relative_to(home):  # else the mark was edited
             file.unlink(missing_ok=True)
     for below in sorted(folder.rglob("*/"), reverse=True):
-        with suppress(OSError):  # there is something of the user's in it
+        with suppress(OSError):  # contains files of the user
             below.rmdir()
     if any(folder.iterdir()):
         return False

@@ -1,4 +1,4 @@
-"""The result directory of a run: its files, written and read. docs/results.md describes each."""
+"""Results folder of a run: writing and reading its files, described in docs/results.md."""
 
 import io
 import json
@@ -27,16 +27,16 @@ from sim.results.store.tables import INTERVALS_SCHEMA, SPECIAL_TABLES, TABLES, b
 from sim.results.trace import Trace
 
 TEXTS = ("summary.json", "scenario.toml", "provenance.json")
-_PACKED = 1000  # times the bytes of a file that no table of a run takes in memory
-_ROOM_BYTES = 8 << 20  # the report alone has 5 MB
+_PACKED = 1000  # largest ratio of a table's memory to its file's size
+_ROOM_BYTES = 8 << 20  # the report alone takes 5 MB
 
 
 class RunDirectory:
     """The files of one run. `create` for writing, `load` for reading.
 
-    A directory that is written has a hidden, temporary name until `finalise` renames it. Whatever stops a
-    run, a reader finds the old results or the new ones, never a mixture. What is read of a finished run are
-    the files that were written, or UserError says which one is another now.
+    A new folder has a hidden, temporary name until `finalise` renames it. If a run is interrupted, readers
+    find the old results or the new ones, never a mixture. Reading a changed file of a finished run raises
+    UserError with its name.
     """
 
     def __init__(
@@ -48,20 +48,20 @@ class RunDirectory:
         self.path = path
         self._hidden = hidden
         self._trace_hash: str | None = None
-        self._manifest = manifest  # None while it is written, and of what a killed process left
+        self._manifest = manifest  # None during the run, and after a killed process
         self._events: EventsFile | None = None
-        self._checked: set[str] = set()  # tables whose columns have been looked at
+        self._checked: set[str] = set()  # tables with checked columns
         self.wrote_parent = False
-        """Whether this one has written measurements of a fork's parent, which may be lost by now."""
+        """True if measurements of a fork's parent were written, even if the file is lost."""
 
     @classmethod
     def create(
         cls, out_base: Path, scenario_name: str, seed: int, short_hash: str, *, overwrite: bool = False
     ) -> Self:
-        """A new directory for `<out_base>/<scenario>-<seed>-<hash>`, with its folders made as needed.
+        """Create a folder for `<out_base>/<scenario>-<seed>-<hash>`, with its parents.
 
-        Hidden folders that dead processes left there are cleared away. With `overwrite` the results that are
-        there will be replaced. Raises UserError where results can't be written, or can't be replaced.
+        Hidden folders of dead processes are removed from `out_base`. With `overwrite`, existing results are
+        replaced at the end. Raises UserError if results cannot be written or replaced.
         """
         target = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
         try:
@@ -72,29 +72,29 @@ class RunDirectory:
             raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
         except UnicodeEncodeError as error:
             raise UserError(
-                f"cannot write results to {target}: this system's file names are in {error.encoding}; set "
-                "PYTHONUTF8=1, or run.name to another name"
+                f"cannot write results to {target}: this system encodes file names in {error.encoding}; set "
+                "PYTHONUTF8=1, or change run.name"
             ) from error
         if shutil.disk_usage(hidden.path).free < _ROOM_BYTES:
             hidden.clear()
-            raise UserError(f"no room for results in {out_base}: it has less than {_ROOM_BYTES:,} bytes")
+            raise UserError(f"no space for results in {out_base}: less than {_ROOM_BYTES:,} bytes are free")
         return cls(hidden.path, hidden)
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The directory of a finished run; UserError if `path` is none."""
+        """Open the results folder of a finished run. Raises UserError for other paths."""
         path = Path(path)
         if not os.path.isfile(path / "summary.json"):  # unlike Path.is_file, no error for impossible names
             if not os.path.lexists(path):
                 raise UserError(f"{path}: no such folder")
-            raise UserError(f"{path} is not a result directory: it has no summary.json")
+            raise UserError(f"{path} is no results folder: it has no summary.json")
         require_known(path / "summary.json")
         has_checksums = os.path.lexists(path / output_dir.MANIFEST)
         return cls(path, manifest=(Manifest if has_checksums else HashesOfSummary).read(path))
 
     @classmethod
     def found(cls, path: Path) -> Self:
-        """The directory of a run, finished or not; what a killed process left is not known to be whole."""
+        """Open the folder of a run, finished or not; files of killed processes are not checked."""
         was_killed = output_dir.HIDDEN.fullmatch(path.name) and not (path / output_dir.MANIFEST).is_file()
         if output_dir.is_results(path) and not was_killed:
             return cls.load(path)
@@ -103,19 +103,19 @@ class RunDirectory:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has results that came to be written, and not what a killed process left."""
+        """True for complete results, False for files of a killed process."""
         return self._manifest is not None
 
     def write_scenario(self, text: str) -> None:
-        """The resolved scenario, as TOML."""
+        """Write the resolved scenario as TOML."""
         self._write_text("scenario.toml", text)
 
     def write_provenance(self, provenance: Mapping[str, Any]) -> None:
-        """By which code, command and machine, and when."""
+        """Write the code version, command, machine and time of the run."""
         self._write_text("provenance.json", _json({KEY: FORMAT, **provenance}))
 
     def write_code(self, folder: str, files: Mapping[str, bytes]) -> None:
-        """A copy of the user's code, by the files' names in `folder`: protocol-<hash>, or model-<hash>."""
+        """Write a copy of the user's code by file name into `folder`, protocol-<hash> or model-<hash>."""
         for name, content in files.items():
             path = self.path / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ class RunDirectory:
         (self.path / folder / MARK).write_text("\n".join(files), encoding="utf-8")
 
     def write_metrics(self, metrics: Metrics) -> None:
-        """The measurements, the collaboration graph and the coalitions."""
+        """Write measurements, collaboration graph and coalitions."""
         self._write("metrics", metrics.to_table())
         self._write("graph", metrics.graph_table())
         coalitions = metrics.coalition_table()
@@ -131,16 +131,16 @@ class RunDirectory:
             self._write("coalitions", coalitions)
 
     def write_parent(self, rows: pa.Table) -> None:
-        """The measurements of a fork's parent."""
+        """Write the measurements of a fork's parent."""
         self.wrote_parent = True
         self._write("parent", rows)
 
     def keep_events(self, trace: Trace) -> None:
-        """Have the rows of a trace written as they come, and not kept in memory."""
+        """Make a trace write its rows to a file during the run, instead of keeping them in memory."""
         trace.kept = self._events = EventsFile(self.path / "events.parquet")
 
     def write_events(self, trace: Trace) -> None:
-        """The trace, as far as it was kept: where that was in a file, the rest of it, or a copy."""
+        """Write the kept rows of the trace: from memory, the remaining ones, or a copy of its file."""
         if trace.kept is None:
             self._write("events", trace.to_table())
             return
@@ -150,34 +150,34 @@ class RunDirectory:
             self.copy(trace.kept.path)
 
     def copy(self, file: Path) -> None:
-        """Have a table of another directory, by the same name. Raises OSError."""
+        """Copy a table of another folder, with the same name. Raises OSError."""
         with self.whole(file.name) as own:
             shutil.copyfile(file, own)
 
     def write_intervals(self, intervals: Iterable[tuple[str, float, float, str]]) -> None:
-        """The devices' time: (actor, start_s, end_s, "busy" or "down"); an actor's intervals are disjoint."""
+        """Write disjoint intervals of devices: (actor, start_s, end_s, "busy" or "down")."""
         self._write("intervals", table_of(list(intervals), INTERVALS_SCHEMA))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """The outcome; numbers that are not finite become null. Tables written after it bear its trace hash.
+        """Write the summary; NaN and infinity become null. Tables written later contain its trace hash.
 
         Raises ValueError if a key of SUMMARY_KEYS is missing.
         """
         missing = [key for key in SUMMARY_KEYS if key not in summary]
         if missing:
-            raise ValueError(f"the summary lacks {', '.join(missing)}")
+            raise ValueError(f"keys are missing in the summary: {', '.join(missing)}")
         self._write_text("summary.json", _json({KEY: FORMAT, **summary}))
         self._trace_hash = summary["trace_hash"]
 
     def write_report(self, page: str) -> Path:
-        """The report, in one step: a reader sees the old one or the new one. Returns its path."""
+        """Write the report atomically, and return its path."""
         with self.whole(f".{REPORT}.new") as file:
             file.write_text(page, encoding="utf-8")
             return file.replace(self.path / REPORT)
 
     @property
     def target(self) -> Path:
-        """Where the results of this run belong."""
+        """Final path of the results."""
         return self.path if self._hidden is None else self._hidden.target
 
     @target.setter
@@ -187,13 +187,13 @@ class RunDirectory:
 
     @property
     def expected_path(self) -> Path:
-        """Where the results of this run would go now, if they replaced nothing."""
+        """Final path of the results if they replace no others."""
         return self.path if self._hidden is None else output_dir.next_free(self._hidden.target)
 
     def finalise(self, *, replace: bool = False) -> Path:
-        """Moves the directory to its target, and returns its path. Where results are already: beside them.
+        """Rename the folder to its target, or to a free name if results exist there; return its path.
 
-        With `replace` it replaces those results, but for files that the user put there. Raises OSError.
+        With `replace`, existing results are replaced, except for the user's files. Raises OSError.
         """
         if not (self.path / "summary.json").is_file():
             raise ValueError(f"{self.path} has no summary.json yet")
@@ -207,73 +207,73 @@ class RunDirectory:
         return self.path
 
     def discard(self) -> None:
-        """Removes what was written, for a run that ends with nothing to keep; no effect once finalised."""
+        """Remove the folder of a run without results to keep; no effect after `finalise`."""
         if self._events is not None:
             self._events.discard()
         if self._hidden is not None:
             self._hidden.clear()
 
     def scenario_text(self) -> str:
-        """The resolved scenario; UserError if it cannot be read."""
+        """Read the resolved scenario. Raises UserError."""
         return self.file("scenario.toml").read_text(encoding="utf-8")
 
     def summary(self) -> dict[str, Any]:
-        """The outcome, with what earlier versions left out; UserError if the file is damaged, or not ours."""
+        """Read the summary, with defaults for missing keys. Raises UserError if it is damaged."""
         return InputFile("", self.file("summary.json")).parsed(checked, "the summary of a run")
 
     def provenance(self) -> dict[str, Any]:
-        """By which code, command and machine, and when; UserError if the file is damaged."""
+        """Read the provenance. Raises UserError if the file is damaged."""
         return self._read_json("provenance.json")
 
     def progress(self) -> dict[str, Any]:
-        """How far it is, while it goes on, or was when it was killed; UserError if that is not known."""
+        """Read the progress of a running or killed run. Raises UserError if it is unknown."""
         return self._read_json(PROGRESS)
 
     def scan(self, table: str) -> pl.LazyFrame:
-        """One of the tables "metrics", "graph", "events", "intervals", with the columns of this version.
+        """Scan one of the tables "metrics", "graph", "events", "intervals", with the columns of this version.
 
-        A column that the file lacks is null. UserError if the file is not there.
+        Missing columns are null. Raises UserError if the file is missing.
         """
         file = self.table_path(table).absolute()
         try:
             os.fspath(file).encode()
-        except UnicodeEncodeError:  # a name that is no UTF-8, which polars cannot open
+        except UnicodeEncodeError:  # polars opens only names in UTF-8
             return by_name(pl.scan_parquet(io.BytesIO(file.read_bytes())), table)
-        # Of a bare path polars would take brackets for a pattern, and ~ for somebody's home.
+        # Without glob=False, polars interprets brackets and ~ in the path.
         return by_name(pl.scan_parquet(file, glob=False), table)
 
     def has(self, table: str) -> bool:
-        """Whether there is one of `SPECIAL_TABLES`."""
+        """Return whether the run has one of `SPECIAL_TABLES`."""
         name = f"{table}.parquet"
         return os.path.isfile(self.path / name) or (self._manifest is not None and name in self._manifest)
 
     def table_path(self, table: str) -> Path:
-        """The file of a table; UserError if it is not there, another one, or its columns do not fit."""
+        """Return the file of a table. Raises UserError if it is missing, changed, or has other columns."""
         file = self.file(f"{table}.parquet")
         if table not in self._checked:
             try:
                 with file.open("rb") as opened, pq.ParquetFile(opened) as parquet:
-                    schema, there = parquet.schema_arrow, parquet.metadata
+                    schema, metadata = parquet.schema_arrow, parquet.metadata
             except (OSError, pa.ArrowException) as error:
-                raise UserError(f"{file} is not a table, or damaged: {one_line(str(error))}") from error
+                raise UserError(f"{file} is no table, or damaged: {one_line(str(error))}") from error
             require_columns(file, table, schema)
-            taken = 8 * there.num_rows * there.num_columns
-            # Of a run, too, few bytes may be many rows, but not so few: these are equal ones.
+            taken = 8 * metadata.num_rows * metadata.num_columns
+            # Compression explains a ratio up to _PACKED; above it, many equal rows could fill the memory.
             if taken > _PACKED * file.stat().st_size and (problem := no_room(taken)):
                 raise UserError(f"{file}: {problem}")
             self._checked.add(table)
         return file
 
     def require_sizes(self) -> None:
-        """UserError unless the files of a finished run are there, as large as they were, if that is known."""
+        """Raise UserError if files of a finished run are missing or have other sizes, if these are known."""
         if self._manifest is not None:
             self._manifest.require_sizes()
 
     def file(self, name: str) -> Path:
-        """A file of this directory; UserError if it is not there, or another one than was written."""
+        """Return the path of a file. Raises UserError if it is missing or was changed."""
         file = self.path / name
         if not os.path.isfile(file):
-            raise UserError(f"{file} is missing; these results are not complete")
+            raise UserError(f"{file} is missing; these results are incomplete")
         if self._manifest is not None:
             self._manifest.require_intact(name)
         return file
@@ -282,24 +282,24 @@ class RunDirectory:
         file = InputFile("", self.file(name))
         content = file.json()
         if not isinstance(content, dict):
-            raise file.refusal("must be a table of keys and values")
+            raise file.refusal("must be a JSON object")
         return content
 
     def _write_text(self, name: str, text: str) -> None:
         with self.whole(name) as file:
-            # An argument of the command line need not be UTF-8; in JSON this writes it as an escape.
+            # Command-line arguments may not be UTF-8; JSON contains them as escapes.
             file.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def _write(self, table: str, content: pa.Table) -> None:
         if self._trace_hash is not None:
             content = content.replace_schema_metadata({TRACE_HASH: self._trace_hash})
-        # An open file: of a path pyarrow might take "s3:" at its beginning for a place elsewhere.
+        # Pass an open file: pyarrow would interpret a path that starts with "s3:".
         with self.whole(f"{table}.parquet") as file, file.open("wb") as opened:
             pq.write_table(content, opened, compression="zstd", write_page_checksum=True)
 
     @contextmanager
     def whole(self, name: str) -> Iterator[Path]:
-        """The path of a file of this directory that is written whole, or else removed."""
+        """Yield the path of a file to write, and remove the file after errors."""
         file = self.path / name
         try:
             yield file
@@ -310,7 +310,7 @@ class RunDirectory:
 
 
 def load_checked(path: Path) -> RunDirectory:
-    """The results in a directory, every file of which is there, whole, and of the same run. UserError."""
+    """Load results and check that all files exist, are intact, and belong to one run. Raises UserError."""
     directory = RunDirectory.load(path)
     for name in TEXTS:
         directory.file(name)
@@ -320,7 +320,7 @@ def load_checked(path: Path) -> RunDirectory:
 
 
 def _json(content: Mapping[str, Any]) -> str:
-    """As JSON knows it: numpy's numbers as plain ones, infinite and undefined numbers as null."""
+    """Encode as JSON, with numpy's numbers as plain numbers, and NaN and infinity as null."""
     plain = json.loads(json.dumps(content, default=_plain), parse_constant=lambda _: None)
     return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
 

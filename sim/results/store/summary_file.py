@@ -1,13 +1,13 @@
-"""What everything that reads summary.json takes for granted: what is there, and of which type.
+"""Schema of summary.json: keys and types that readers rely on.
 
-A checksum says that a file is the one that was written, and not that coterie wrote it.
+A checksum shows that a file is unchanged, but not that coterie wrote it.
 """
 
 import json
 from typing import Any, NotRequired
 
 from pydantic import ConfigDict, TypeAdapter
-from typing_extensions import TypedDict  # pydantic takes that of typing from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic accepts typing's from Python 3.12 on
 
 from sim.results.measures import MEASURES
 
@@ -95,7 +95,7 @@ class _Engine(_Table):
 
 
 class _Budget(_Table):
-    """What each client might spend, under the name of what is limited, and when that was spent."""
+    """Budget of each client by kind, and the times at which it was used."""
 
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")  # type: ignore[misc]
 
@@ -103,7 +103,7 @@ class _Budget(_Table):
 
 
 class _Summary(_Table):
-    """summary.json; docs/results.md says what each key means. Keys that are not here are for people."""
+    """summary.json, described in docs/results.md. Keys without a field here are informative."""
 
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")  # type: ignore[misc]
 
@@ -148,7 +148,7 @@ class _Summary(_Table):
 
 
 SUMMARY_KEYS = tuple(sorted(_Summary.__required_keys__))
-"""The keys that every summary has."""
+"""Keys of every summary."""
 _KNOWN = TypeAdapter(_Summary)
 
 
@@ -164,20 +164,20 @@ _DEFAULTS: dict[str, Any] = dict.fromkeys(_Summary.__optional_keys__) | {
     "uncounted": [],
     "warnings": [],
 }
-"""What is taken for a key that a summary of an earlier version lacks; null for all others."""
+"""Defaults of keys that summaries of earlier versions lack; null for all others."""
 
 
 def checked(content: bytes) -> dict[str, Any]:
-    """A summary, from JSON, with every key that this version reads. Raises ValueError."""
+    """Parse a summary, with every key that this version reads. Raises ValueError."""
     _KNOWN.validate_json(content)
-    found: dict[str, Any] = json.loads(content)  # tuples would come instead of lists
+    found: dict[str, Any] = json.loads(content)  # validated values have tuples instead of lists
     if found["clients"].keys() < {"initial", "alive"}:
-        raise ValueError("clients must have initial and alive")
+        raise ValueError("clients must contain initial and alive")
     return _DEFAULTS | {"measure": _measure(found)} | found
 
 
 def _measure(summary: dict[str, Any]) -> str:
-    """What clients are judged by, where a summary does not say it: the first that was measured."""
+    """Return the measure of a summary without this key: the first measure with a value."""
     for measure in MEASURES:
         values = summary.get(measure.name)
         if isinstance(values, dict) and values.get("mean") is not None:

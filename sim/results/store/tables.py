@@ -1,7 +1,7 @@
-"""The tables of a run, and reading them by the names of their columns.
+"""Tables of a run, read by column name.
 
-Another version of coterie may have written a table: a column that it lacks is null, and one that it has more
-is left out. Columns without which a row says nothing must be there.
+Another version of coterie may have written a table: missing columns are null, and unknown ones are left out.
+Essential columns must exist.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ TABLES = {
 SPECIAL_TABLES = {"coalitions": COALITIONS_SCHEMA, "parent": METRICS_SCHEMA}
 """Tables that only some runs have."""
 _SCHEMAS = TABLES | SPECIAL_TABLES
-# All of these were in the first release. What comes later is not needed, since earlier results lack it.
+# Columns of the first release; later ones are optional, since earlier results lack them.
 _NEEDED: Mapping[str, Sequence[str]] = {
     "metrics": ("time", "actor", "name", "value"),
     "graph": ("time", "source", "target", "weight"),
@@ -38,34 +38,34 @@ _NEEDED: Mapping[str, Sequence[str]] = {
 }
 
 
-def require_columns(file: Path, table: str, there: pa.Schema) -> None:
-    """UserError for a file that lacks a column that is needed, or has one of a type that does not fit."""
+def require_columns(file: Path, table: str, schema: pa.Schema) -> None:
+    """Raise UserError if a file lacks an essential column, or a column has an unsuitable type."""
     found = InputFile("", file)
-    found.require_columns(there.names, _NEEDED[table])
+    found.require_columns(schema.names, _NEEDED[table])
     for wanted in _SCHEMAS[table]:
-        positions = there.get_all_field_indices(wanted.name)
+        positions = schema.get_all_field_indices(wanted.name)
         if len(positions) > 1:
             raise found.refusal(f"has {len(positions)} columns {wanted.name}; must have one")
-        if positions and not _fits(kind := there.field(positions[0]).type, wanted.type):
+        if positions and not _fits(kind := schema.field(positions[0]).type, wanted.type):
             raise found.refusal(f"column {wanted.name} has the type {kind}; must be {wanted.type}")
 
 
 def by_name(rows: pl.LazyFrame, table: str) -> pl.LazyFrame:
-    """The rows with the columns of a table, in their order; null where a column is missing."""
-    there, wanted = rows.collect_schema(), pl.DataFrame(pl.from_arrow(_SCHEMAS[table].empty_table())).schema
-    if there == wanted:
+    """Return rows with the columns of a table, in order; missing columns are null."""
+    found, wanted = rows.collect_schema(), pl.DataFrame(pl.from_arrow(_SCHEMAS[table].empty_table())).schema
+    if found == wanted:
         return rows
     return rows.select(
         [
-            (pl.col(name).cast(kind) if name in there else pl.lit(None, kind)).alias(name)
+            (pl.col(name).cast(kind) if name in found else pl.lit(None, kind)).alias(name)
             for name, kind in wanted.items()
         ]
     )
 
 
-def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of a type is one of another type as well."""
-    kind = there.value_type if pa.types.is_dictionary(there) else there
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether every value of one type is also a value of another type."""
+    kind = found.value_type if pa.types.is_dictionary(found) else found
     if kind.equals(wanted) or pa.types.is_null(kind):
         return True
     if _is_number(kind) and _is_number(wanted):

@@ -1,7 +1,7 @@
-"""A run's evaluations for the trackers that people have, from its results and by the trackers' own clients.
+"""Export of a run's evaluations to experiment trackers, from its results and with the trackers' clients.
 
-A tracker is a function that is told each `Evaluation` and its step, a millisecond of virtual time, in a
-context that opens and closes what it writes. Module, package and extra of a tracker have its name.
+A tracker is a function that receives each `Evaluation` and its step (virtual time in milliseconds), inside a
+context that opens and closes its files. Module, package and extra of a tracker have its name.
 """
 
 from importlib import import_module
@@ -13,24 +13,24 @@ from sim.results.store.run_directory import RunDirectory
 
 
 class TrackerFailed(Exception):
-    """A tracker could not be told of a run, whose results are complete."""
+    """A tracker failed after a run with complete results."""
 
 
 def write_for(tracker: str, directory: RunDirectory) -> Path:
-    """Tell a tracker what a run has measured, in place of what it was told of it before; returns where.
+    """Write a run's evaluations for a tracker, replacing earlier ones of the run; return their path.
 
-    Raises TrackerFailed for whatever the tracker raises, but OSError as it is.
+    Raises OSError, and TrackerFailed for all other errors of the tracker.
     """
     opened = import_module(f"{__name__}.{tracker}").opened
     try:
-        with opened(directory) as (tell, place):
+        with opened(directory) as (write, path):
             for evaluation in evaluations(directory):
-                tell(evaluation, round(evaluation.time * 1000))
+                write(evaluation, round(evaluation.time * 1000))
     except OSError:
         raise
-    except Exception as error:  # of other people's packages
+    except Exception as error:  # raised by a tracker's package
         problem = one_line(f"{type(error).__name__}: {error}")
         where = f"the run's results are in {directory.path}"
         raise TrackerFailed(f"--track {tracker} failed: {problem}; {where}") from error
-    assert isinstance(place, Path)
-    return place
+    assert isinstance(path, Path)
+    return path

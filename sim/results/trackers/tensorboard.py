@@ -1,4 +1,4 @@
-"""TensorBoard: an events file in the run's directory, whose clock is virtual: "relative" is virtual hours."""
+"""TensorBoard: an events file in the results folder; its "relative" time is virtual time in hours."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int]
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-    def tell(evaluation: Evaluation, step: int) -> None:
+    def write(evaluation: Evaluation, step: int) -> None:
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in evaluation.scalars().items()]
         writer.add_event(Event(wall_time=evaluation.time, step=step, summary=Summary(value=values)))
 
@@ -22,6 +22,6 @@ def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int]
         earlier.unlink()
     writer = EventFileWriter(str(directory.path))
     try:
-        yield tell, directory.path
+        yield write, directory.path
     finally:
         writer.close()

@@ -1,4 +1,4 @@
-"""Weights & Biases: an offline run in the run's directory, which `wandb sync` uploads for who wants that."""
+"""Weights & Biases: an offline run in the results folder, for an optional upload by `wandb sync`."""
 
 import os
 import shutil
@@ -13,14 +13,14 @@ from sim.results.store.run_directory import RunDirectory
 
 @contextmanager
 def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int], None], Path]]:
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would go to a server, from offline runs, too
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # offline runs also report errors to a server
     import wandb
 
-    def tell(evaluation: Evaluation, step: int) -> None:
+    def write(evaluation: Evaluation, step: int) -> None:
         run.log({"time": evaluation.time, **evaluation.scalars()}, step=step)
 
-    place = directory.path / "wandb"
-    for earlier in place.glob("offline-run-*"):
+    folder = directory.path / "wandb"
+    for earlier in folder.glob("offline-run-*"):
         shutil.rmtree(earlier)
     run = wandb.init(
         mode="offline",
@@ -33,6 +33,6 @@ def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int]
     )
     try:
         with run:
-            yield tell, place
+            yield write, folder
     finally:
-        wandb.teardown()  # waits for its process, which may have yet to write
+        wandb.teardown()  # waits for its process to finish writing

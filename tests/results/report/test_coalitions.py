@@ -75,7 +75,7 @@ def test_report(tmp_path: Path) -> None:
         (310.0, "client-2, client-3"),
     ]
     page = write_report(run).read_text()
-    assert 'id="benefit-graph"' in page and "When coalitions were formed" in page
+    assert 'id="benefit-graph"' in page and "Formation of coalitions" in page
 
 
 def test_who_is_alone_is_not_coloured(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_who_is_alone_is_not_coloured(tmp_path: Path) -> None:
 def test_other_methods_have_no_table_and_no_section(tmp_path: Path) -> None:
     run = write_run(tmp_path, clients=4, churn=False)
     assert not run.has("coalitions")
-    assert "When coalitions were formed" not in write_report(run).read_text()
+    assert "Formation of coalitions" not in write_report(run).read_text()
 
 
 def test_a_damaged_table_is_refused(tmp_path: Path) -> None:

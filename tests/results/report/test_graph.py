@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sim.results.report import graph as drawing
-from sim.results.report.graph import drawn_graph, places, true_groups
+from sim.results.report.graph import drawn_graph, positions, true_groups
 from sim.results.report.style import HUES
 from sim.results.view import RunView
 from tests.results.report.plotly_classes import as_plotly
@@ -101,7 +101,7 @@ def test_clusters_have_colours_and_stand_together(tmp_path):
     assert [list(trace.ids) for trace in nodes] == [
         [f"client-{3 * k + i}" for i in range(3)] for k in range(4)
     ]
-    place = places(true_groups(view))
+    place = positions(true_groups(view))
     for client in range(12):
         near = sorted(range(12), key=lambda other: np.linalg.norm(place[client] - place[other]))[:3]
         assert {other // 3 for other in near} == {client // 3}

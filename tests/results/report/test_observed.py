@@ -48,7 +48,7 @@ def titled(page: str, title: str) -> dict[str, Any]:
 def test_each_name_has_a_curve_and_each_client_its_own(tmp_path: Path) -> None:
     observed = {"helped": CLIENTS, "kept": CLIENTS[3:5], "accepted": ["server-0", "server-1"]}
     page = write_report(write_run(tmp_path, **SMALL, observed=observed)).read_text(encoding="utf-8")
-    assert "<h2>What the method observes</h2>" in page
+    assert "<h2>Observations of the method</h2>" in page
     assert set(titled(page, "helped")) == {"observed-0", "course-1"}
     of_each = figures(page)["course-1"]
     assert {trace.get("meta") for trace in of_each["data"]} == {None, *CLIENTS}
@@ -87,7 +87,7 @@ def test_what_servers_observe_is_shown_under_any_name(tmp_path: Path) -> None:
 
 def test_what_the_observer_measures_is_no_observation_of_the_method(tmp_path: Path) -> None:
     page = write_report(write_run(tmp_path, **SMALL)).read_text(encoding="utf-8")
-    assert "What the method observes" not in page and "observed-0" not in figures(page)
+    assert "Observations of the method" not in page and "observed-0" not in figures(page)
     assert "staleness" in figures(page)
 
 

@@ -111,11 +111,15 @@ def test_small_tables_are_read_once_and_large_ones_in_parts(tmp_path, monkeypatc
         ({"clusters": None}, {"weights-over-time"}, "Row i, column j"),
         ({"staleness": False}, {"staleness"}, "Not recorded: the clients observe no"),
         ({"messages": False}, {"progress-over-bytes", "bytes-by-type"}, "No message was sent"),
-        ({"measure": None}, {"progress-over-time", "progress-over-bytes", "gains"}, "Nothing was evaluated"),
+        (
+            {"measure": None},
+            {"progress-over-time", "progress-over-bytes", "gains"},
+            "This run has no evaluations",
+        ),
         ({"alone": False}, {"gains"}, "of the clients"),
-        ({"measure": "distance"}, set(), "distance to the own optimum"),
-        ({"interrupted": True}, set(), "Interrupted after 10\N{NO-BREAK SPACE}min of 20"),
-        ({"devices": False, "churn": False}, set(), "No device was used"),
+        ({"measure": "distance"}, set(), "distance to the client's optimum"),
+        ({"interrupted": True}, set(), "was interrupted after 10\N{NO-BREAK SPACE}min of 20"),
+        ({"devices": False, "churn": False}, set(), "This run used no device"),
         ({"evaluations": 1}, {"weights-over-time", "progress-over-bytes"}, "test accuracy"),
     ],
 )
@@ -131,7 +135,7 @@ def test_a_run_in_which_nothing_happened_still_has_a_report(tmp_path):
     run.write_events(Trace())
     run.write_intervals([])
     page = write_report(run).read_text()
-    assert "Nothing was evaluated" in words(page)
+    assert "This run has no evaluations" in words(page)
 
 
 def test_one_client(tmp_path):
@@ -151,7 +155,7 @@ def test_a_thousand_clients_are_all_shown_and_fit_into_six_megabytes_beside_plot
     last = view.last("accuracy")
     assert worst == np.argsort(last, kind="stable")[:100].tolist()
     assert as_plotly(timeline(view)).data[0].y == tuple(view.clients[client] for client in worst)
-    assert "The 100 of 1,000 clients that fare worst" in text
+    assert "Of 1,000 clients, the 100 with the worst results are shown" in text
     table = text[text.index("<summary>Table of the 1,000 clients, the worst first") :]
     assert re.findall(r"<td>(client-\d+)</td>", table) == [view.clients[c] for c in view.worst_first]
 
@@ -366,7 +370,7 @@ def test_of_distances_the_smaller_one_is_the_better(tmp_path):
 
 def test_slow_devices_stand_out_among_the_iterations(tmp_path):
     slow, others = as_plotly(work_done(RunView(write_run(tmp_path, **SMALL)))).data
-    assert (slow.name, [name for name, _ in slow.customdata]) == ("slow device", ["client-3"])
+    assert (slow.name, [name for name, _ in slow.customdata]) == ("slow devices", ["client-3"])
     assert sorted([*slow.x, *others.x]) == list(range(12))
     assert list(others.y) == sorted(others.y)
 
@@ -383,7 +387,7 @@ def test_overrides_stand_beside_the_comment_and_are_escaped(tmp_path):
     run.write_summary(run.summary() | stated)
     heading = words(write_report(run).read_text()).split("</header>")[0]
     assert "<code>--unset network.loss</code> <code>--set run.name=&#34;&lt;i&gt;&#34;</code>" in heading
-    assert "about the file as it is" in heading and "; left out: &lt;rho&gt;</p>" in heading
+    assert "describes the scenario file" in heading and "; left out: &lt;rho&gt;</p>" in heading
 
 
 def test_nothing_in_a_figure_can_end_its_script(tmp_path):

@@ -41,10 +41,10 @@ LONGER = ("run.duration=20 s", "data.partition.samples_per_client=60", "run.comp
         ),
         (2, "training samples", "4", "", ["data.partition={kind='few.py:few'}", "training.batch_size=2"]),
         (2, "time up", "4\N{NO-BREAK SPACE}s", churn("crash", 2, "4 s"), ["run.evaluate_every=2 s"]),
-        (2, "time since it began anew", "3\N{NO-BREAK SPACE}s", AWAY, []),
+        (2, "time since its last join without state", "3\N{NO-BREAK SPACE}s", AWAY, []),
         (
             2,
-            "messages to it that were lost",
+            "lost messages to the client",
             "92.3%",
             "",
             [
@@ -55,7 +55,7 @@ LONGER = ("run.duration=20 s", "data.partition.samples_per_client=60", "run.comp
         ),
         (
             0,
-            "others in its true cluster",
+            "other clients in its true cluster",
             "0",
             "",
             [
@@ -65,7 +65,7 @@ LONGER = ("run.duration=20 s", "data.partition.samples_per_client=60", "run.comp
         ),
         (
             5,
-            "messages to it from its true cluster",
+            "messages from its true cluster",
             "0.0%",
             "",
             ["clients.topology={kind='edge-list', file='links.txt'}", "protocol.name=dpsgd"],
@@ -90,13 +90,13 @@ def test_the_known_reason_comes_first(
     assert view.worst_first[0] == worst
     _, lead, table = worst_client(view)
     assert isinstance(lead, Paragraph) and isinstance(table, Table)
-    assert lead.text.startswith(f"client-{worst} fared worst: test accuracy ")
-    assert lead.text.endswith(f"Above all: {reason}.")
+    assert lead.text.startswith(f"client-{worst} has the worst result: test accuracy ")
+    assert lead.text.endswith(f"The main reason: {reason}.")
     first = table.rows[0]
     assert first[0] == reason
     assert first[1].shown == shown  # type: ignore[union-attr]
     page = (result.directory / "report.html").read_text(encoding="utf-8")
-    assert "Why the worst client is the worst" in page and lead.text in page
+    assert "Reasons for the worst result" in page and lead.text in page
 
 
 def test_where_nobody_is_apart_nothing_is_blamed(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_where_nobody_is_apart_nothing_is_blamed(tmp_path: Path) -> None:
     assert result.directory is not None
     _, lead, _ = worst_client(RunView(RunDirectory.load(result.directory)))
     assert isinstance(lead, Paragraph)
-    assert lead.text.endswith(" No single quantity stands out; the largest differences:")
+    assert lead.text.endswith(" No single quantity stands out. The largest differences are:")
 
 
 def test_a_budget_that_was_spent_early_is_a_reason(tmp_path: Path) -> None:
@@ -114,8 +114,10 @@ def test_a_budget_that_was_spent_early_is_a_reason(tmp_path: Path) -> None:
     spent[worst] = 30.0
     run_of.write_summary({**run_of.summary(), "budget": {"time": 30, "finished": 12, "spent_seconds": spent}})
     steps = [row[0] for row in worst_client(RunView(run_of))[2].rows]  # type: ignore[attr-defined]
-    assert steps[0] == "time until its budget was spent"
-    assert "Above all: time until its budget was spent." in write_report(run_of).read_text(encoding="utf-8")
+    assert steps[0] == "time until its budget was used"
+    assert "The main reason: time until its budget was used." in write_report(run_of).read_text(
+        encoding="utf-8"
+    )
 
 
 ALIKE = DIGITS.replace("test_samples = 10\n", "")  # tested on the same samples
@@ -145,12 +147,12 @@ def test_those_that_fared_worst_alike_are_compared_as_one(tmp_path: Path, slow: 
     last = view.last("accuracy")
     assert last is not None and last[0] == last[1] < last[2:].min()
     lead, table = blocks_of(view)
-    reason = "test accuracy of the others in its true cluster"
-    assert lead.startswith("clients 0 and 1 fared worst alike: test accuracy ")
-    assert lead.endswith(f"Above all: {reason}.")
-    assert table.heads == ["", "clients 0 and 1", "median of the others"]
+    reason = "test accuracy of other clients in its true cluster"
+    assert lead.startswith("clients 0 and 1 have the same worst result: test accuracy ")
+    assert lead.endswith(f"The main reason: {reason}.")
+    assert table.heads == ["", "clients 0 and 1", "median of other clients"]
     assert shown(table)[reason] == [f"{100 * value:.1f}%" for value in (last[0], np.median(last[2:]))]
-    assert not any("messages that it received" in row for row in shown(table))  # all are of the server
+    assert not any("messages received" in row for row in shown(table))  # all are of the server
 
 
 def test_where_all_fared_alike_nobody_is_the_worst(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_whom_nobody_speaks_to_has_received_little(tmp_path: Path) -> None:
     events = RunDirectory.load(result.directory).scan("events")
     arrived = events.filter(event="delivered").group_by("peer").len().collect()
     counts = dict(arrived.iter_rows())
-    assert rows["messages that it received"].tolist() == [counts.get(name, 0) for name in view.clients]
+    assert rows["messages received"].tolist() == [counts.get(name, 0) for name in view.clients]
 
 
 def test_messages_of_the_membership_are_no_reason(tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_the_number_of_classes_is_the_effective_one(tmp_path: Path) -> None:
     run_of.write_summary({**run_of.summary(), "class_counts": counts})
     lead, table = blocks_of(RunView(run_of))
     assert shown(table)["effective number of classes"] == ["1.155", "4"]
-    assert lead.endswith("Above all: effective number of classes.")
+    assert lead.endswith("The main reason: effective number of classes.")
 
 
 def judged(values: list[float], **options: Any) -> float:
@@ -221,7 +223,7 @@ def test_who_is_worst_at_one_instant_only_is_told_as_such(tmp_path: Path) -> Non
     view.measure[1].values[-1, 7] = 0.05
     assert view.worst_first[0] == 7
     lead, table = blocks_of(view)
-    assert lead.startswith("client-7 fared worst: test accuracy 5.0%, the median of the others ")
-    assert lead.endswith("Above all: test accuracy lost since its best.")
-    its, others = shown(table)["test accuracy lost since its best"]
+    assert lead.startswith("client-7 has the worst result: test accuracy 5.0%, compared with a median of ")
+    assert lead.endswith("The main reason: test accuracy lost since its best evaluation.")
+    its, others = shown(table)["test accuracy lost since its best evaluation"]
     assert float(its[:-1]) > 50 > 5 > float(others[:-1])

@@ -235,7 +235,7 @@ def test_a_later_format_is_refused(results: Path, words: tuple[str, ...]) -> Non
     result = coterie(words[0], results, *words[1:])
     assert result.exit_code == 2, (result.output, result.exception)
     said = (
-        f"{results / 'summary.json'}: format = {FORMAT + 1}: must be a whole number from 0 to {FORMAT}; a "
+        f"{results / 'summary.json'}: format = {FORMAT + 1}: must be an integer from 0 to {FORMAT}; a "
         "later version of coterie wrote these results: install that version to read them"
     )
     assert said in result.stderr
@@ -259,7 +259,7 @@ def test_what_was_killed_in_a_later_format_is_refused(results: Path, words: tupl
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
     result = coterie(words[0], results.parent / "gossip-1-abc123", *words[1:])
     assert result.exit_code == 2
-    assert f"{file}: format = 99: must be a whole number from 0 to {FORMAT}; a later" in result.stderr
+    assert f"{file}: format = 99: must be an integer from 0 to {FORMAT}; a later" in result.stderr
 
 
 @pytest.mark.parametrize("number", ["1", -1, True, 1.5, None, []])
@@ -267,7 +267,7 @@ def test_a_format_that_is_no_number_of_a_format_is_refused(results: Path, number
     with_json(results, "summary.json", format=number)
     result = coterie("report", results)
     assert result.exit_code == 2
-    said = f"format = {json.dumps(number)}: must be a whole number from 0 to {FORMAT}\n"
+    said = f"format = {json.dumps(number)}: must be an integer from 0 to {FORMAT}\n"
     assert result.stderr == f"{results / 'summary.json'}: {said}"
 
 
@@ -288,6 +288,6 @@ def test_a_sweep_of_a_later_format_is_refused_and_keys_more_are_not(results: Pat
     (sweep / "sweep.json").write_text(json.dumps(index))
     assert [run.directory.name for run in load_study([sweep]).runs] == [results.name]
     (sweep / "sweep.json").write_text(json.dumps(index | {"format": FORMAT + 1}))
-    with pytest.raises(UserError, match=rf"sweep\.json: format = {FORMAT + 1}: must be a whole number"):
+    with pytest.raises(UserError, match=rf"sweep\.json: format = {FORMAT + 1}: must be an integer"):
         load_study([sweep])
     shutil.rmtree(sweep)

@@ -147,7 +147,7 @@ def test_a_discarded_run_leaves_nothing_and_a_settled_one_stays(base):
 def test_what_is_no_result_directory_is_never_replaced(base):
     (base / NAME).mkdir(parents=True)
     (base / NAME / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match=rf"{NAME} is no result directory"):
+    with pytest.raises(UserError, match=rf"{NAME} is no results folder"):
         create(base, overwrite=True)
     assert create(base).finalise() == base / f"{NAME}-2"
     assert entries(base / NAME) == ["thesis.tex"]
@@ -174,7 +174,7 @@ def test_an_impossible_place_is_refused(base):
 
 def test_without_room_it_is_refused_and_leaves_nothing(base, monkeypatch):
     monkeypatch.setattr(run_directory.shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))
-    with pytest.raises(UserError, match=f"no room for results in {base}"):
+    with pytest.raises(UserError, match=f"no space for results in {base}"):
         create(base)
     assert entries(base) == []
 

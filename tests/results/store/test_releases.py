@@ -153,7 +153,9 @@ def test_without_checksums_a_changed_scenario_is_refused(kept: Path) -> None:
         file.write("# changed\n")
     result = coterie("report", kept)
     assert result.exit_code == 2
-    assert f"{kept / 'scenario.toml'} was changed, or is of another run" in result.stderr
+    assert (
+        f"{kept / 'scenario.toml'} does not match summary.json: changed, or of another run" in result.stderr
+    )
 
 
 @of(OLDEST)
@@ -163,7 +165,7 @@ def test_without_checksums_a_table_of_another_run_is_refused(kept: Path, table: 
     shutil.copy(RELEASES / "0.2.0/cobo" / file.name, file)
     result = coterie("report", kept)
     assert result.exit_code == 2
-    assert f"{file} is of another run: it has the trace hash " in result.stderr
+    assert f"{file} belongs to another run: its trace hash is " in result.stderr
 
 
 @of("0.2.0/cobo")
@@ -177,11 +179,11 @@ def test_without_checksums_a_damaged_table_is_refused(kept: Path, table: str) ->
         file.write_bytes(damaged)
         result = coterie("report", kept)
         assert result.exit_code == 2, (result.output, result.exception)
-        assert f"{file} is not a table, or damaged: " in result.stderr
+        assert f"{file} is no table, or damaged: " in result.stderr
 
 
 @of(NEWEST)
 def test_later_results_without_their_checksums_are_not_complete(kept: Path) -> None:
     (kept / "checksums.json").unlink()
-    with pytest.raises(UserError, match=r"checksums\.json is missing: these results are not complete"):
+    with pytest.raises(UserError, match=r"checksums\.json is missing, so these results are incomplete"):
         RunDirectory.load(kept)

@@ -72,7 +72,7 @@ def test_load_refuses_what_is_no_result_directory(tmp_path):
     with pytest.raises(UserError, match=r"no summary\.json"):
         RunDirectory.load(tmp_path)
     (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(UserError, match=r"checksums\.json is missing: these results are not complete"):
+    with pytest.raises(UserError, match=r"checksums\.json is missing, so these results are incomplete"):
         RunDirectory.load(tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_summary_names_missing_keys_and_must_exist(tmp_path):
     run = RunDirectory.create(tmp_path, "demo", 0, "0")
     with pytest.raises(ValueError, match=r"has no summary\.json yet"):
         run.finalise()
-    with pytest.raises(ValueError, match=r"lacks accuracy, .*protocol, seed, "):
+    with pytest.raises(ValueError, match=r"missing in the summary: accuracy, .*protocol, seed, "):
         run.write_summary({"scenario": "demo"})
 
 
@@ -112,5 +112,5 @@ def test_a_table_of_many_equal_rows_is_not_unpacked(tmp_path, monkeypatch):
     Manifest.of(tmp_path, ["summary.json", "metrics.parquet"]).write()
     directory = RunDirectory.load(tmp_path)
     monkeypatch.setattr(machine, "memory_bytes", lambda: 20 * 2**20)
-    with pytest.raises(UserError, match=r"metrics\.parquet: takes 0\.0 GB of memory once it is read"):
+    with pytest.raises(UserError, match=r"metrics\.parquet: takes 0\.0 GB of memory when read"):
         directory.table_path("metrics")

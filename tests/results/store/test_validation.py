@@ -20,9 +20,7 @@ from tests.results.synthetic import write_run
 
 SMALL = {"clients": 6, "clusters": 2, "evaluations": 3, "steps": 4}
 TABLES = ("metrics", "graph", "events", "intervals")
-ANOTHER = (
-    "is damaged, was changed, or is of another run: it is not the file that checksums.json was written with"
-)
+ANOTHER = "does not match checksums.json: it is damaged, was changed, or belongs to another run"
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +85,7 @@ def test_whole_results_get_their_report(results):
     [
         (lambda file: file.write_bytes(file.read_bytes()[:-100]), ANOTHER),
         (lambda file: file.write_bytes(bytes(range(256)) * 20), ANOTHER),
-        (lambda file: file.unlink(), "is missing; these results are not complete"),
+        (lambda file: file.unlink(), "is missing; these results are incomplete"),
     ],
     ids=["truncated", "junk", "missing"],
 )

@@ -1,24 +1,24 @@
 "use strict";
 
-// --- pictures: drawn in the colours of the scheme in which the page is read ---
+// --- pictures, in the colors of the light or dark scheme ---
 
 const CONFIG = {
   responsive: true,
   displaylogo: false,
-  modeBarButtons: [["toImage", {  // zooming is dragging
+  modeBarButtons: [["toImage", {  // drag to zoom
     name: "csv",
-    title: "Download what is shown as CSV",
+    title: "Download this picture's data as CSV",
     icon: window.Plotly?.Icons.disk,
     click: div => download(div.id + ".csv", csvOf(div)),
   }, {
     name: "svg",
-    title: "Download what is shown as SVG",
+    title: "Download this picture as SVG",
     icon: window.Plotly?.Icons.pencil,
     click: div => Plotly.downloadImage(div, { format: "svg", filename: div.id }),
   }, "resetScale2d"]],
 };
 
-function stacked(layout, div) {  // two pictures beside each other, one below the other where there is no room
+function stacked(layout, div) {  // put two pictures below each other on a narrow page
   const { xaxis, xaxis2, yaxis, yaxis2 } = layout, room = div.parentElement.clientWidth;
   if (!xaxis2 || room >= parseFloat(div.style.minWidth || 0)) return;
   layout.height = 2 * room;
@@ -35,7 +35,7 @@ function draw(div) {
   const figure = JSON.parse(stored.replace(/"var\(--([\w-]+)\)"/g, (_, name) => valueOf(name)));
   figure.layout.uirevision = "kept";
   stacked(figure.layout, div);
-  if (div.data) {  // drawn before, in other colours: what the reader chose stays
+  if (div.data) {  // drawn before in other colors: keep the reader's choices
     figure.data.forEach((trace, i) => { trace.visible = div.data[i].visible; });
     (figure.layout.sliders || []).forEach((slider, i) => { slider.active = div.layout.sliders[i].active; });
   }
@@ -44,11 +44,11 @@ function draw(div) {
 
 const pictures = window.Plotly ? [...document.querySelectorAll(".plotly-graph-div")] : [];
 const resize = divs => divs.forEach(div => Plotly.Plots.resize(div));
-// One after the other, the page being there meanwhile; for whoever waits until all are drawn.
+// Draw one picture after the other without blocking the page; resolves when all are drawn.
 const ready = (async () => {
   for (const div of pictures) {
     draw(div);
-    await new Promise(done => setTimeout(done));
+    await new Promise(resolve => setTimeout(resolve));
   }
 })();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -59,12 +59,12 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
 addEventListener("load", () => ready.then(() => resize(pictures)));
 
 for (const box of document.querySelectorAll(".scroll")) {
-  const tell = () => box.classList.toggle("more", box.scrollWidth - box.clientWidth - box.scrollLeft > 1);
-  box.addEventListener("scroll", tell);
-  new ResizeObserver(tell).observe(box);
+  const update = () => box.classList.toggle("more", box.scrollWidth - box.clientWidth - box.scrollLeft > 1);
+  box.addEventListener("scroll", update);
+  new ResizeObserver(update).observe(box);
 }
 
-// --- numbers of a picture: what is to be seen of it now, one row for each point or cell ---
+// --- CSV of the visible part of a picture, one row per point or cell ---
 
 const quoted = value => {
   const text = value == null || Number.isNaN(value) ? "" : String(value);
@@ -99,11 +99,11 @@ function download(name, text) {
   URL.revokeObjectURL(link.href);
 }
 
-// --- the timeline: from close by its cells are as many, and made anew of what the devices did ---
+// --- timeline: after a zoom, compute the same number of cells again from the devices' intervals ---
 
 const numbersIn = base64 => new Float64Array(Uint8Array.from(atob(base64), c => c.charCodeAt(0)).buffer);
 
-function sharesOf(spans, low, width, bins) {  // of each bin that the spans cover; all in seconds
+function sharesOf(spans, low, width, bins) {  // share of each bin that the spans cover; times in seconds
   const shares = new Array(bins).fill(0);
   for (let i = 0; i < spans.length && spans[i] < low + width * bins; i += 2) {
     const first = Math.max(0, Math.floor((spans[i] - low) / width));
@@ -139,7 +139,7 @@ ready.then(() => {
   }
 });
 
-// --- one client: the one that is chosen from the list, or by a click on its name in a table or a picture ---
+// --- one client, selected in the list or by a click on its name in a table or picture ---
 
 const chooser = document.querySelector(".choice select");
 const names = new Set(chooser ? [...chooser.options].map(option => option.value) : []);
@@ -169,7 +169,7 @@ if (chooser) {
   }
 }
 
-// --- tables: sorted by a click on a column's head, searched by any of their words ---
+// --- tables: a click on a column's head sorts, the search field filters rows ---
 
 const valueIn = (row, column) => {
   const cell = row.cells[column];
@@ -179,7 +179,7 @@ const valueIn = (row, column) => {
 
 function compare(first, second, descending) {
   const missing = value => typeof value === "number" && isNaN(value);
-  if (missing(first) || missing(second)) return missing(first) - missing(second);  // last, either way
+  if (missing(first) || missing(second)) return missing(first) - missing(second);  // missing values last in both orders
   const order = typeof first === "number" ? first - second
     : first.localeCompare(second, "en", { numeric: true });
   return descending ? -order : order;
