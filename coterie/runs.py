@@ -271,7 +271,7 @@ def _ran(
     with _beside_a_running_loop(), line as progress:
         for notice in () if quiet else scenario.notices:
             print(notice, file=sys.stderr)
-        notify: Callable[[str], None] | None = None if progress is None else progress.say
+        notify: Callable[[str], None] | None = None if progress is None else progress.print
         chosen = RunOptions(progress=progress, notice=notify, on_evaluation=callback, **options)
         result = run_scenario(scenario, chosen, earlier=earlier)
     _require_success(result)
