@@ -19,7 +19,7 @@ ODD = (
     "so many threads of this process",
     "each once, and all else as it comes",
     "a class that was written in none",
-    "which no client can have meant",
+    "which nobody can have meant",
     "twice the wait for each of so many times",
     "for nothing: it takes long the first time",
     "a neighbour of which nothing is known",

@@ -256,7 +256,7 @@ def test_certificates_are_made_once(tmp_path: Path, what: str) -> None:
     assert len(read_token(folder)) == 32
     assert tls_of(folder, "process-0").server is not None
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
-    with pytest.raises(UserError, match="nothing there for process-9"):
+    with pytest.raises(UserError, match="no valid files for process-9"):
         tls_of(folder, "process-9")
     with pytest.raises(UserError, match="must be empty or new"):
         make_certificates(folder if what == "again" else tmp_path, ["coordinator"])

@@ -1,4 +1,4 @@
-"""Numbers that no client can mean: refused with key, value and what does not fit, before any allocation."""
+"""Numbers that nobody can mean: refused with key, value and what does not fit, before any allocation."""
 
 import math
 import os

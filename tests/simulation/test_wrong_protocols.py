@@ -78,7 +78,7 @@ REFUSED = {
     "before super": (
         "    def __init__(self, *given):\n        self.x = self.settings  # here\n" + STEP,
         "Own.__init__() failed: AttributeError: 'Own' object has no attribute 'settings'; it takes (self, "
-        "name, context, compute, settings) and begins with super().__init__(",
+        "name, context, compute, settings) and starts with super().__init__(",
     ),
     "a name of coterie's": (
         "    def begin(self):\n        self.peers = []  # here\n" + STEP,
@@ -422,6 +422,6 @@ def test_a_change_of_a_method_with_two_forms_is_not_left_out_in_silence(
     body += f"class Changed(CoBo):  # here\n{asynchronous}{STEP}"
     options = ("--set", "protocol.name=own.py:Changed", "--set", f"protocol.mode={mode}")
     result = command("check", tmp_path, body, *options)
-    told = f"would run CoBoAsynchronous, without what Changed changes ({place(tmp_path, body)})"
+    told = f"would run CoBoAsynchronous, without the changes in Changed ({place(tmp_path, body)})"
     assert (told in " ".join(result.output.split())) == is_refused, result.output
     assert result.exit_code == 2 * is_refused, result.output
