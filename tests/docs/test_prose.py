@@ -28,7 +28,7 @@ ODD = (
     "nobody knows before",
     "for who asks for it without being one",
     "the begin of the cycle",
-    "its scenario has changed",
+    "its scenario is another one now",
     "until a later time prolongs it",
     "so that nobody would ever come",
     "or of few at a time",

@@ -240,7 +240,7 @@ def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:
     assert "--certificates" in refused("--hosts", str(hosts), "--host", "a")
     assert "state their file by --hosts" in refused("--host", "a")
     nothing = str(tmp_path / "none")
-    assert "has no token" in refused("--hosts", str(hosts), "--host", "a", "--certificates", nothing)
+    assert "has no valid token" in refused("--hosts", str(hosts), "--host", "a", "--certificates", nothing)
     assert Counter(path.name for path in tmp_path.iterdir()) == {"hosts.toml": 1}
     assert workers() == []  # nothing was started
 
