@@ -16,7 +16,7 @@ from tests.learning.engines import SHAPES, Jobs, client_data, course, new_engine
 
 
 def sent(parcel: Parcel) -> Parcel:
-    """What is on the other side of a wire: bytes, and arrays that no client can write to."""
+    """What is on the other side of a wire: bytes, and arrays that nobody can write to."""
     copied: Parcel = pickle.loads(pickle.dumps(parcel))
     for array in copied.arrays:
         array.flags.writeable = False

@@ -58,7 +58,7 @@ def test_a_pipe_among_certificates_is_not_waited_for(tmp_path: Path, name: str) 
 
 def test_a_folder_of_an_impossible_name_has_no_certificates() -> None:
     for folder in (Path("a\0b"), Path("a" * 5_000)):
-        with pytest.raises(UserError, match="has no token"):
+        with pytest.raises(UserError, match="has no valid token"):
             read_token(folder)
-        with pytest.raises(UserError, match="nothing there for process-0"):
+        with pytest.raises(UserError, match="no valid files for process-0"):
             tls_of(folder, "process-0")

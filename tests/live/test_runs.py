@@ -241,7 +241,7 @@ def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:
     assert "--certificates" in refused("--hosts", str(hosts), "--host", "a")
     assert "state their file by --hosts" in refused("--host", "a")
     nothing = str(tmp_path / "none")
-    assert "has no token" in refused("--hosts", str(hosts), "--host", "a", "--certificates", nothing)
+    assert "has no valid token" in refused("--hosts", str(hosts), "--host", "a", "--certificates", nothing)
     assert Counter(path.name for path in tmp_path.iterdir()) == {"hosts.toml": 1}
     assert workers() == []  # nothing was started
 
@@ -257,7 +257,7 @@ def test_certificates_are_made_once(tmp_path: Path, what: str) -> None:
     assert len(read_token(folder)) == 32
     assert tls_of(folder, "process-0").server is not None
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
-    with pytest.raises(UserError, match="nothing there for process-9"):
+    with pytest.raises(UserError, match="no valid files for process-9"):
         tls_of(folder, "process-9")
     with pytest.raises(UserError, match="must be empty or new"):
         make_certificates(folder if what == "again" else tmp_path, ["coordinator"])

@@ -281,7 +281,7 @@ def test_what_a_fork_says_is_true_of_a_fork(parent: Path) -> None:
     changes = ["--at", "1 s", "--set", "run.duration=1200 ms"]
     first, second = (coterie("fork", parent, *changes, *QUIET) for _ in range(2))
     assert first.exit_code == second.exit_code == 0
-    assert "exists and stays" in second.stderr and "--overwrite" not in second.stderr
+    assert "exists and is kept" in second.stderr and "--overwrite" not in second.stderr
 
 
 # --- clients that come and go as a table says ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Numbers that no client can mean: refused with key, value and what does not fit, before any allocation."""
+"""Numbers that nobody can mean: refused with key, value and what does not fit, before any allocation."""
 
 import math
 import os
@@ -112,11 +112,11 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
             ["model.hidden=[1000000, 1000000]"],
             "a training step takes at least 8,000.6 GB, for a model",
         ),
-        (SMALL, ["training.batch_size=1000000", "engine.threads=1"], "a training step takes 0.3 GB at least"),
+        (SMALL, ["training.batch_size=1000000", "engine.threads=1"], "a training step takes at least 0.3 GB"),
         (
             SMALL,
             ['protocol={name="pfedhn", hidden=[1000000, 1000000]}'],
-            "besides its clients' models the method keeps 4,002.5 GB",
+            "besides the clients' models the method keeps 4,002.5 GB",
         ),
         (
             QUADRATIC,

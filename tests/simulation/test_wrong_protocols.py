@@ -316,7 +316,7 @@ WEIGHTS = {
     ),
     "nobody": (
         "    def weights(self):  # here\n        return {'me': 1.0}\n",
-        "ValueError: weights() names 'me', which is not a client; use names from self.peers",
+        "ValueError: weights() names 'me', which is no client; use names from self.peers",
     ),
 }
 
@@ -422,6 +422,6 @@ def test_a_change_of_a_method_with_two_forms_is_not_left_out_in_silence(
     body += f"class Changed(CoBo):  # here\n{asynchronous}{STEP}"
     options = ("--set", "protocol.name=own.py:Changed", "--set", f"protocol.mode={mode}")
     result = command("check", tmp_path, body, *options)
-    told = f"would run CoBoAsynchronous, without what Changed changes ({place(tmp_path, body)})"
+    told = f"would run CoBoAsynchronous, without the changes in Changed ({place(tmp_path, body)})"
     assert (told in " ".join(result.output.split())) == is_refused, result.output
     assert result.exit_code == 2 * is_refused, result.output
