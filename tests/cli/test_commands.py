@@ -319,7 +319,10 @@ def test_the_table_leaves_out_what_a_run_has_not() -> None:
             {"help": SUMMARY["help"] | {"least": END, "most": END}},
             "+10.0 points on average, the same",
         ),
-        ({"population": POPULATION | {"catch_up_seconds": {"median": None}}}, "not reached by half (Kaplan"),
+        (
+            {"population": POPULATION | {"catch_up_seconds": {"median": None}}},
+            "fewer than half reached it (Kaplan",
+        ),
         (
             {"population": POPULATION | {"deepest_dip": 0.0001}},
             "accuracy fell by less than 0.1 points",

@@ -61,7 +61,7 @@ def test_a_name_that_the_system_cannot_write_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sim", "run", str(file), "--out", str(tmp_path / "runs")]
     done = subprocess.run(command, env=os.environ | ASCII, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert "this system's file names are in ascii; set PYTHONUTF8=1" in done.stderr
+    assert "this system encodes file names in ascii; set PYTHONUTF8=1" in done.stderr
 
 
 def test_an_error_that_is_not_of_the_output_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:

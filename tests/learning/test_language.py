@@ -262,7 +262,7 @@ def test_a_tokenizer_that_hardly_knows_the_texts(tmp_path: Path, kind: str, know
     files = [{"language": "ab", "file": str(tmp_path / "text.txt")}]
     keys = {"name": "text", "texts": files, "context": 9, "tokenizer": str(file)}
     [said] = DATASETS["text"].model_validate(keys).load(1, 1, DataFolder()).notices
-    assert "knows 20% of the characters of the text of ab; to predict the token of all others" in said
+    assert "knows 20% of the characters of the text of ab; unknown characters share one token" in said
     for other in ("bytes", "characters"):
         keys["tokenizer"] = other
         assert DATASETS["text"].model_validate(keys).load(1, 1, DataFolder()).notices == ()
@@ -445,7 +445,7 @@ SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
         checkpoint({"activation_function": "relu"}),
         "activation_function = .relu.: coterie does not support this setting of GPT-2; must be .gelu_new.",
     ),
-    "other sizes": (checkpoint({"n_layer": 3}), "model.safetensors: holds .*depth=2.*depth=3"),
+    "other sizes": (checkpoint({"n_layer": 3}), "model.safetensors: contains .*depth=2.*depth=3"),
     "no weights": (checkpoint({}, "model.safetensors"), "has no model.safetensors: save_pretrained"),
     "no configuration": (checkpoint({}, "config.json"), "config.json: no such file"),
 }
@@ -523,7 +523,7 @@ def test_equal_settings_give_equal_files(tmp_path: Path) -> None:
     ("keys", "problem"),
     [
         ({"context": 5_000}, "corpus: has 960 tokens; must have more than the context, 5,000"),
-        ({"out": "nowhere/base.safetensors"}, "there is no folder nowhere; must be one that exists"),
+        ({"out": "nowhere/base.safetensors"}, "there is no folder nowhere; use an existing folder"),
         ({"corpus": "missing.txt"}, 'corpus = "missing.txt": no such file in the current folder'),
     ],
 )
@@ -534,7 +534,7 @@ def test_what_cannot_be_trained_is_refused(keys: dict[str, Any], problem: str, t
 
 def test_training_that_diverges_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretraining, "_rate", lambda step, steps: 1e38)
-    with pytest.raises(UserError, match=r"learning_rate = 0.002: in step \d the loss is not finite any more"):
+    with pytest.raises(UserError, match=r"learning_rate = 0.002: in step \d the loss is no longer finite"):
         pretrain(settings(tmp_path), DataFolder())
     assert not (tmp_path / "base.safetensors").exists()
 

@@ -97,7 +97,7 @@ def test_categories_alone_are_without_numbers_and_unknown_values(tmp_path: Path)
     [
         ("a, b", "adult.data, line 2: has 2 values; must have 15, one for each column"),
         (row(income="50K"), "row 2: income is '50K'; must be <=50K or >50K"),
-        (row(gain="much"), "row 2: column 'capital-gain' is 'much'; must be a finite number"),
+        (row(gain="much"), "row 2: column 'capital-gain' is 'much'; must be a finite float32 number"),
     ],
 )
 def test_a_spoiled_row_is_refused(tmp_path: Path, spoiled: str, problem: str) -> None:

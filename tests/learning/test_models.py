@@ -246,7 +246,7 @@ def test_state_besides_parameters_is_refused() -> None:
 
 
 def test_parameters_without_a_known_initialisation_are_refused() -> None:
-    with pytest.raises(TypeError, match="no initialisation is known for Bilinear"):
+    with pytest.raises(TypeError, match="no initialization is known for Bilinear"):
         Architecture(nn.Bilinear(2, 2, 2), "bilinear", (2,))
 
 

@@ -255,7 +255,7 @@ def test_a_task_that_says_no_round_is_a_failure_that_says_so(tmp_path: Path) -> 
     with closing(make(QUADRATIC, f"protocol.name={tmp_path}/mine.py:Mine", BY_ROUNDS)) as simulation:
         simulation.run()
         failures = [str(failure) for failure in simulation.supervisor.failures]
-    assert failures and all("its class of tasks must have `round: int`" in each for each in failures)
+    assert failures and all("add `round: int` to the class of its tasks" in each for each in failures)
 
 
 def test_every_task_that_is_shipped_says_its_round() -> None:

@@ -88,11 +88,11 @@ def test_both_splits_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"X": X * 0}, "12 of 12 images have only one color"),
         (
             {"X": np.array([1, "a"], dtype=object)},
-            "X: is of MATLAB's type cell; must be one of uint8, int8, ",
+            "X: has MATLAB's type cell; must have one of uint8, int8, ",
         ),
-        ({"X": "a text"}, "X: is of MATLAB's type char"),
-        ({"y": np.array(["a text"] * 12)}, "y: is of MATLAB's type char"),
-        ({"y": {"digits": Y}}, "y: is of MATLAB's type struct"),
+        ({"X": "a text"}, "X: has MATLAB's type char"),
+        ({"y": np.array(["a text"] * 12)}, "y: has MATLAB's type char"),
+        ({"y": {"digits": Y}}, "y: has MATLAB's type struct"),
     ],
 )
 def test_another_content(tmp_path: Path, train: dict[str, Any], problem: str) -> None:
@@ -132,7 +132,7 @@ def test_what_is_in_a_cell_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.M
     """Its length is not known before; a small file may have cells of gigabytes."""
     put_svhn(tmp_path / "svhn", X=np.array([X, X], dtype=object))
     monkeypatch.setattr(scipy.io, "loadmat", None)
-    with pytest.raises(UserError, match="X: is of MATLAB's type cell"):
+    with pytest.raises(UserError, match="X: has MATLAB's type cell"):
         read_images("svhn", tmp_path)
 
 

@@ -375,6 +375,6 @@ def test_settings_of_the_process_stay(setting: Callable[[], Any], name: str) -> 
 def test_settings_of_the_process_stay_when_a_file_is_loaded(tmp_path: Path) -> None:
     code = "import torch\ntorch.set_default_dtype(torch.float64)\nNet = torch.nn.Linear\n"
     (tmp_path / "doubles.py").write_text(code)
-    with pytest.raises(UserError, match=r"doubles\.py.*leave torch.set_default_dtype out"):
+    with pytest.raises(UserError, match=r"doubles\.py.*remove torch.set_default_dtype"):
         load_plugin("model.name", str(tmp_path / "doubles.py:Net"), code=True, instead="mlp")
     assert torch.get_default_dtype() == torch.float32
