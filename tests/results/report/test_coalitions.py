@@ -100,5 +100,5 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     run = written(tmp_path)
     load_checked(run.finalise())
     run.table_path("coalitions").write_bytes(b"PAR1")
-    with pytest.raises(UserError, match=r"coalitions\.parquet is damaged"):
+    with pytest.raises(UserError, match=r"coalitions\.parquet does not match"):
         load_checked(run.path)

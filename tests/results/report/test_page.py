@@ -117,7 +117,7 @@ def test_small_tables_are_read_once_and_large_ones_in_parts(tmp_path, monkeypatc
             "This run has no evaluations",
         ),
         ({"alone": False}, {"gains"}, "of the clients"),
-        ({"measure": "distance"}, set(), "distance to the client's optimum"),
+        ({"measure": "distance"}, set(), "distance to the local optimum"),
         ({"interrupted": True}, set(), "was interrupted after 10\N{NO-BREAK SPACE}min of 20"),
         ({"devices": False, "churn": False}, set(), "This run used no device"),
         ({"evaluations": 1}, {"weights-over-time", "progress-over-bytes"}, "test accuracy"),
