@@ -156,7 +156,7 @@ def test_a_thousand_clients_are_all_shown_and_fit_into_six_megabytes_beside_plot
     assert worst == np.argsort(last, kind="stable")[:100].tolist()
     assert as_plotly(timeline(view)).data[0].y == tuple(view.clients[client] for client in worst)
     assert "Of 1,000 clients, the 100 with the worst results are shown" in text
-    table = text[text.index("<summary>Table of the 1,000 clients, the worst first") :]
+    table = text[text.index("<summary>Table of the 1,000 clients, worst first") :]
     assert re.findall(r"<td>(client-\d+)</td>", table) == [view.clients[c] for c in view.worst_first]
 
     assert "Each cell averages several clients" in text
@@ -358,7 +358,7 @@ def test_alone_is_drawn_as_a_level_and_client_by_client(tmp_path):
         for height, (name, _, _) in zip(trace.y, trace.customdata, strict=True)
     ]
     assert sorted(bars) == [(pytest.approx(difference), name) for difference, name in expected]
-    table = words(write_report(run).read_text()).split("the least helped first")[1].split("</table>")[0]
+    table = words(write_report(run).read_text()).split("smallest gain first")[1].split("</table>")[0]
     assert re.findall(r"<td>(client-\d+)</td>", table) == [name for _, name in expected]
 
 
