@@ -63,7 +63,7 @@ MEASURES = (
         tells_moves=True,
     ),
     Measure("perplexity", "test perplexity", higher_is_better=False, tasks=("language",), tells_moves=True),
-    Measure("distance", "distance to the client's optimum", higher_is_better=False, tasks=("quadratic",)),
+    Measure("distance", "distance to the local optimum", higher_is_better=False, tasks=("quadratic",)),
     Measure("loss", "test loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
     Measure("objective", "objective on test data", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
     Measure("f1", "F1 score", higher_is_better=True),

@@ -114,7 +114,7 @@ def test_what_results_say_is_theirs_or_refused(
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] if content is None else content)
     result = coterie(words[0], results, *words[1:])
     assert result.exit_code == 2, (result.output, result.exception)
-    assert f"{file} is damaged, was changed, or is of another run" in result.stderr
+    assert f"{file} does not match checksums.json" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
     (first / READS).write_bytes(log)
     text = (first / "scenario.toml").read_text()
     (first / "scenario.toml").write_text(text.replace("seed = 1", "seed = 2"))
-    assert "scenario.toml is damaged, was changed, or is of another run" in refusal(first, "--until", "2 s")
+    assert "scenario.toml does not match checksums.json" in refusal(first, "--until", "2 s")
     assert [path.name for path in first.parent.iterdir() if path.name.startswith(".")] == []
 
 

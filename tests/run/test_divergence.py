@@ -20,12 +20,12 @@ def finite(*values: float) -> np.ndarray:
 
 def test_the_first_is_kept_and_the_present_follow() -> None:
     divergence = Divergence()
-    divergence.look(0.0, CLIENTS, finite(1.0, 2.0, 3.0), FINE, ALL)
+    divergence.check(0.0, CLIENTS, finite(1.0, 2.0, 3.0), FINE, ALL)
     assert (divergence.first, list(divergence.present)) == (None, [])
-    divergence.look(5.0, CLIENTS, finite(1.0, math.nan, math.inf), FINE, ALL)
+    divergence.check(5.0, CLIENTS, finite(1.0, math.nan, math.inf), FINE, ALL)
     assert divergence.first == NonFinite("b", 5.0, "parameters")
     assert list(divergence.present) == ["b", "c"]
-    divergence.look(10.0, CLIENTS, finite(math.nan, 1.0, math.inf), FINE, ALL)
+    divergence.check(10.0, CLIENTS, finite(math.nan, 1.0, math.inf), FINE, ALL)
     assert divergence.first == NonFinite("b", 5.0, "parameters")
     assert list(divergence.present) == ["c", "a"]
 
@@ -33,12 +33,12 @@ def test_the_first_is_kept_and_the_present_follow() -> None:
 def test_a_loss_may_be_infinite_though_the_model_is_not() -> None:
     divergence = Divergence()
     losses = {"accuracy": np.array([0.5, math.nan, 0.5]), "loss": np.array([1.0, math.inf, 1.0])}
-    divergence.look(5.0, CLIENTS, finite(1.0, 2.0, 3.0), losses, ALL)
+    divergence.check(5.0, CLIENTS, finite(1.0, 2.0, 3.0), losses, ALL)
     assert divergence.first == NonFinite("b", 5.0, "loss")
 
 
 def test_who_has_no_test_samples_has_not_diverged() -> None:
     divergence = Divergence()
     losses = {"loss": np.array([1.0, math.nan, 1.0])}
-    divergence.look(5.0, CLIENTS, finite(1.0, 2.0, 3.0), losses, np.array([True, False, True]))
+    divergence.check(5.0, CLIENTS, finite(1.0, 2.0, 3.0), losses, np.array([True, False, True]))
     assert (divergence.first, list(divergence.present)) == (None, [])

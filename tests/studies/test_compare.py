@@ -354,7 +354,7 @@ def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Pat
     curves = (tmp_path / "curves-distance.svg").read_text()
     for words in (
         "virtual time [s]",
-        "distance to the client's optimum",
+        "distance to the local optimum",
         "2 seeds, 95 % intervals",
         "gossip",
         "alone",

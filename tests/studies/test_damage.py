@@ -81,7 +81,7 @@ def test_comparing_refuses_what_is_damaged_and_what_is_of_another_run(swept: Pat
     for content in (b"", kept[: len(kept) // 2], second.read_bytes()):
         first.write_bytes(content)
         for words in (["compare", swept], ["compare", first.parent, second.parent]):
-            assert f"{first} is damaged, was changed, or is of another run" in refusal(*words)
+            assert f"{first} does not match checksums.json" in refusal(*words)
 
 
 def wrong(path: str, value: Any) -> Callable[[dict[str, Any]], object]:

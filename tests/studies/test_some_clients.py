@@ -28,7 +28,7 @@ def test_tables_captions_pictures_and_files_say_which_clients(
     page = write_comparison(comparison, tmp_path).read_text(encoding="utf-8")
     sentence, head = (
         f"Metrics of clients cover only clients {named}",
-        f"distance to the client's optimum, clients {named}",
+        f"distance to the local optimum, clients {named}",
     )
     of_text: Any = {"schema_overrides": {"clients": pl.String}}
     tex, svg = (tmp_path / "table.tex").read_text(), (tmp_path / "curves-distance.svg").read_text()
@@ -53,7 +53,7 @@ def test_the_terminal_says_so_too(small: Small, tmp_path: Path) -> None:
     command = ["compare", str(small[1].directory), "--clients", "1-2", "--out", str(tmp_path)]
     said = CliRunner().invoke(app, command)
     assert said.exit_code == 0, said.output
-    assert "distance to the client's optimum, clients 1-2" in said.stdout
+    assert "distance to the local optimum, clients 1-2" in said.stdout
     assert "Metrics of clients cover only clients 1-2" in said.stdout
 
 

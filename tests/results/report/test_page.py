@@ -117,7 +117,7 @@ def test_small_tables_are_read_once_and_large_ones_in_parts(tmp_path, monkeypatc
             "This run has no evaluations",
         ),
         ({"alone": False}, {"gains"}, "of the clients"),
-        ({"measure": "distance"}, set(), "distance to the client's optimum"),
+        ({"measure": "distance"}, set(), "distance to the local optimum"),
         ({"interrupted": True}, set(), "was interrupted after 10\N{NO-BREAK SPACE}min of 20"),
         ({"devices": False, "churn": False}, set(), "This run used no device"),
         ({"evaluations": 1}, {"weights-over-time", "progress-over-bytes"}, "test accuracy"),
@@ -156,10 +156,10 @@ def test_a_thousand_clients_are_all_shown_and_fit_into_six_megabytes_beside_plot
     assert worst == np.argsort(last, kind="stable")[:100].tolist()
     assert as_plotly(timeline(view)).data[0].y == tuple(view.clients[client] for client in worst)
     assert "Of 1,000 clients, the 100 with the worst results are shown" in text
-    table = text[text.index("<summary>Table of the 1,000 clients, the worst first") :]
+    table = text[text.index("<summary>Table of the 1,000 clients, worst first") :]
     assert re.findall(r"<td>(client-\d+)</td>", table) == [view.clients[c] for c in view.worst_first]
 
-    assert "Each cell averages several clients" in text
+    assert "Each cell is the mean over several clients" in text
     assert as_plotly(learned_graph(view)).data[0].z.shape == (112, 112)  # 9 clients to a row
 
 
@@ -358,7 +358,7 @@ def test_alone_is_drawn_as_a_level_and_client_by_client(tmp_path):
         for height, (name, _, _) in zip(trace.y, trace.customdata, strict=True)
     ]
     assert sorted(bars) == [(pytest.approx(difference), name) for difference, name in expected]
-    table = words(write_report(run).read_text()).split("the least helped first")[1].split("</table>")[0]
+    table = words(write_report(run).read_text()).split("smallest gain first")[1].split("</table>")[0]
     assert re.findall(r"<td>(client-\d+)</td>", table) == [name for _, name in expected]
 
 
