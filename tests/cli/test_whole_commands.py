@@ -184,7 +184,7 @@ def test_an_error_half_way_keeps_what_was_measured_until_then(
     assert "too late" in summary["ended_by"]
     assert summary["finished"] is False
     assert summary["virtual_seconds"] == 2.0
-    assert "Ended before its time" in (results(tmp_path).path / "report.html").read_text()
+    assert "Ended early" in (results(tmp_path).path / "report.html").read_text()
 
 
 def test_ctrl_c_ends_a_run_between_two_events(invoke: Callable[..., Result], tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_commands_have_a_page_of_their_options(made: dict[str, str]) -> None
         part = made["commands.md"].partition(f"## coterie {name}\n")[2].partition("\n## ")[0]
         assert part.startswith(f"\n{command.help.partition(chr(10))[0]}")
         assert all(f"{option}" in part for each in command.params for option in each.opts if option[0] == "-")
-    assert "| `--device <auto\\|cpu\\|cuda>` | Where to compute." in made["commands.md"]
+    assert "| `--device <auto\\|cpu\\|cuda>` | Device that computes." in made["commands.md"]
 
 
 def test_tables_of_keys_are_marked_for_narrow_screens(made: dict[str, str]) -> None:

@@ -367,7 +367,7 @@ def of_another_kind(setting: Callable[[], Any]) -> Make:
     ],
 )
 def test_settings_of_the_process_stay(setting: Callable[[], Any], name: str) -> None:
-    with pytest.raises(UserError, match=f"default {name} .*leave torch.set_default_{name} out"):
+    with pytest.raises(UserError, match=f"default {name} .*remove torch.set_default_{name}"):
         architecture(of_another_kind(setting))
     assert torch.get_default_dtype() == torch.float32 and torch.get_default_device().type == "cpu"
 

@@ -136,10 +136,10 @@ def report_shows_both_futures(fork: Path, parent: Path) -> None:
     stored = re.search(r'id="two-futures-figure">(.*?)</script>', page)
     assert stored is not None
     lines = {each["name"]: each for each in json.loads(stored[1])["data"]}
-    assert list(lines) == ["until then", "this run", "its parent"]
-    assert numbers(lines["until then"], "x") == [0.0, 0.5]
-    assert numbers(lines["this run"], "x") == numbers(lines["its parent"], "x") == [0.5, 1.0, 1.5]
-    views = {"this run": RunView(RunDirectory.load(fork)), "its parent": RunView(RunDirectory.load(parent))}
+    assert list(lines) == ["before the fork", "this run", "parent"]
+    assert numbers(lines["before the fork"], "x") == [0.0, 0.5]
+    assert numbers(lines["this run"], "x") == numbers(lines["parent"], "x") == [0.5, 1.0, 1.5]
+    views = {"this run": RunView(RunDirectory.load(fork)), "parent": RunView(RunDirectory.load(parent))}
     assert views["this run"].fork_s == 0.6
     at_end = {}
     for name, view in views.items():
@@ -152,7 +152,7 @@ def report_shows_both_futures(fork: Path, parent: Path) -> None:
     for row in table.rows:
         client, *cells = row
         place = views["this run"].clients.index(str(client))
-        theirs, ours = at_end["its parent"][place], at_end["this run"][place]
+        theirs, ours = at_end["parent"][place], at_end["this run"][place]
         assert [getattr(cell, "value", None) for cell in cells] == pytest.approx(
             [1.5, theirs, ours, ours - theirs]
         )

@@ -110,5 +110,5 @@ def test_a_device_is_one_of_the_cluster(tmp_path: Path, monkeypatch: pytest.Monk
     assert CliRunner().invoke(app, arguments).exit_code == 0
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     elsewhere = CliRunner().invoke(app, [*arguments, "--on", "ray", "--device", "cuda"])
-    assert elsewhere.exit_code == 0 and "8 of them before" in elsewhere.output, elsewhere.output
+    assert elsewhere.exit_code == 0 and "8 of them earlier" in elsewhere.output, elsewhere.output
     assert CliRunner().invoke(app, [*arguments, "--device", "cuda"]).exit_code == 2

@@ -92,7 +92,7 @@ def test_a_fork_is_made_where_other_code_may_make_it(kept: Path) -> None:
 @of(OLDEST)
 def test_that_the_code_is_another_is_said(kept: Path) -> None:
     explained = coterie("explain", kept, *EXPLAIN)
-    assert f"this may differ from the run in {kept} did: " in explained.stderr
+    assert f"this may differ from the run in {kept}: " in explained.stderr
     assert "the code of coterie was d3bdace7 and is " in explained.stderr
     forked = coterie("fork", kept, *FORK)
     assert forked.exit_code == 2, forked.output
