@@ -129,7 +129,7 @@ def test_a_class_of_a_notebook_is_run_and_its_cell_is_kept(
     assert set(run.metrics.filter(name="iterations", time=8.0)["value"]) == {16.0}
     [kept] = run.directory.glob("protocol-*/*.py")
     assert kept.read_text(encoding="utf-8") == cell
-    assert "Written is written in a notebook" in capsys.readouterr().err
+    assert "Written is defined in a notebook" in capsys.readouterr().err
     kept.write_text(f"from coterie import Client\n\n{cell}", encoding="utf-8")  # by hand it is a file again
     again = coterie.run(CONTENTS, protocol=f"{kept}:Written", out="again", quiet=True)
     assert again.summary["trace_hash"] == run.summary["trace_hash"]
@@ -191,7 +191,7 @@ def test_a_class_without_functions_is_of_its_cell() -> None:
     kind = written_in(cell.replace("Nothing", "Not much"), "<ipython-input-11-a1b2c3>", "Unlike")
     sources = given_protocol(kind).sources
     assert sources is not None
-    assert list(sources.files.values()) == [b"# The source of Unlike is not known.\n"]
+    assert list(sources.files.values()) == [b"# The source of Unlike is unknown.\n"]
 
 
 def written_in(cell: str, place: str, name: str = "Written") -> type[Client]:

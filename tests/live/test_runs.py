@@ -220,7 +220,9 @@ def test_a_port_that_is_in_use_is_named() -> None:
         other.listen()
         taken = Address(*other.getsockname())
         order = replace(ORDER, addresses={COORDINATOR: taken, "process-0": taken, "process-1": taken})
-        with pytest.raises(UserError, match=rf"127\.0\.0\.1:{taken.port}: cannot listen there: .*in use"):
+        with pytest.raises(
+            UserError, match=rf"127\.0\.0\.1:{taken.port}: cannot listen at this address: .*in use"
+        ):
             coordinator.LiveRun(order, 1.0).run()
 
 

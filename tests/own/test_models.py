@@ -271,7 +271,7 @@ def test_single_samples_and_batch_norms_are_refused_before_the_run(
 
 
 def test_a_method_that_exchanges_parts_needs_a_decoupled_model(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match='must be "decoupled"'):
+    with pytest.raises(UserError, match='needs the model "decoupled"'):
         build(load_scenario(write(tmp_path, DIGITS), [net(tmp_path, GOOD["plain"]), "protocol.name=mapl"]))
 
 

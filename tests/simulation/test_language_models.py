@@ -133,7 +133,7 @@ def test_newcomers_and_survivors_are_told_by_perplexity(tmp_path: Path) -> None:
     table = StringIO()
     Console(file=table, width=120).print(results_table(result.summary))
     said = table.getvalue()
-    assert "reached 111 % of the others' perplexity" in said
+    assert "reached 111 % of the other clients' perplexity" in said
     report = (result.directory / "report.html").read_text(encoding="utf-8")
     assert "111 % of the mean perplexity" in report
     numbers = report[report.index("<h3>Settled</h3>") :]
@@ -229,7 +229,7 @@ def test_parts_of_batches_and_all_ways_lead_to_the_same_numbers(tmp_path: Path) 
 
 def test_clients_devices_must_hold_the_base(tmp_path: Path) -> None:
     scenario = load_scenario(world(tmp_path), ["devices.memory=20 kB"])
-    with pytest.raises(UserError, match=r"devices.memory: .* optimizer state\), 25,920 bytes that nothing"):
+    with pytest.raises(UserError, match=r"devices.memory: .* optimizer state\), 25,920 bytes of constants"):
         build(scenario)
 
 

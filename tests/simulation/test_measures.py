@@ -255,10 +255,10 @@ def test_the_summary_and_the_report_are_of_what_is_named_first(tmp_path: Path) -
 
 REFUSED = {
     "no such measure": (IID, '["f2"]', "run.metrics"),
-    "twice": (IID, '["f1", "f1"]', "once each"),
-    "of numbers, for classes": (IID, '["mae"]', "must be of accuracy, loss, objective, f1, auc, precision"),
+    "twice": (IID, '["f1", "f1"]', "must be different metrics out of"),
+    "of numbers, for classes": (IID, '["mae"]', "out of accuracy, loss, objective, f1, auc, precision"),
     "of classes, for numbers": (REGRESSION, '["f1"]', '"f1" needs classes, or regression targets that'),
-    "of what nobody holds back": (IID, '["accuracy", "validation_loss"]', "see data.validation_share"),
+    "of what nobody holds back": (IID, '["accuracy", "validation_loss"]', "set data.validation_share"),
     "none at all": (IID, "[]", "run.metrics"),
 }
 
