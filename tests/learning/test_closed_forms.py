@@ -239,7 +239,7 @@ def test_what_a_model_lacks_is_said() -> None:
         PersonalizedModelLoss().output_gradients(columns(leaves)._replace(projections=None), y)
     with pytest.raises(ValueError, match='no parameter "prototypes"; they have head'):
         PersonalizedModelLoss().output_gradients(columns(leaves)._replace(parameters={"head": y}), y)
-    with pytest.raises(ValueError, match="nothing is left"):
+    with pytest.raises(ValueError, match="switch on at least one"):
         PersonalizedModelLoss(False, False, False, False).output_gradients(columns(leaves), y)
 
 
