@@ -23,7 +23,7 @@ WALL_CLOCK = {
     "sim/run/resume/checkpoint.py": {""},  # when one is due; it changes nothing that is simulated
     "sim/run/watchdog.py": {"Watchdog._look"},  # it only talks
     "sim/run/save/provenance.py": {"", "provenance"},  # the date of a run, beside its results
-    "sim/studies/sweep.py": {"run_sweep", "run_sweep.look"},
+    "sim/studies/sweep.py": {"run_sweep", "run_sweep.show_running"},
     "sim/cli/pretrain.py": {""},  # how long it took, for people
     "sim/learning/engine/engine.py": {"Engine._run"},
     # Live runs are on the wall clock; the simulator uses nothing of them.

@@ -156,7 +156,7 @@ def report_shows_both_futures(fork: Path, parent: Path) -> None:
         assert [getattr(cell, "value", None) for cell in cells] == pytest.approx(
             [1.5, theirs, ours, ours - theirs]
         )
-        assert f">{client}<" in page.partition("The difference by client")[2].partition("</table>")[0]
+        assert f">{client}<" in page.partition("Difference by client")[2].partition("</table>")[0]
 
 
 STAY = """\

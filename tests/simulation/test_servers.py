@@ -125,7 +125,10 @@ def test_where_clients_own_everything_they_give_some_away() -> None:
 
 @pytest.mark.parametrize(
     ("samples", "message"),
-    [(8, r"server.samples = 8: leaves client \d, who owns 2 samples, none"), (9, "would own 9 samples")],
+    [
+        (8, r"server.samples = 8: leaves no training sample for client \d, which owns 2 samples"),
+        (9, "would own 9 samples"),
+    ],
 )
 def test_a_server_that_takes_too_much_is_refused(samples: int, message: str) -> None:
     text = QUADRATIC + SERVER.replace("12", str(samples))
@@ -275,7 +278,7 @@ class Lonely(Listener):
 PLANS: Mapping[str, str] = {
     "TwiceNamed": "two actors are called client-1",
     "OfStrangers": "a serves client-9, which is not a client",
-    "Lonely": "a names b, no other server",
+    "Lonely": "a names b, which is not another server",
 }
 
 
@@ -334,7 +337,7 @@ def test_a_crash_interrupts_what_its_device_does() -> None:
 
 CRASHES: Mapping[str, tuple[str, str]] = {
     "unknown": (crash("1 s", servers="servers = [1]\n"), "there is no server 1; must be numbers from 0 to 0"),
-    "down": (crash("1 s") + crash("2 s"), "server.crash.1.at: server 0 is down at 2 s already"),
+    "down": (crash("1 s") + crash("2 s"), "server.crash.1.at: server 0 is already down at 2 s"),
     "backwards": (crash("3 s", "2 s"), "must be after the crash"),
     "late": (crash("9 s"), "is after the end of the run"),
     "no time": ("\n[server]\nsamples = 3\n", "training on them takes time"),

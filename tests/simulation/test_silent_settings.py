@@ -170,7 +170,7 @@ def test_the_clock_outside_of_functions_is_of_no_concern(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("m.csv", "0;1,5\n1,5;0\n", "has semicolons; write numbers with a decimal point; commas"),
+        ("m.csv", "0;1,5\n1,5;0\n", "contains semicolons; write numbers with a decimal point; commas"),
         (
             "slow.csv",
             "time_s,factor\n0,1\n0,5,4\n",
@@ -196,7 +196,7 @@ def test_a_decimal_comma_in_a_table(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("value,label\n1,a\n1,5,b\n2,a\n", encoding="utf-8")
     result = answered("check", tmp_path, world(TABLE), "clients.count=2")
     assert result.exit_code == 2
-    assert "has 3 values; must have 2, one for each column (a number with a decimal comma?" in result.output
+    assert "has 3 values; must have 2, one for each column (if numbers have decimal commas" in result.output
     assert "damaged" not in result.output
 
 

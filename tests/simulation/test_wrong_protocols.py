@@ -158,7 +158,7 @@ def test_what_can_be_no_protocol_is_refused(kind: str, verb: str, tmp_path: Path
         (
             STEP + "\n\nclass Own(Client):\n" + STEP,
             'protocol.name = "{folder}/own.py:Own": {folder}/own.py has several classes of this name, '
-            "in lines 15, 21",
+            "in lines 15, 21; rename them",
         ),
     ],
 )

@@ -323,14 +323,14 @@ ONE_CLASS = "[[network.class]]\nloss = 0.1\n"
         ("duplicate = 0.1", 'network.duplicate = 0.1: needs link = "datagram"'),
         ('link = "datagram"\nreorder = 0.1', "network.reorder_delay: is missing"),
         ('reorder_delay = "1 s"', 'network.reorder_delay = "1 s": has no effect: reorder is 0 everywhere'),
-        ('link = "datagram"\nreorder_delay = "1 s"', "network.reorder_delay = .*: does nothing"),
+        ('link = "datagram"\nreorder_delay = "1 s"', "network.reorder_delay = .*: has no effect"),
         ('link = "datagram"\nreorder = 0.1\nreorder_delay = "1 s"\n[[network.class]]\nservers = true\n'
-         'reorder = 0.0\nreorder_delay = "2 s"', "network.class.0.reorder_delay = .*: does nothing"),
+         'reorder = 0.0\nreorder_delay = "2 s"', "network.class.0.reorder_delay = .*: has no effect"),
         ('uplink_queue = "0 B"', "network.uplink_queue = .*: must be more than 0"),
         ('[[network.class]]\nlatency = "1 s"', "network.class.0.inside: state exactly one of"),
-        ('[[network.class]]\nacross = [[0, 1]]', "network.class.0.across = .*: needs two groups"),
+        ('[[network.class]]\nacross = [[0, 1]]', "network.class.0.across = .*: must have at least two"),
         (ONE_CLASS + "inside = [[0, 4]]", r"class.0.inside.0 = \[0, 4\]: there is no client 4"),
-        ("[[network.class]]\nservers = true\nreorder = 0.5", "network.class.0.reorder = 0.5: only with link"),
+        ("[[network.class]]\nservers = true\nreorder = 0.5", "network.class.0.reorder = 0.5: needs link"),
         ("loss = { kind = \"gilbert-elliott\", good = \"1 s\" }", "network.loss.bad: is missing"),
         (
             'loss = { kind = "gilbert-elliott", good = "1 s", bad = "1 s", loss_good = 0.5, loss_bad = 0.4 }',

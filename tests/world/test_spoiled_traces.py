@@ -176,9 +176,9 @@ def test_round_trips_are_in_seconds(tmp_path: Path) -> None:
     ("arrays", "problem"),
     [
         ({"rtt_ms_median": None}, "has no array rtt_ms_median, but rtt_ms_slices; must have"),
-        ({"rtt_ms_slices": SLICES[:0]}, r"rtt_ms_slices: has the shape \(0, 3, 3\), so no values"),
-        ({"rtt_ms_median": MEDIANS.astype(complex)}, "rtt_ms_median: has values of the type complex128"),
-        ({"rtt_ms_median": MEDIANS.astype(str)}, "rtt_ms_median: has values of the type <U32"),
+        ({"rtt_ms_slices": SLICES[:0]}, r"rtt_ms_slices: has shape \(0, 3, 3\) without values"),
+        ({"rtt_ms_median": MEDIANS.astype(complex)}, "rtt_ms_median: has values of type complex128"),
+        ({"rtt_ms_median": MEDIANS.astype(str)}, "rtt_ms_median: has values of type <U32"),
         ({"rtt_ms_median": MEDIANS.astype(object)}, "Object arrays cannot be loaded"),
         ({"rtt_ms_median": spoiled(MEDIANS, (0, 2), np.nan)}, r"rtt_ms_median\[0, 2\]: is nan; must be"),
         ({"rtt_ms_median": spoiled(MEDIANS, (2, 1), -5)}, r"rtt_ms_median\[2, 1\]: is -5\.0; must be"),
@@ -197,7 +197,7 @@ def test_spoiled_round_trips(tmp_path: Path, arrays: dict[str, np.ndarray | None
     ("array", "problem"),
     [
         (np.array([[0, 1], [2, 0]], dtype=object), "is not a .npy file of numbers"),
-        (np.array([["a", "b"], ["c", "d"]]), "has values of the type <U1; must be real numbers"),
+        (np.array([["a", "b"], ["c", "d"]]), "has values of type <U1; must be real numbers"),
         (np.ones((2, 2, 2)), r"the shape is \(2, 2, 2\)"),
     ],
 )
