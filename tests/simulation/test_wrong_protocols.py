@@ -316,7 +316,7 @@ WEIGHTS = {
     ),
     "nobody": (
         "    def weights(self):  # here\n        return {'me': 1.0}\n",
-        "ValueError: weights() names 'me', which is no client; use names from self.peers",
+        "ValueError: weights() names 'me', which is not a client; use names from self.peers",
     ),
 }
 
