@@ -103,7 +103,9 @@ class Actor:
         If you return a task of `spawn` for an `ask`, the task's result is the answer. Long work then holds up
         no other message.
         """
-        raise ActorError(f"{type(self).__name__} got a {type(message).__name__}, but defines no on_message()")
+        raise ActorError(
+            f"{type(self).__name__} got a {type(message).__name__}, but does not define on_message()"
+        )
 
     async def on_failure(self, error: Exception) -> None:
         """Run when this actor has failed, before it ends; its other tasks are already cancelled."""
@@ -321,8 +323,8 @@ class Actor:
                     if answer is not None:
                         raise ActorError(
                             f"on_message() returned a {type(answer).__name__} for a "
-                            f"{type(message).__name__} that came by tell(), not ask(): {envelope.sender} "
-                            "waits for no answer; use tell()"
+                            f"{type(message).__name__} that was sent with tell(), not ask(), so "
+                            f"{envelope.sender} is not waiting for an answer; use tell()"
                         )
                 elif asyncio.isfuture(answer) and answer in self._tasks:
                     answer.add_done_callback(partial(self._answer_later, envelope))

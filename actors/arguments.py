@@ -10,11 +10,11 @@ def plain_name(peer: object, verb: str) -> str:
     return str(peer)
 
 
-def require_seconds(time: object, verb: str, what: str = "a timeout") -> None:
+def require_seconds(time: object, verb: str, what: str = "the timeout") -> None:
     """Raise TypeError unless `time` is a number; `what` names the argument in the error."""
     if not isinstance(time, float | int | Real):
         number = "a number of seconds, such as 2.0 (a setting of type Duration is one)"
-        raise TypeError(f"{verb}() needs for {what} {number}, not {time!r:.60}")
+        raise TypeError(f"{what} of {verb}() must be {number}, not {time!r:.60}")
 
 
 def require_attempts(attempts: object) -> None:

@@ -74,7 +74,7 @@ class Codec:
         for cls in dict.fromkeys((*ours, *message_types)):
             _require_message_type(cls)
             if cls.__name__ in self._types:
-                raise ValueError(f"two message types have one name: {self._types[cls.__name__]}, {cls}")
+                raise ValueError(f"two message types have the same name: {self._types[cls.__name__]}, {cls}")
             self._types[cls.__name__] = cls
 
     def encode(self, obj: object) -> bytes:
@@ -216,8 +216,8 @@ def _numeric_dtype(name: str) -> np.dtype:
     """Return the numpy dtype of a name, without torch's prefix. TypeError if its bytes are not numbers."""
     dtype = _DTYPES.get(name.removeprefix("torch."))
     if dtype is None:
-        known = f"allowed are {', '.join(list(_DTYPES)[:1] + [key for key in _DTYPES if key[0] in 'iufc'])}"
-        raise TypeError(f"dtype {name:.60} cannot be sent; {known}, so convert the tensor before sending it")
+        known = f"use one of {', '.join(list(_DTYPES)[:1] + [key for key in _DTYPES if key[0] in 'iufc'])}"
+        raise TypeError(f"dtype {name:.60} cannot be sent; {known}: convert the tensor before you send it")
     return dtype
 
 

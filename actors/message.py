@@ -130,7 +130,7 @@ class UnknownPeer(ActorError):
     def __init__(self, name: str, names: Sequence[str]) -> None:
         known = ", ".join(names) if len(names) <= _NAMES_SHOWN else f"{names[0]}, {names[1]} to {names[-1]}"
         hint = did_you_mean(name, names[:_NAMES_COMPARED])
-        super().__init__(f"no actor in this run is named {name!r}; the names are {known}{hint}")
+        super().__init__(f"no actor in this run has the name {name!r}; the names are {known}{hint}")
         self.name = name
 
 

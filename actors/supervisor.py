@@ -210,7 +210,9 @@ class Supervisor:
         try:
             successor = factory()
             if successor.name != failed.name:
-                raise ActorError(f"the factory of {failed.name} made an actor named {successor.name}")
+                raise ActorError(
+                    f"the factory of {failed.name} returned an actor with the name {successor.name}"
+                )
         except Exception as error:
             self.record(failed, "restart", error, "stop")
             return

@@ -42,7 +42,7 @@ def path_of(given: str | Path, name: str) -> Path:
         path = Path(given).expanduser()
         os.lstat(path)
     except RuntimeError:  # pathlib, for a user without a home
-        raise refusal(name, given, "this home folder is unknown; write the folder in full") from None
+        raise refusal(name, given, "the home folder is unknown; write the full path") from None
     except (ValueError, OSError) as error:  # NUL or lone surrogates; too long, or missing
         if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
             raise refusal(name, given, "cannot be the name of a file or folder") from None
@@ -130,10 +130,13 @@ def _name_of(value: type | FunctionType, key: str) -> str:
     file = getattr(module, "__file__", None)
     if file is None or not Path(file).is_file():
         hint = (
-            f"; for a method of a notebook, call run(..., protocol={name}) in a loop, and then compare(runs)"
+            f"; for a method defined in a notebook, call run(..., protocol={name}) in a loop, and then "
+            "compare(runs)"
         )
         instead = hint if re.fullmatch(r"protocol\.name(\.\d+)?", key) else ""
-        raise UserError(f"{key} = {name}: must be defined in a file, of which results keep a copy{instead}")
+        raise UserError(
+            f"{key} = {name}: must be defined in a file, because results keep a copy of the code{instead}"
+        )
     return f"{Path(file).absolute()}:{name}"
 
 

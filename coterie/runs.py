@@ -160,10 +160,10 @@ def run(
     elif isinstance(protocol, type):
         method = protocol
     elif protocol is not None:
-        raise refusal("protocol", protocol, "must be a method's name, or its class")
+        raise refusal("protocol", protocol, "must be the name of a method, or its class")
     if isinstance(scenario, Scenario):
         if overrides or unset or seed is not None or method is not None:
-            raise UserError("a Scenario cannot be changed; to change it, give its name, file or contents")
+            raise UserError("a Scenario cannot be changed; instead, pass its name, file or contents")
         loaded = scenario
     elif isinstance(scenario, Mapping):
         contents, named = contents_of(scenario)
@@ -172,7 +172,7 @@ def run(
     elif isinstance(scenario, str | Path):
         loaded = load_scenario(path_of(scenario, "scenario"), overrides, seed, unset=unset, method=method)
     else:
-        raise refusal("scenario", scenario, "must be a name, a path, or contents as a dict")
+        raise refusal("scenario", scenario, "must be a name, a path, or the contents as a dict")
     if loaded.sweep is not None:
         raise UserError(f"{scenario}: contains a sweep; run it with `coterie sweep`")
     folder, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
@@ -296,7 +296,9 @@ def _outside(on_evaluation: Callable[[Evaluation], object]) -> Callable[[Evaluat
     Raises UserError if it is not callable, or is a coroutine function.
     """
     if not callable(on_evaluation) or inspect.iscoroutinefunction(on_evaluation):
-        raise refusal("on_evaluation", on_evaluation, "must be a function of an Evaluation, without async")
+        raise refusal(
+            "on_evaluation", on_evaluation, "must be a function that takes an Evaluation, without async"
+        )
 
     def called(evaluation: Evaluation) -> None:
         with _beside_a_running_loop():

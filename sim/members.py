@@ -11,7 +11,7 @@ Member = int | Literal["servers"]
 """Number of a client, or all servers."""
 
 _MEMBERS = 'a list of client numbers, in which "servers" stands for all servers, if any'
-_GROUPS = f'a list of groups without a common member, each {_MEMBERS}; or "clusters"'
+_GROUPS = f'a list of groups that share no member, each {_MEMBERS}; or "clusters"'
 
 
 def _is_members(value: Any) -> bool:

@@ -113,21 +113,23 @@ def exactly_one(section: Settings, *keys: str) -> None:
     stated = [key for key in keys if getattr(section, key) is not None]
     if len(stated) != 1:
         names = " or ".join(repr(key) for key in keys)
-        raise SettingError(stated[1] if stated else keys[0], None, f"state exactly one of {names}")
+        raise SettingError(stated[1] if stated else keys[0], None, f"set exactly one of {names}")
 
 
 def at_least_one(section: Settings, *keys: str) -> None:
     """Raise SettingError if all of these keys have their defaults: then the section has no effect."""
     if not any(_is_stated(section, key) for key in keys):
         *first, last = map(repr, keys)
-        raise SettingError(keys[0], None, f"state {', '.join(first)} or {last}; otherwise this does nothing")
+        raise SettingError(
+            keys[0], None, f"state {', '.join(first)} or {last}; otherwise, this has no effect"
+        )
 
 
 def idle(section: Settings, reason: str, *keys: str) -> None:
     """Raise SettingError if one of these keys differs from its default, because it would have no effect."""
     for key in keys:
         if _is_stated(section, key):
-            raise SettingError(key, getattr(section, key), f"does nothing: {reason}")
+            raise SettingError(key, getattr(section, key), f"has no effect: {reason}")
 
 
 def _is_stated(section: Settings, key: str) -> bool:
@@ -140,4 +142,4 @@ def at_most_one(section: Settings, *keys: str) -> None:
     stated = [key for key in keys if getattr(section, key) is not None]
     if len(stated) > 1:
         names = " or ".join(repr(key) for key in keys)
-        raise SettingError(stated[1], None, f"state either {names}, not both")
+        raise SettingError(stated[1], None, f"set either {names}, not both")

@@ -96,7 +96,7 @@ class TcpEndpoint(ABC):
         if len(secret) < 16:
             raise ValueError(f"the secret of a run must have at least 16 bytes, not {len(secret)}")
         if tls is None and (open_to := [each.host for each in addresses.values() if not is_local(each.host)]):
-            raise ValueError(f"{open_to[0]} is not this machine: encrypt connections to it (give `tls`)")
+            raise ValueError(f"{open_to[0]} is another machine: encrypt connections to it (set `tls`)")
         self.endpoint = endpoint
         self.counts = TcpCounts()
         self.limits = limits

@@ -98,7 +98,7 @@ class CrossGradients(Client):
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (
             common_start("shared"),
-            *plain_sgd("takes single gradients for steps, and has its own momentum"),
+            *plain_sgd("uses single gradients as steps, and has its own momentum"),
         )
 
     def setup(self) -> None:

@@ -135,7 +135,7 @@ class WeighedUpdates(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        needed = "has an encoder that learns from samples that are held back; must be more than 0"
+        needed = "has an encoder that learns from held-back samples; must be more than 0"
         return (
             common_start("shared"),
             Requirement("data.validation_share", lambda share: share > 0, needed),

@@ -67,7 +67,7 @@ class SPDB(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return (common_start("shared", "shared-backbone"), *plain_sgd("is a method of stochastic gradients"))
+        return (common_start("shared", "shared-backbone"), *plain_sgd("is a stochastic-gradient method"))
 
     def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)

@@ -238,8 +238,9 @@ class FLT(RoundClient):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         problem = (
-            "distinguishes clients by their classes of samples, as far as these show in the numbers of a "
-            'sample; must be "classification"'
+            "distinguishes clients by the classes of their samples, as far as the samples' values show "
+            "these; "
+            'must be "classification"'
         )
         if settings.alone:
             return ()

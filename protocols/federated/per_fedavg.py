@@ -68,7 +68,7 @@ class PerFedAvg(RoundClient):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return plain_sgd("takes single gradients for steps")
+        return plain_sgd("uses single gradients as steps")
 
     async def trained(self, start: Vector) -> Vector:
         """Return the common model after the local steps of a round; this also updates the personal one."""

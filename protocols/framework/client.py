@@ -100,7 +100,7 @@ class Client(Node):
 
     async def step(self) -> None:
         """Run one iteration of the method; repeated until the run ends."""
-        raise NotImplementedError(f"{type(self).__name__} defines no step()")
+        raise NotImplementedError(f"{type(self).__name__} does not define step()")
 
     async def run(self) -> None:
         """Repeat `step` until the budget is used, or without end if there is no budget.
@@ -122,7 +122,7 @@ class Client(Node):
             if timeless == _TIMELESS_STEPS_MAX:
                 raise RuntimeError(
                     f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so "
-                    "virtual time cannot advance: train, sleep or wait for a message in it"
+                    "virtual time cannot advance: train, sleep or wait for a message in step()"
                 )
         self._stepping = False
         self._finish()

@@ -153,7 +153,7 @@ class Node(Actor):
 
     def _any_of(self, peers: list[str]) -> str:
         if not peers:
-            raise PeerUnavailable("every peer", f"{self.name} knows of no peer that is up")
+            raise PeerUnavailable("every peer", f"{self.name} knows no peer that is up")
         if not self._uniforms:
             # Single draws cost ten times as much; an array takes a quarter of a list's memory.
             self._uniforms = array("d", self.rng.random(_PICKS_DRAWN).tobytes())
@@ -241,7 +241,7 @@ class Node(Actor):
         if type(value) is not type(self._params):
             raise TypeError(
                 f"params must be a handle such as self.params + update, not {type(value).__name__}; "
-                "arithmetic on handles needs no numbers"
+                "arithmetic works on handles without reading their values"
             )
         self._params = value
 

@@ -41,7 +41,7 @@ class GaussianMechanism:
         self.clip = clip
         self.noise_multiplier = noise_multiplier
         self._client = client
-        assert client.context.noise is not None, "only clients have noise"
+        assert client.context.noise is not None, "only clients can add noise"
         self._noise = client.context.noise(client.name)
 
     @property

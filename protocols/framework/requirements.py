@@ -42,7 +42,10 @@ class Requirement:
 
 def common_start(*allowed: str) -> Requirement:
     """Return the requirement of methods that average models, or backbones, that no server has distributed."""
-    means_little = "averages layers of different clients, which has little effect if these start apart"
+    means_little = (
+        "averages layers of different clients, which has little effect if the layers start from "
+        "different values"
+    )
     must_be = " or ".join(f'"{value}"' for value in allowed)
     return Requirement(
         "model.initialisation", lambda value: value in allowed, f"{means_little}; must be {must_be}"
@@ -59,7 +62,7 @@ def plain_sgd(method: str) -> tuple[Requirement, ...]:
 
 def held_back(on: str) -> tuple[Requirement, ...]:
     """Return the requirement of methods that compare models by held-back losses, if `on` selects these."""
-    problem = "compares models on samples that are held back; must be more than 0"
+    problem = "compares models on held-back samples; must be more than 0"
     return (Requirement("data.validation_share", bool, problem),) if on == "validation" else ()
 
 
@@ -67,5 +70,5 @@ def two_way_links(settings: ProtocolSettings) -> tuple[Requirement, ...]:
     """Return the requirement of methods in which both ends of a link receive from each other."""
     if settings.alone:
         return ()
-    problem = "needs links that go both ways; must have directed = false"
+    problem = "needs two-way links; must have directed = false"
     return (Requirement("clients.topology", lambda value: not getattr(value, "directed", False), problem),)

@@ -55,7 +55,7 @@ class Rounds(Component, RoundMessages):
         missed: Callable[[str], None] | None = None,
         refuses: Callable[[str], bool] | None = None,
     ) -> None:
-        require_seconds(patience, "Rounds", "its patience")
+        require_seconds(patience, "Rounds", "the patience")
         Component.__init__(self, client)
         RoundMessages.__init__(self, client)
         self.patience = patience

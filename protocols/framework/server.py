@@ -56,7 +56,7 @@ class Server(Node):
         """Raise AttributeError; for `compute` the error names the missing section of the scenario."""
         if name in ("compute", "samples"):  # a property that raises is looked up here again
             raise AttributeError(
-                f"{self.name} has no data and no device; give servers some in the scenario's [server], with "
-                "`samples` and `step_time` or `speed`"
+                f"{self.name} has no data and no device; add `samples` and `step_time` or `speed` to "
+                "[server] in the scenario"
             )
         return object.__getattribute__(self, name)  # raises the error of a failing property of the method

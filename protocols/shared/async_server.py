@@ -81,7 +81,7 @@ class AsyncServer(Server):
 
         staleness: number of changes of the model since the client got the one that it trained from.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines no arrived()")
+        raise NotImplementedError(f"{type(self).__name__} does not define arrived()")
 
     async def on_message(self, message: object, sender: str) -> Start:
         time, version = self.given.get(sender, (math.nan, 0))

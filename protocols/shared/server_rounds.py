@@ -104,7 +104,7 @@ class RoundSettings(ProtocolSettings):
     """Rounds of the server; after the last one the run ends, whatever the progress of each client."""
 
 
-_TASK = "a frozen dataclass that derives from it, `class Task(RoundTask)`"
+_TASK = "a frozen dataclass that is derived from it, `class Task(RoundTask)`"
 
 
 def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
@@ -153,7 +153,8 @@ class RoundServer(Server):
                 what = type(answer).__name__
                 raise TypeError(
                     f"work() returned {what}, but the server averages Contributions (params, samples): "
-                    "return one, or set `server = ...` in the client's class to a server that accepts yours"
+                    "return one, or set `server = ...` in the client's class to a server that accepts this "
+                    "result"
                 )
         self.params = averaged(answers)
 
@@ -365,8 +366,8 @@ class RoundClient(Client):
             self._has_model = False
         elif not self._has_model and type(self).evaluated is Client.evaluated:
             raise TypeError(
-                f"{type(self).__name__} has done a task and assigned nothing to self.params, by which it is "
-                "evaluated: assign it in work() or learn(), or name its models in evaluated()"
+                f"{type(self).__name__} has finished a task without assigning self.params, the model that "
+                "is evaluated: assign it in work() or learn(), or name the models in evaluated()"
             )
 
     def intercept(self, message: object, sender: str) -> bool:

@@ -128,7 +128,7 @@ def _training(scenario: Scenario, plan: RunPlan) -> str:
     most, by_time = _steps_most(scenario, plan)
     if most == math.inf:
         return f"an unknown number of steps, {step}: the protocol decides the steps of an iteration"
-    trained = ", if every device trained all the time" if by_time else ""
+    trained = ", if every device trains all the time" if by_time else ""
     return f"at most {most:,} steps, {step}{trained}"
 
 
@@ -191,7 +191,7 @@ def _memory(scenario: Scenario, plan: RunPlan) -> str:
 def _trace(scenario: Scenario, plan: RunPlan) -> str:
     """Describe the size of the trace per message. The number of messages depends on the protocol."""
     if not scenario.run.keep_messages:
-        return "without messages (run.keep_messages)"
+        return "messages are not kept (run.keep_messages)"
     most, _ = _steps_most(scenario, plan)
     total = f", so {text.size(_MESSAGE_BYTES * most)} if each step sends one" if most < math.inf else ""
     return f"up to about {text.size(_MESSAGE_BYTES)} of events.parquet for each message{total}"

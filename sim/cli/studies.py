@@ -64,14 +64,15 @@ def sweep(
     file: options.ScenarioFile,
     overrides: Annotated[
         list[str] | None,
-        Option("--set", metavar="KEY=VALUE,...", help="Override a key, or run several values of it."),
+        Option("--set", metavar="KEY=VALUE,...", help="Override a key, or run with several values: KEY=A,B."),
     ] = None,
     unset: options.Unset = None,
     seeds: Annotated[
         Any, Option(help="Number of seeds, or a list: 11,12,13, or 11, for one.", parser=_seeds, metavar="N")
     ] = None,
     only: Annotated[
-        list[str] | None, Option(metavar="AXIS=VALUE", help="Run only this value of an axis; repeatable.")
+        list[str] | None,
+        Option(metavar="AXIS=VALUE", help="Run only this value of an axis; you can repeat the option."),
     ] = None,
     full: Annotated[bool, Option("--full", help="Run the full form of a study, not the short one.")] = False,
     jobs: Annotated[
@@ -90,7 +91,7 @@ def sweep(
     device: options.Device = options.DeviceChoice.auto,
     reports: Annotated[bool, Option("--reports", help="Keep report.html of each run.")] = False,
     checkpoints: Annotated[
-        bool, Option("--checkpoints", help="Keep a checkpoint of the end of each run.")
+        bool, Option("--checkpoints", help="Keep a checkpoint at the end of each run.")
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only check and list all runs.")] = False,
     quiet: options.Quiet = False,
@@ -164,11 +165,13 @@ def compare(
     ],
     by: Annotated[str | None, Option(help="Horizontal axis of figures.")] = None,
     baseline: Annotated[
-        str | None, Option(metavar="AXIS=VALUE", help="Value that the others are compared with.")
+        str | None, Option(metavar="AXIS=VALUE", help="Value with which the other values are compared.")
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        Option("--metric", help="A metric, or a path in the summary: graph.l1; repeatable."),
+        Option(
+            "--metric", help="A metric, or a path in the summary such as graph.l1; you can repeat the option."
+        ),
     ] = None,
     target: Annotated[
         float | None, Option(help="Target quality; adds the time, bytes and steps to reach it: 0.8.")

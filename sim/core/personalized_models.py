@@ -57,7 +57,8 @@ def _checked(models: object, params: Vector, predict: bool) -> dict[str, Ensembl
         if len(checked[name]) > 1 and not predict:
             raise ValueError(
                 f"evaluated(): {name} has {len(checked[name])} models, whose predictions would be averaged; "
-                "with quadratic data a model is a point and predicts nothing: name one, such as their mean"
+                "with quadratic data, a model is a point without predictions: name one model, such as "
+                "their mean"
             )
     return checked
 

@@ -35,7 +35,7 @@ def unpacked_bytes(content: bytes) -> int:
 def _table(head: bytes, table: int, field: int) -> int:
     """Return the offset of a field's table or list. Raises if the field is missing."""
     if not (offset := _field(head, table, field)):
-        raise ValueError(f"a message of Arrow lacks field {field}")
+        raise ValueError(f"an Arrow message has no field {field}")
     return offset + _uint32(head, offset)
 
 

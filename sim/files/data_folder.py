@@ -32,7 +32,9 @@ class DataFolder:
             raise UserError(f"{FOLDER_VARIABLE} is empty; name an existing folder, or unset it")
         folder = Path(self.named or variable or "")
         if not os.path.isdir(folder):  # unlike Path.is_dir, no error for impossible names
-            raise UserError(f"data folder {folder} ({self.chosen_by}): no such folder; name an existing one")
+            raise UserError(
+                f"data folder {folder} ({self.chosen_by}): no such folder; name an existing folder"
+            )
         return folder
 
     @property

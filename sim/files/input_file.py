@@ -80,7 +80,7 @@ def require_regular(path: Path) -> int:
 
 def too_large(limit: int, *, unpacked: bool = False) -> str:
     """Return the message for a file with more than `limit` bytes."""
-    return f"has more than {limit // 2**20} MiB{' when unpacked' * unpacked}; must be smaller"
+    return f"exceeds {limit // 2**20} MiB{' when unpacked' * unpacked}; must be smaller"
 
 
 def no_room(size_bytes: float) -> str:

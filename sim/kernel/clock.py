@@ -98,7 +98,7 @@ class VirtualLoop(TimerLoop):
         """Call `call_soon`, for code written for any loop; NotImplementedError from another thread."""
         if self._thread not in (None, threading.get_ident()):
             raise NotImplementedError(
-                "a virtual loop takes no calls from other threads: they have no virtual time"
+                "a virtual loop accepts no calls from other threads, because the calls have no virtual time"
             )
         return self.call_soon(callback, *args, context=context)
 

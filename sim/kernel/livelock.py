@@ -20,7 +20,7 @@ class TimeStandsStill(RuntimeError):
 class Livelock(Deadlock):
     """Error: tasks continue at one virtual time, although TimeStandsStill was raised in each of them."""
 
-    problem = "time stands still at {} s of virtual time: these tasks run without any virtual time passing"
+    problem = "virtual time does not advance beyond {} s: these tasks run without any virtual time passing"
 
 
 class LivelockGuard:

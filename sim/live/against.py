@@ -160,9 +160,10 @@ def caveat(live: Mapping[str, Any]) -> str:
         return ""
     messages, jobs = live["forgiven"]["messages"], live["forgiven"]["jobs"]
     return (
-        f"Events that are late by less than {CAP_S:g} s count at their planned times: equal iterations show "
-        "that the code does the same on sockets, not that the model's times are right; --raw tests those. "
-        f"Forgiven: {messages['count']:,} messages ({messages['seconds']:.3g} s in total) and "
+        f"Events that are less than {CAP_S:g} s late count from their planned times: equal iterations show "
+        "that the code behaves the same on sockets, not that the modeled times are right; --raw tests "
+        f"these. Not counted as late: {messages['count']:,} messages ({messages['seconds']:.3g} s in "
+        "total) and "
         f"{jobs['count']:,} jobs ({jobs['seconds']:.3g} s) that were over 1 ms late."
     )
 

@@ -82,7 +82,7 @@ def load_plugin(
     source, _, label = name.rpartition(":")
     stated = f'{key} = "{name}"'
     if not code:
-        refused = "needs Python code that is no part of coterie, which --no-code forbids"
+        refused = "needs Python code that does not come with coterie, which --no-code forbids"
         raise UserError(one_line(f"{stated}: {refused}; allowed: {instead}"))
     path = find_file(source) if source.endswith(".py") else None
     try:

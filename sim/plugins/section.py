@@ -91,7 +91,7 @@ def _arguments(stated: str, found: Any) -> list[inspect.Parameter]:
         parameters = inspect.signature(found).parameters.values()
         hints = typing.get_type_hints(called, include_extras=True)
     except (TypeError, ValueError, NameError) as error:
-        raise _refused(stated, found, f"its arguments cannot be read: {error}") from error
+        raise _refused(stated, found, f"the arguments cannot be read: {error}") from error
     return [each.replace(annotation=hints.get(each.name, each.annotation)) for each in parameters]
 
 
@@ -109,7 +109,7 @@ def _field(
         problem = "has the name of a common key; rename it"
     elif kind is empty:
         given = ", ".join(base.provided)
-        problem = f"needs a type, such as `{name}: int`; arguments without a key are {given}"
+        problem = f"needs a type, such as `{name}: int`; the arguments that are not keys are {given}"
     if problem:
         raise _refused(stated, found, f"its argument {name} {problem}")
     if typing.get_origin(kind) is list:  # sections are immutable

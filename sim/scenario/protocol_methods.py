@@ -148,7 +148,7 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     if _is_used(name, kind, of_any=not is_slip, as_text=is_handler and not is_slip):
         return
     if is_server(value):
-        hint = "a RoundClient states its class of server in `server`, other clients in servers()"
+        hint = "a RoundClient names its server class in `server`, other clients in servers()"
     elif elsewhere:
         hint = f"it belongs to a {elsewhere[0]}"
     elif near:

@@ -318,7 +318,7 @@ class Comparison:
         if len(seeds) > 1:
             found.append("groups have different seeds; differences are paired by common seeds")
         if max(len(group.runs) for group in self.groups) == 1:
-            found.append("one seed per group: no intervals, and differences may be chance")
+            found.append("one seed per group: there are no intervals, and differences may be due to chance")
         for kind in self._budgets():
             if ends := self.unequal(kind):
                 (least, of_least), (most, of_most) = ends

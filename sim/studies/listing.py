@@ -26,7 +26,7 @@ def runs_in(folder: Path) -> list[Row]:
     """
     if not folder.is_dir():
         raise UserError(
-            f"{folder} is no folder; name the --out folder of `coterie run` or `sweep`, by default ./runs"
+            f"{folder} is not a folder; name the --out folder of `coterie run` or `sweep`, by default ./runs"
         )
     return [_row(each) for each in [folder, *sorted(folder.iterdir())] if _is_run(each)]
 

@@ -122,9 +122,9 @@ class SimulatedNetwork(Transport):
     # -- Attached actors
 
     def attach(self, name: str, deliver: Callable[[Envelope], None]) -> None:
-        """Make `name` reachable: arrivals call `deliver(envelope)`. ValueError if it is attached already."""
+        """Make `name` reachable: arrivals call `deliver(envelope)`. ValueError if it is already attached."""
         if name in self._deliver:
-            raise ValueError(f"{name!r} is attached already")
+            raise ValueError(f"{name!r} is already attached")
         self._deliver[name] = deliver
         self._known[name] = None
 

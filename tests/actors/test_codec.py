@@ -236,7 +236,7 @@ def test_a_codec_takes_frozen_dataclasses_with_different_names() -> None:
     with pytest.raises(TypeError, match=r"^int must be a frozen dataclass"):
         Codec(int)
     other: type = dataclass(frozen=True)(type("Model", (), {}))
-    with pytest.raises(ValueError, match="two message types have one name"):
+    with pytest.raises(ValueError, match="two message types have the same name"):
         Codec(Model, other)
     assert Codec(Model, Model).decode(CODEC.encode(Model(1, ()))) == Model(1, ())
 

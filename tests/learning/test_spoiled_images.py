@@ -119,7 +119,7 @@ def test_a_small_file_that_becomes_large_is_refused(
     with OPENERS[suffix](file.with_name(file.name + suffix), "wb") as large:
         large.write(bytes(2**20 + 1))
     file.unlink()
-    with pytest.raises(UserError, match="has more than 1 MiB when unpacked; must be smaller"):
+    with pytest.raises(UserError, match="exceeds 1 MiB when unpacked; must be smaller"):
         read_images("mnist", tmp_path)
 
 

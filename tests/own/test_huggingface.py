@@ -223,7 +223,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         "column 'label' must contain whole numbers",
     ),
-    "one class": ({"label": [-1] * 30}, {}, "row 0: column 'label' has no value; add one"),
+    "one class": ({"label": [-1] * 30}, {}, "row 0: column 'label' has no value; add a value"),
     "images of two sizes": (
         {"image": [png(GREY[0])] * 29 + [png(GREY[0].T)]},
         {},
@@ -253,7 +253,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a damaged image": (
         {"image": [*WIDE[1:], {"bytes": DEEP[1]["bytes"][:50], "path": None}]},
         {},
-        "row 29: column 'image' contains no image .PNG, .* or a damaged one",
+        "row 29: column 'image' does not contain an intact image .PNG, .*",
     ),
     "a program": (
         {"image": [{"bytes": EPS, "path": None}] * 30},
@@ -268,7 +268,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a subset of a folder": (
         {},
         {"subset": "plain"},
-        "data.subset: only for the Hub; data.source = .*s is a folder",
+        "data.subset: applies only to the Hub; data.source = .*s is a folder",
     ),
 }
 
@@ -395,7 +395,7 @@ def test_pipes_and_what_is_too_large_are_not_read(tmp_path: Path, monkeypatch: p
     state = {"_data_files": [{"filename": ARROW}] * 3}
     (tmp_path / "s" / "train" / "state.json").write_text(json.dumps(state))
     monkeypatch.setattr(input_file, "LIMIT_BYTES", 8000)
-    with pytest.raises(UserError, match=r"s/train: has files with more than 0 MiB; save fewer rows"):
+    with pytest.raises(UserError, match=r"s/train: its files exceed 0 MiB in total; save fewer rows"):
         read(source)
     file = tmp_path / "s" / "train" / ARROW
     file.unlink()
@@ -428,7 +428,7 @@ def test_folders_that_are_none_and_names_that_are_none(tmp_path: Path) -> None:
         UserError, match=r'there is no such folder in the .* names on the Hub look like "ylecun/mnist"'
     ):
         read("my data/mnist")
-    with pytest.raises(UserError, match=r"data\.label: must be stated for data\.task"):
+    with pytest.raises(UserError, match=r"data\.label: is required for data\.task"):
         load(tmp_path, 'name = "huggingface"\nsource = "a/b"\npartition = "iid"\ntask = "regression"')
     with pytest.raises(UserError, match=r"data\.test_split = \"train\": must be different from data\.split"):
         load(tmp_path, 'name = "huggingface"\nsource = "a/b"\npartition = "iid"\ntest_split = "train"')
@@ -491,7 +491,7 @@ def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pyte
     message = (
         r"could not be downloaded from the Hub: ConnectionError: Couldn't reach 'ylecun/mnist' on the Hub\n.*"
         r"datasets\.load_dataset\('ylecun/mnist', 'plain'\)\.save_to_disk\(folder\) saves it; copy .*"
-        r"huggingface/ylecun--mnist@plain, or state another data folder by --data-dir or COTERIE_DATA"
+        r"huggingface/ylecun--mnist@plain, or name another data folder with --data-dir or COTERIE_DATA"
     )
     with pytest.raises(UserError, match=message):
         hub(tmp_path, subset="plain")
@@ -568,7 +568,7 @@ def test_the_package_downloads(tmp_path: Path, datasets: Any) -> None:
     download(str(theirs), None, None, into)  # as two runs at once do
     (theirs / "train-00000-of-00001.parquet").rename(theirs / "a.tar")
     with pytest.raises(
-        UserError, match=r"is read by webdataset; must be read by one of arrow, csv, imagefolder"
+        UserError, match=r"has the format webdataset; must have one of the formats arrow, csv, imagefolder"
     ):
         download(str(theirs), None, None, tmp_path / "data" / "other")
     (theirs / "repository.py").write_text("raise SystemExit('executed')")

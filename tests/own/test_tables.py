@@ -139,7 +139,7 @@ def test_missing_values(tmp_path: Path, missing: str) -> None:
     else:  # 47.5 is the mean of those that are known; the last category is that of what is missing
         assert data.train_x.tolist()[1] == [47.5, 0, 0, 0, 1]
         assert data.train_x[:, 0].tolist() == [30, 47.5, 47.5, 60, 20, 80]
-    with pytest.raises(UserError, match=r"people\.csv, row 2: column 'age' has no value; add one"):
+    with pytest.raises(UserError, match=r"people\.csv, row 2: column 'age' has no value; add a value"):
         table(tmp_path, text, **keys)
 
 
@@ -335,7 +335,7 @@ def test_an_archive_that_asks_for_too_much_is_refused(
     zeros = np.zeros((2**17, 1))
     np.savez_compressed(tmp_path / "f.npz", **{"x": X, "y": Y, name: zeros})
     assert (tmp_path / "f.npz").stat().st_size < 2**14
-    with pytest.raises(UserError, match=r"f\.npz: has more than 1 MiB when unpacked; must be smaller"):
+    with pytest.raises(UserError, match=r"f\.npz: exceeds 1 MiB when unpacked; must be smaller"):
         input_file.InputFile("data.file", tmp_path / "f.npz").arrays("x", "y")
 
 

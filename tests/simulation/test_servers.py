@@ -162,8 +162,9 @@ def test_without_data_a_server_that_trains_fails_and_says_what_is_missing() -> N
     with closing(make(DIGITS, f"protocol.name={HERE}:WithHopeful")) as world:
         world.run()
         (failure,) = world.supervisor.failures
-        assert "server has no data and no device; give servers some in the scenario's [server]" in str(
-            failure
+        assert (
+            "server has no data and no device; add `samples` and `step_time` or `speed` to [server]"
+            in str(failure)
         )
 
 
@@ -355,7 +356,7 @@ def test_what_cannot_be_said_of_servers_is_refused(kind: str) -> None:
 
 def test_without_servers_nothing_is_said_of_them() -> None:
     with pytest.raises(
-        UserError, match=r"server: must be removed, as protocol.name = .gossip. has no servers"
+        UserError, match=r"server: must be removed, because protocol.name = .gossip. has no servers"
     ):
         make(DIGITS.replace('"local"', '"gossip"') + SERVER)
     scenario = loaded(DIGITS.replace('"local"', '"fedavg"') + SERVER, "protocol.name=gossip")

@@ -130,7 +130,7 @@ def test_a_list_of_runs_that_is_none(whole: Swept, swept: Path, how: str) -> Non
     file.unlink()
     WAYS[how](file)
     refused = refusal("compare", swept)
-    assert str(file) in refused or "is no results folder" in refused
+    assert str(file) in refused or "is not a results folder" in refused
     if how != "a folder":  # in whose place no file can be put
         result = run_sweep(whole[0], out=swept.parent, execute=counting([]))
         assert result.there == 2 and len(load_study([swept]).runs) == 2

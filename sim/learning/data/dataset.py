@@ -134,8 +134,8 @@ class LabelledData(DataSection):
         if self.validation_share:
             if partition.validation is not None:
                 raise UserError(
-                    f"data.validation_share = {self.validation_share}: the data or the partition state the "
-                    "validation samples already; leave the key out"
+                    f"data.validation_share = {self.validation_share}: the data or the partition already "
+                    "defines the validation samples; remove the key"
                 )
             partition = partition.hold_back(self.validation_share, seed)
         elif dataset.held_back and partition.validation is None:

@@ -48,7 +48,7 @@ class OwnData(PluginSection, UserArrays):
         unknown = [name for name in found if name not in PARTS]
         if unknown or "train" not in found:
             has = ", ".join(map(repr, found)) or "nothing"
-            raise self._refuse(f"a table of {has:.60}; must be of train, and optionally test and validation")
+            raise self._refuse(f"a table with {has:.60}; must have train, and optionally test and validation")
         for name in PARTS:
             if name in found:
                 yield name, self._part(found[name], (f"x of {name}", f"y of {name}", f"clients of {name}"))

@@ -27,7 +27,7 @@ class Natural(PartitionSection):
         owners = labels.owners
         if owners is None:
             raise UserError(
-                'data.partition.kind = "natural": the data state no clients of samples; name the column '
+                'data.partition.kind = "natural": the data set has no owners of samples; name the column '
                 "or array with the clients, or use another kind"
             )
         chosen = self._chosen(owners, clients, seed)
@@ -35,7 +35,7 @@ class Natural(PartitionSection):
         test: tuple[np.ndarray, ...] = ()  # all samples
         if self.tests == "own":
             if owners.test is None:
-                problem = 'the data do not state the client of each test sample; must be "all"'
+                problem = 'the data set does not give the client of each test sample; must be "all"'
                 raise UserError(f'data.partition.tests = "own": {problem}')
             test = _of_each(owners.test, owners, chosen, "test")
         validation = None

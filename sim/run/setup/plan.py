@@ -246,5 +246,5 @@ def _reject_server_keys(scenario: Scenario, learning: LearningPlan) -> None:
     if unfit is not None and not (learning.servers or protocol.alone):
         value = "" if unfit.value is None else f" = {show(unfit.value)}"
         raise UserError(
-            f'{unfit.key}{value}: {unfit.problem}, as protocol.name = "{protocol.name}" has no servers'
+            f'{unfit.key}{value}: {unfit.problem}, because protocol.name = "{protocol.name}" has no servers'
         )

@@ -72,7 +72,7 @@ class Change(Settings):
         at_least_one(self, "network", "training", "churn", "protocol")
         if self.protocol == {}:
             raise SettingError(
-                "protocol", None, "is empty and changes nothing; state a setting, or remove the key"
+                "protocol", None, "is empty and changes nothing; add a setting, or remove the key"
             )
         return self
 

@@ -63,7 +63,7 @@ class NetworkClass(Settings):
     def _one_kind(self) -> "NetworkClass":
         stated = [key for key in ("inside", "across", "servers") if getattr(self, key)]
         if len(stated) != 1:
-            problem = "state exactly one of 'inside', 'across' or 'servers = true'"
+            problem = "set exactly one of 'inside', 'across' or 'servers = true'"
             raise SettingError(stated[1] if stated else "inside", None, problem)
         if self.across is not None and len(self.across) < 2:
             raise SettingError("across", self.across, "must have at least two groups")
@@ -241,7 +241,9 @@ def _check_datagrams(network: Network, number: int | None) -> None:
             problem = 'needs link = "datagram": a reliable link delivers each message once and in order'
             raise SettingError(f"{prefix}{key}", getattr(section, key), problem)
     if section.reorder and network.of_class(number, "reorder_delay") is None:
-        raise SettingError(f"{prefix}reorder_delay", None, "is missing; state the delay of such a datagram")
+        raise SettingError(
+            f"{prefix}reorder_delay", None, "is missing; set the delay of a reordered datagram"
+        )
     if number is not None and section.reorder_delay is not None and not network.of_class(number, "reorder"):
         problem = "has no effect: reorder is 0 for these connections"
         raise SettingError(f"{prefix}reorder_delay", section.reorder_delay, problem)

@@ -116,10 +116,17 @@ class Run(Settings):
         at_most_one(self, "target_accuracy", "target")
         if self.duration is None and self.iterations is None:
             if self.budget is None:
-                problem = "state 'duration', 'iterations', 'budget' or several (the first one ends the run)"
+                problem = (
+                    "set 'duration', 'iterations', 'budget' or several of these (the first one that is "
+                    "reached "
+                    "ends the run)"
+                )
                 raise SettingError("duration", None, problem)
             if self.budget.bytes is not None:
-                problem = "needs 'duration' or 'iterations' also: a client that sends nothing never uses it"
+                problem = (
+                    "also needs 'duration' or 'iterations': a client that sends nothing never uses this "
+                    "budget"
+                )
                 raise SettingError("budget.bytes", SIZE.format(self.budget.bytes), problem)
         if self.converged is not None and self.evaluate_share < 1:
             problem = "must be 1 with run.converged, which needs every client at each evaluation"

@@ -107,7 +107,7 @@ class Axes(Settings):
         names = [(case.axis, str(case.name)) for case in self.case]
         for number, name in enumerate(names):
             if name in names[:number]:
-                problem = f"the axis {name[0]} already has a case of this name"
+                problem = f"the axis {name[0]} already has a case with this name"
                 raise SettingError(f"case.{number}.name", name[1], problem)
         return self
 

@@ -42,7 +42,7 @@ class AugmentationSection(Settings):
         for name in ("crop_scale", "crop_ratio", "blur_sigma"):
             low, high = getattr(self, name)
             if low > high:
-                raise SettingError(name, (low, high), "must state the smaller number first")
+                raise SettingError(name, (low, high), "must list the smaller number first")
         return self
 
 

@@ -71,7 +71,7 @@ class PositionLatency(LatencyByNode):
         """Return the model, with all actors at the stated positions, or each in a random city."""
         if self.places is not None and self.server_place is None and participants.servers:
             raise UserError(
-                f"{key}.server_place: is missing; the positions of the clients are stated, so state it, too"
+                f"{key}.server_place: is missing; it is required because the positions of the clients are set"
             )
         stated = dict(zip(participants.clients, self.places or (), strict=self.places is not None))
         if self.server_place is not None:
