@@ -113,7 +113,7 @@ class ActorError(Exception):
 
 
 class PeerUnavailable(ActorError):
-    """Error: no answer came. The peer is gone, cut off or slow, or a message was lost; all look the same."""
+    """Error: no answer arrived. A client cannot tell if the peer is down or slow, or a message was lost."""
 
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(peer, reason)

@@ -58,7 +58,7 @@ class RoundMessages:
 
     def __init__(self, actor: Actor) -> None:
         self.number = 0
-        """Number of the present round, from 0."""
+        """Number of the current round, starting at 0."""
         self.awaited: Collection[str] = ()
         self.delayed_s = 0.0
         self.closed = False
@@ -83,7 +83,7 @@ class RoundMessages:
                 del kept[peer]
 
     def tell(self, peer: str, message: object, number: int | None = None, after: type | None = None) -> None:
-        """Send one peer a message of this round, or of round `number`; each peer may get another message.
+        """Send one peer a message of this round, or of round `number`; each peer may get a different message.
 
         after: class of the peer's message that this one answers.
         """

@@ -14,7 +14,7 @@ _OURS = ("actors", "protocols", "sim")
 
 
 def default(text: str) -> Any:
-    """Return a quantity's default as text, as in a file; typed Any, because it becomes a number."""
+    """Return a quantity's default as text, as in a file; typed Any, because the text becomes a number."""
     return text
 
 
@@ -120,9 +120,7 @@ def at_least_one(section: Settings, *keys: str) -> None:
     """Raise SettingError if all of these keys have their defaults: then the section has no effect."""
     if not any(_is_stated(section, key) for key in keys):
         *first, last = map(repr, keys)
-        raise SettingError(
-            keys[0], None, f"state {', '.join(first)} or {last}; otherwise, this has no effect"
-        )
+        raise SettingError(keys[0], None, f"set {', '.join(first)} or {last}; otherwise, this has no effect")
 
 
 def idle(section: Settings, reason: str, *keys: str) -> None:

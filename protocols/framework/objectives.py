@@ -107,8 +107,8 @@ class Model(Protocol):
 class Objective(Protocol):
     """Loss that a method minimizes. `views`: number of augmented views of each sample in a batch, 1 or 2.
 
-    With two views, x [2B, ...] contains first all first views, then all second views of the same samples, and
-    y [2B] contains the labels twice.
+    With two views, x [2B, ...] contains all first views, followed by all second views of the same samples,
+    and y [2B] contains the labels twice.
 
     An objective that is a mean over samples may define a method `each(model, parameters, x, y)`, which
     returns the loss of each sample [B]: weighted samples and unreduced losses need it.

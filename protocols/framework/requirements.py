@@ -29,10 +29,10 @@ class ProtocolSettings(Settings):
 
 @dataclass(frozen=True)
 class Requirement:
-    """Requirement of a method for the scenario, without which it would not be the method of its paper.
+    """Requirement of a method on the scenario; a run that violates it does not match the method's paper.
 
-    key: of the value, such as "model.initialisation". suits(value): whether the value is allowed. problem:
-    why other values are not, and which are; the end of a sentence that starts with the protocol's name.
+    key: of the value, such as "model.initialisation". suits(value): returns True for allowed values. problem:
+    the reason, and the allowed values; the end of a sentence that starts with the protocol's name.
     """
 
     key: str

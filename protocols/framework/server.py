@@ -37,8 +37,8 @@ class ServerPlan:
 class Server(Node):
     """Actor that coordinates clients, as in federated averaging.
 
-    It has data and a device only if the scenario gives it some in `[server]`; then it can `train`, measure a
-    `gradient` or a `loss`, and `apply` functions at a cost, as a client does.
+    A server has data and a device only if the scenario sets them in `[server]`. It can then `train`, compute
+    a `gradient` or a `loss`, and `apply` functions at a cost, as a client does.
     """
 
     _machinery: ClassVar[bool] = True

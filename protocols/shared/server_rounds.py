@@ -38,7 +38,7 @@ from protocols.framework.vectors import Vector, mix
 
 @dataclass(frozen=True)
 class RoundTask:
-    """Base of the tasks that a server gives a client; the answer is the client's contribution."""
+    """Base class of the tasks that a server gives a client; the answer is the client's contribution."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def averaged(answers: Mapping[str, Contribution], weights: Weighing = "samples")
 
 
 class RoundServer(Server):
-    """Server that runs the rounds. A method overrides the tasks and the use of the answers.
+    """Server that runs rounds. A method overrides the tasks and the use of the answers.
 
     By default it is the server of federated averaging: whole models are sent, and averaged.
     """
@@ -130,7 +130,7 @@ class RoundServer(Server):
     _machinery = True
     settings: RoundSettings
     number = 0
-    """Number of rounds done; a server that returns with its state continues with the next."""
+    """Number of completed rounds; a server that returns with its state continues with the next round."""
 
     def __init__(
         self,
@@ -159,11 +159,11 @@ class RoundServer(Server):
         self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
-        """Return the message to `client` after a round with `broadcast = "all"`, no RoundTask; or None."""
+        """Return the message to `client` after a round with `broadcast = "all"`, not a RoundTask; or None."""
         return GlobalModel(self.params)
 
     async def refine(self, number: int) -> None:
-        """Do the server's own work, such as training, after round `number` and before any news."""
+        """Do the server's work, such as training, after round `number` and before any news is sent."""
 
     async def run(self) -> None:
         self.round_trips.initial_s = self.settings.patience  # the first answers of a round set later limits
@@ -206,7 +206,7 @@ class RoundServer(Server):
         return news
 
     async def round(self, number: int) -> None:
-        """Run one round with the clients that are believed to be up."""
+        """Run one round with the clients that the server considers up."""
         chosen = self.sample()
         received = await asyncio.gather(*[self.answer(client, number) for client in chosen])
         answers = dict(zip(chosen, received, strict=True))
@@ -233,7 +233,7 @@ class RoundServer(Server):
         return [peers[int(index)] for index in self.rng.choice(len(peers), size=count, replace=False)]
 
     async def answer(self, client: str, number: int) -> Any:
-        """Return one client's answer; None if it does not come in time."""
+        """Return one client's answer; None if the answer does not arrive in time."""
         task = self.task(client, number)
         if not isinstance(task, RoundTask):
             what = type(task).__name__
@@ -254,8 +254,9 @@ class RoundClient(Client):
 
     By default it is a client of federated averaging: it trains the model from the server and returns it.
 
-    It is evaluated by its own `params`, which `work` or `learn` assigns, unless `evaluated()` names others. A
-    client that has assigned no model before its second task ends with a TypeError that explains this.
+    Evaluations use the client's `params`, which `work` or `learn` assigns, unless `evaluated()` names other
+    models. A client that has assigned no model before its second task ends with a TypeError that explains
+    this.
     """
 
     _machinery = True

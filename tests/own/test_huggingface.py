@@ -258,7 +258,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a program": (
         {"image": [{"bytes": EPS, "path": None}] * 30},
         {},
-        "row 0: .*contains no image .PNG, JPEG",
+        "row 0: .*does not contain an intact image .PNG, JPEG",
     ),
     "texts as images": (
         {"image": ["a.png"] * 30},

@@ -297,7 +297,10 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda folder: (folder / "Cat/1.png").write_bytes(b"") and None,
         r"Cat/1\.png: is empty",
     ),
-    "cut off": (with_file("Cat/1.png", CONTENT[:-900]), r"Cat/1\.png: contains no image .*truncated"),
+    "cut off": (
+        with_file("Cat/1.png", CONTENT[:-900]),
+        r"Cat/1\.png: does not contain an intact image .*truncated",
+    ),
     "changed": (
         with_file("Cat/1.png", CONTENT[:200] + bytes(50) + CONTENT[250:]),
         r"Cat/1\.png: does not contain an intact image",

@@ -185,7 +185,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "a class that training has not": (
         PEOPLE.replace("yes", "perhaps"),
         {},
-        "tests.csv, row 2: column 'paid' is 'yes'; must be a class of data.file: no, perhaps",
+        "tests.csv, row 2: column 'paid' is 'yes'; must be one of the classes in data.file: no, perhaps",
     ),
     "no label": (PEOPLE.replace("3,yes", "3,"), {"missing": "fill"}, "row 4: column 'paid' has no value"),
     "an empty column": (

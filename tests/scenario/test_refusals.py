@@ -195,7 +195,8 @@ BAD = {
     ),
     "override in other terms": (
         SMALL + '\n[[devices.override]]\nclients = [1]\nspeed = "1 GFLOP/s"\n',
-        "devices.override.0.speed = \"1 GFLOP/s\": [devices] states 'step_time'; state 'step_time' here also",
+        "devices.override.0.speed = \"1 GFLOP/s\": [devices] sets 'step_time'; also set 'step_time' here "
+        "also",
     ),
     "steps of a class without duration": (
         SMALL + '\n[[devices.class]]\nname = "a"\nshare = 0.5\n'
@@ -232,15 +233,15 @@ BAD = {
     ),
     "groups of no norms": (
         edited('name = "mlp"\nhidden = [8]', 'name = "cnn"\ngroups = 4'),
-        'model.groups = 4: does nothing: it applies to "group", but model.norm is "none"',
+        'model.groups = 4: has no effect: it applies to "group", but model.norm is "none"',
     ),
     "betas of sgd": (
         edited("batch_size = 4", "batch_size = 4\nbetas = [0.5, 0.9]"),
-        'training.betas = [0.5, 0.9]: does nothing: only adam and adamw use it, and optimizer is "sgd"',
+        'training.betas = [0.5, 0.9]: has no effect: only adam and adamw use it, and optimizer is "sgd"',
     ),
     "epsilon of sgd": (
         edited("batch_size = 4", "batch_size = 4\nepsilon = 1e-4"),
-        "training.epsilon = 0.0001: does nothing: only adam and adamw use it",
+        "training.epsilon = 0.0001: has no effect: only adam and adamw use it",
     ),
     "a change of nothing": (
         edited("[devices]", '[[change]]\nat = "1 s"\n[devices]'),
