@@ -114,7 +114,7 @@ class Actor:
         """Run the actor's main behavior; after it returns, the actor continues to handle messages."""
 
     def intercept(self, message: object | None, sender: str) -> bool:
-        """Inspect each message or answer on arrival, even while the mailbox is full or a handler is busy.
+        """Inspect each arriving message or answer, even while the mailbox is full or a handler is busy.
 
         Return True to stop further processing of the message. The method must not wait.
         """
@@ -290,7 +290,7 @@ class Actor:
         self.spawn(recovery, "on_failure")
 
     def _halt(self) -> list[asyncio.Task[Any]]:
-        """End at once; return the tasks that have yet to unwind. Safe to call inside one of them."""
+        """End immediately; return the tasks that have yet to unwind. Any of these tasks may call this."""
         self._phase = "stopped"
         self._alive = False
         self._failed = None

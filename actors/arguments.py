@@ -4,7 +4,7 @@ from numbers import Real
 
 
 def plain_name(peer: object, verb: str) -> str:
-    """Return a peer's name as a plain str: numpy's choices among names are of a class of numpy."""
+    """Return a peer's name as a plain str; numpy's random choices return a numpy class instead."""
     if not isinstance(peer, str):
         raise TypeError(f"{verb}() needs a peer's name, such as 'client-1', not {peer!r:.60}")
     return str(peer)

@@ -30,7 +30,7 @@ class SettingError(ValueError):
 
 
 class Settings(BaseModel):
-    """Base of every settings class: frozen, no unknown keys, no silent conversions (``"3"`` is not 3).
+    """Base class of settings: frozen, without unknown keys or silent conversions (``"3"`` is not 3).
 
     A quantity's default is written as in a scenario file, ``patience: Duration = "2 s"``; with mypy,
     ``default("2 s")``. Lists of a file become tuples, because settings never change: a class that declares a
@@ -117,7 +117,7 @@ def exactly_one(section: Settings, *keys: str) -> None:
 
 
 def at_least_one(section: Settings, *keys: str) -> None:
-    """Raise SettingError if all of these keys have their defaults: then the section has no effect."""
+    """Raise SettingError if all of these keys have their defaults, because the section then has no effect."""
     if not any(_is_stated(section, key) for key in keys):
         *first, last = map(repr, keys)
         raise SettingError(keys[0], None, f"set {', '.join(first)} or {last}; otherwise, this has no effect")

@@ -52,7 +52,7 @@ class Record:
 
 
 class LossTable:
-    """Tracked losses of one client's candidates; the cost of `record` depends only on the losses it gets.
+    """Tracked losses of one client's candidates; the cost of `record` depends only on the passed losses.
 
     candidates: those present at the start, all with L = l = 0 (algorithm 1, line 3), so that they have equal
     weights and all are tried before any is tried twice. momentum: beta; None for the sum of eq. 24.
@@ -88,7 +88,7 @@ class LossTable:
         return self._after(self.records[name], self.round)
 
     def _after(self, record: Record, number: int) -> float:
-        """Return L after round `number`, if the candidate has not been evaluated meanwhile."""
+        """Return L after round `number`, if the candidate has not been evaluated since then."""
         rounds = number - record.round
         if not rounds:
             return record.tracked

@@ -22,8 +22,7 @@ class Batch:
 
 
 Samples = Literal["batch", "train", "validation"] | Batch
-"""Choice of a client's samples: a fresh batch, all training samples, all held-back samples, or a batch
-drawn before."""
+"""Choice of a client's samples: a new batch, all training samples, all held-back samples, or a drawn batch."""
 Reduction = Literal["mean", "sum", "none"]
 """Reduction of the losses of samples."""
 

@@ -30,13 +30,13 @@ NO_LINKS = Links()
 
 
 class Membership(Protocol):
-    """Peers that this client believes to be up. `on_change(peer, up)` is called when this changes."""
+    """Peers that this client considers up. `on_change(peer, up)` is called when this changes."""
 
     on_change: Callable[[str, bool], None] | None
 
     @property
     def peers(self) -> list[str]:
-        """Names of the peers believed to be up, sorted."""
+        """Names of the peers considered up, sorted."""
 
     def suspect(self, peer: str) -> None:
         """Mark `peer` as suspect: it did not answer in time."""
@@ -45,7 +45,7 @@ class Membership(Protocol):
         """Record that a message came from `sender`."""
 
     def on_message(self, message: object, sender: str) -> bool:
-        """Handle a `MembershipMessage`; return whether the message was one."""
+        """Handle a `MembershipMessage`; return False for other messages."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class NewcomersStart:
 
 @dataclass(slots=True)
 class Noise:
-    """Noise that makes a client's vectors private, over all its sessions.
+    """Noise generator that makes a client's vectors private, over all its sessions.
 
     `rng`: a separate random stream. `releases`: number of vectors that were made private.
     """

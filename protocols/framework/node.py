@@ -31,7 +31,7 @@ _SEEK_FOR_S = 180 * 86_400.0
 
 @dataclass(frozen=True)
 class AreYouThere:
-    """Notice to a silent peer that the sender is up, so that the peer counts it as up again and sends to it.
+    """Notice to a silent peer that the sender is up, so that the peer sends messages to it again.
 
     There is no answer. The sender waits for the peer again only after the peer sends a message itself: it
     may be too slow.
@@ -45,7 +45,7 @@ class ModelWanted:
 
 @dataclass(frozen=True)
 class CurrentModel:
-    """Model of the sender, for a newcomer; None from a client that has not started yet itself."""
+    """Model of the sender, for a newcomer; None from a client that has not started yet."""
 
     params: Vector | None
 
@@ -249,7 +249,7 @@ class Node(Actor):
         self._params = value
 
     def _finish(self) -> None:
-        """Record that the budget is used, and again that the last running job is done."""
+        """Record that the budget is used, and later that the last running job is done."""
         self.finished = True
         self.compute.has_finished()
 

@@ -11,12 +11,11 @@ class ProtocolSettings(Settings):
     """Settings of a method; its own keys are written next to `protocol.name` in a scenario file."""
 
     changing: ClassVar[tuple[str, ...]] = ()
-    """Keys that may change during a run, because the method reads `self.settings` whenever it needs
-    them."""
+    """Keys that may change during a run, because the method reads `self.settings` at each use."""
     alone: bool = False
-    """No client knows any other, so that each trains alone as it does in this method: a control run."""
+    """Control run: clients have no peers, and each client trains alone as it does in this method."""
     unusual: tuple[str, ...] = ()
-    """Keys outside this section with intended values that the method was not made for
+    """Keys outside this section with intended values for which the method was not designed
     (`["training.momentum"]`); without this entry, they are refused."""
 
     def own_numbers(self, model: int, clients: int) -> int:
@@ -41,7 +40,7 @@ class Requirement:
 
 
 def common_start(*allowed: str) -> Requirement:
-    """Return the requirement of methods that average models, or backbones, that no server has distributed."""
+    """Return the requirement of methods without a server that average models or backbones."""
     means_little = (
         "averages layers of different clients, which has little effect if the layers start from "
         "different values"

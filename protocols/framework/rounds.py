@@ -150,7 +150,7 @@ class Rounds(Component, RoundMessages):
             self.awaited = frozenset(self.awaited) - {peer}
 
     def _is_wanted(self, mark: RoundMark) -> bool:
-        """Return whether a message is of the present round, or shows that its sender left this client behind.
+        """Return True if a message belongs to the current round, or its sender is ahead of this client.
 
         A partner's announcement of the next round does not show this: its present one is lost, and will be
         sent again.

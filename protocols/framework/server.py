@@ -14,7 +14,7 @@ from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """Plan of a server that a method needs: its name, its class, and the clients it serves.
+    """Plan of a server that a method needs: its name, its class, and the clients that it serves.
 
     Several servers may serve a client. `servers`: names of other servers with which it communicates.
     """
@@ -26,7 +26,7 @@ class ServerPlan:
 
     @classmethod
     def one(cls, server: type[Server], of: type[Server], clients: Sequence[str]) -> list[ServerPlan]:
-        """Plan one server for all clients; TypeError unless it is of the class `of` that clients need."""
+        """Plan one server for all clients; TypeError unless it has the class `of` that clients need."""
         if isinstance(server, type) and not issubclass(server, of):
             raise TypeError(
                 f"{server.__name__} must be a subclass of {of.__name__}, as its clients need: `server = ...`"
@@ -43,7 +43,7 @@ class Server(Node):
 
     _machinery: ClassVar[bool] = True
     settings: ProtocolSettings
-    """Settings, the same as those of its clients: the keys next to `protocol.name` in the scenario."""
+    """Settings of the server's clients: the keys next to `protocol.name` in the scenario."""
 
     def __init__(
         self, name: str, context: ClientContext, settings: ProtocolSettings, initial: Vector

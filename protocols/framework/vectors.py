@@ -1,4 +1,4 @@
-"""Arithmetic on parameters: immutable handles on numbers that may not have been computed yet."""
+"""Arithmetic on parameters: immutable handles of numbers that may not have been computed yet."""
 
 from __future__ import annotations
 
