@@ -83,7 +83,7 @@ def options(given: Given, *, several: bool = False) -> tuple[list[str], list[str
 
 
 def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | None]:
-    """Return a scenario as a file holds it, and the class given as the protocol's name. Raises UserError."""
+    """Return a scenario as in a file, and the class given as the protocol's name. Raises UserError."""
     contents, method = dict(scenario), None
     if odd := [key for key in contents if not isinstance(key, str)]:
         raise refusal("scenario", odd[0], "keys must be strings")
@@ -95,7 +95,7 @@ def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | Non
 
 
 def plain(value: Any, key: str, depth: int = 0) -> Any:
-    """Return a value as a file holds it, at `depth` levels of tables or lists. UserError names the key.
+    """Return a value as in a file, at `depth` levels of tables or lists. UserError names the key.
 
     Arrays and ranges become lists, paths strings, classes and functions the names by which they are loaded.
     """
@@ -153,7 +153,7 @@ def seconds(moment: Any, name: str) -> float:
 
 
 def seeds_of(seeds: Any) -> Any:
-    """Return the number of seeds, or the seeds, as a sweep takes them. Raises UserError."""
+    """Return the number of seeds, or the seeds, in the form that a sweep accepts. Raises UserError."""
     if isinstance(seeds, np.generic | np.ndarray):
         seeds = seeds.tolist()
     listed = None if isinstance(seeds, str) else _items(seeds)

@@ -239,7 +239,7 @@ def fork(
     quiet: bool = False,
     on_evaluation: Callable[[Evaluation], object] | None = None,
 ) -> Run:
-    """Run a copy of a run that is identical until `at` and then has other values of keys.
+    """Fork a run: repeat it until `at`, then continue with other values of keys.
 
     at: virtual time, in seconds or as a string, for example "20 s". protocol: as for `resume`. Raises as
     `run` does.
@@ -291,7 +291,7 @@ def _beside_a_running_loop() -> Iterator[None]:
 
 
 def _outside(on_evaluation: Callable[[Evaluation], object]) -> Callable[[Evaluation], None]:
-    """Return the user's function, called so that no event loop seems to run and it cannot schedule tasks.
+    """Return the user's function, wrapped to hide the running event loop, so that it cannot schedule tasks.
 
     Raises UserError if it is not callable, or is a coroutine function.
     """

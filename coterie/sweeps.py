@@ -1,4 +1,4 @@
-"""Many runs from Python: `sweep`, `compare`, and their results."""
+"""Sweeps and comparisons from Python: `sweep`, `compare`, and their results."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Sweep:
 
 
 class SweepFailed(RuntimeError):
-    """Error: some runs of a sweep failed. The others are kept."""
+    """Error: some runs of a sweep failed. The other runs are kept."""
 
     directory: Path
     """Folder of the list of runs."""
@@ -130,7 +130,7 @@ class Compared:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings for readers of the numbers: missing runs, different seeds, unequal budgets."""
+        """Warnings that affect the interpretation: missing runs, different seeds, unequal budgets."""
         return list(self._comparison.warnings)
 
     def write(self, folder: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""Lists and groups of clients and servers, as scenario files state them."""
+"""Lists and groups of clients and servers, as written in scenario files."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal

@@ -22,7 +22,7 @@ class Batch:
 
 
 Samples = Literal["batch", "train", "validation"] | Batch
-"""Choice of a client's samples: a new batch, all training samples, all held-back samples, or a drawn batch."""
+"""Choice of a client's samples: a new batch, an earlier batch, or all training or held-back samples."""
 Reduction = Literal["mean", "sum", "none"]
 """Reduction of the losses of samples."""
 

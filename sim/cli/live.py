@@ -1,4 +1,4 @@
-"""Commands for runs on the wall clock: `coterie live` and `coterie calibrate`."""
+"""Commands for runs in wall-clock time: `coterie live` and `coterie calibrate`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +52,7 @@ def live(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Run a scenario on the wall clock: the same clients, in processes that communicate over TCP.
+    """Run a scenario in wall-clock time: the same clients, in processes that communicate over TCP.
 
     Results go to a directory, as with `coterie run`. A scenario with a sweep runs once for each cell; with
     --against and three or more cells, the ranking of methods is also compared.

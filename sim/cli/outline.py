@@ -37,7 +37,7 @@ def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
 
 
 def notices_of(scenario: Scenario, plan: RunPlan) -> list[str]:
-    """Return a line for each setting with less effect than stated, or with a surely unintended one."""
+    """Return a line for each setting with less effect than its value suggests, or an unintended effect."""
     if not scenario.plugins:
         return list(plan.notices)
     from sim.run.mistakes import users_files
@@ -104,7 +104,7 @@ def _last_round(scenario: Scenario) -> int | None:
 
 
 def _evaluated(scenario: Scenario) -> str:
-    """Describe the number of evaluations: at time 0, then regularly, and at the end."""
+    """Describe the number of evaluations: one at time 0, regular ones, and one at the end."""
     run, every = scenario.run, scenario.run.evaluate_every
     if run.duration is not None and every.seconds is not None:
         ends_sooner = (run.iterations, run.budget, _last_round(scenario)) != (None, None, None)

@@ -211,7 +211,7 @@ def _print(comparison: Comparison) -> None:
 
 
 def _table(heads: list[str], rows: list[list[str]], words: int) -> None:
-    """Print aligned columns: the first `words` of them contain words, the others numbers."""
+    """Print aligned columns: the first `words` columns contain words, the other columns numbers."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows):
         cells = [

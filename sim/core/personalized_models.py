@@ -1,4 +1,4 @@
-"""Models that the observer measures for a client: those that `evaluated()` returns, or its one model."""
+"""Models that the observer measures for a client: the result of `evaluated()`, or its single model."""
 
 import math
 from collections.abc import Mapping, Sequence

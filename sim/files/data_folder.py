@@ -13,7 +13,7 @@ FOLDER_VARIABLE = "COTERIE_DATA"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """The data folder: the named folder, else the one in COTERIE_DATA, else ./data.
+    """The data folder: the named folder, or else COTERIE_DATA, or else ./data.
 
     download: whether missing data sets are downloaded into it. A named folder that does not exist raises
     UserError on first use, since a run may not need it.

@@ -179,7 +179,7 @@ class InputFile:
         return found
 
     def arrays(self, *names: str) -> list[np.ndarray]:
-        """Read these arrays of a .npz file, which may contain others."""
+        """Read these arrays of a .npz file, which may contain other arrays."""
 
         def parse(content: bytes) -> list[np.ndarray]:
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:

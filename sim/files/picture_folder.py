@@ -117,7 +117,7 @@ def _is_picture(file: InputFile) -> bool:
 
 
 def _inside(folder: InputFile) -> tuple[list[InputFile], list[InputFile]]:
-    """Return the folders and files in a folder, sorted by name, without hidden ones. Raises UserError."""
+    """Return the visible folders and files in a folder, sorted by name. Raises UserError."""
     if not os.path.isdir(folder.path):
         raise folder.refusal("is not a folder; must be a folder with a folder for each class")
     folders: list[InputFile] = []

@@ -24,7 +24,7 @@ class Livelock(Deadlock):
 
 
 class LivelockGuard:
-    """Interrupts tasks that run forever at one virtual time, by an exception."""
+    """Guard that interrupts tasks that run forever at one virtual time, by an exception."""
 
     def __init__(self) -> None:
         self._time_s = -1.0  # time of the last interruption

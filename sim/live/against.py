@@ -118,7 +118,7 @@ def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) 
 def against(
     live: Found, scenario: Scenario, data_dir: Path | None, process_of: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Compare a live run with its simulation, and the simulation with simulations of slightly other devices.
+    """Compare a live run with its simulation, and with simulations of slightly slower or faster devices.
 
     The latter have devices that are up to 1 % slower or faster, an indistinguishable difference. docs/live.md
     explains each key. process_of: the process of each actor; message times are compared between processes.
@@ -263,7 +263,8 @@ def ranking(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _iterations(predicted: Found, live: Found) -> dict[str, Any]:
-    """Return the relative differences of iterations: in total, and for the client with the largest one.
+    """Return the relative differences of iterations: in total, and for the client with the largest
+    difference.
 
     A client with few iterations may differ by one, which may end just before or after the run.
     """

@@ -69,7 +69,7 @@ def place_actors(
 
 
 def require_live(scenario: Scenario) -> None:
-    """Raise UserError for a scenario that cannot run on the wall clock, or over sockets."""
+    """Raise UserError for a scenario that cannot run in wall-clock time, or over sockets."""
     run, membership = scenario.run, scenario.network.membership
     ends = "must be removed: a live run ends by run.duration"
     refused = [

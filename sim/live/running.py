@@ -1,4 +1,4 @@
-"""Live runs of a scenario on the wall clock and over sockets, with the same tables as other runs."""
+"""Live runs of a scenario in wall-clock time over sockets, with the same tables as other runs."""
 
 from __future__ import annotations
 

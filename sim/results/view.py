@@ -65,7 +65,7 @@ class RunView:
 
     @property
     def question(self) -> str:
-        """First comment of the scenario, its question."""
+        """First comment of the scenario: its question."""
         comment = re.match(r"(?:[ \t]*#[^\n]*(?:\n|\Z))+", self.scenario_text)
         return " ".join(re.sub(r"(?m)^[ \t]*#+", "", comment[0]).split()) if comment else ""
 

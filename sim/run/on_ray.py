@@ -247,5 +247,5 @@ def _loaded(kernel: Any) -> Kernel:
 
 
 def _conditions() -> dict[str, str]:
-    """Return the conditions that the last bits of results depend on."""
+    """Return the conditions on which the last bits of results depend."""
     return computed_by() | {"the instructions of the CPU": torch.backends.cpu.get_cpu_capability()}

@@ -28,7 +28,7 @@ _CYCLES_MAX = 10**9  # of good and bad, or fast and slow, times: those in one jo
 _STARTS = re.compile(
     r"(churn|change|server\.crash)\.\d+\.at|(network\.partition|devices\.slowdown)\.\d+\.start"
 )
-"""Keys that state the start of an event."""
+"""Keys that set the start of an event."""
 
 
 def misfits(sections: Sections) -> Iterator[SettingError]:
@@ -77,7 +77,7 @@ def _is_missing(key: str, data: Any) -> bool:
 
 
 def _form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingError]:
-    """Reject an inherited form without rounds: it ignores what the subclass overrides."""
+    """Reject an inherited form without rounds, because it ignores the methods that the subclass overrides."""
     form = form_of(method, settings)
     if form is not method and "asynchronous" not in vars(method):
         problem = (

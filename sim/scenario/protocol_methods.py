@@ -64,7 +64,7 @@ def _is_ours(cls: type) -> bool:
 
 
 def _of_ours(kind: type) -> dict[str, Any]:
-    """Return the attributes that a class has from coterie's code, also those that the user overrides."""
+    """Return the attributes that a class has from coterie's code, even if the user overrides them."""
     return {name: what for cls in reversed(kind.__mro__) if _is_ours(cls) for name, what in vars(cls).items()}
 
 

@@ -375,7 +375,7 @@ def _spent(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[floa
 
 
 def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contrast:
-    """Compare by common seeds if there are several, since they share data, devices and random numbers."""
+    """Compare runs with equal seeds in pairs, if there are several: they share data, devices and draws."""
     common = [seed for seed in ours if seed in theirs]
     if len(common) > 1:
         return contrast([ours[seed] for seed in common], [theirs[seed] for seed in common], paired=True)

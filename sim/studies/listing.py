@@ -32,7 +32,7 @@ def runs_in(folder: Path) -> list[Row]:
 
 
 def _is_run(folder: Path) -> bool:
-    """Return whether a folder contains the first or the last files that a run writes."""
+    """Return True if a folder contains the first or the last files that a run writes."""
     if folder.name.startswith(".") and not HIDDEN.fullmatch(folder.name):
         return False
     has_started = all((folder / name).is_file() for name in ("scenario.toml", "provenance.json"))

@@ -57,14 +57,14 @@ class SweepProgress:
 
     @property
     def share(self) -> float:
-        """Completed share of the cells that were not done before."""
+        """Completed share of the cells that were not finished before."""
         todo = self.cells - self.there
         return (self.done + self.failed + sum(self.running)) / todo if todo else 1.0
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Outcome of a sweep. directory: folder of its index. there: cells that were done before."""
+    """Outcome of a sweep. directory: folder of its index. there: cells that were finished before."""
 
     directory: Path
     cells: int
@@ -72,7 +72,7 @@ class SweepResult:
     errors: Mapping[str, str]
     """Errors of failed cells, by the cell's description."""
     without_effect: tuple[str, ...] = ()
-    """Descriptions of values that made no difference."""
+    """Descriptions of values without effect."""
 
 
 AddResult = Callable[[Task, CellResult], None]

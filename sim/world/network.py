@@ -135,7 +135,7 @@ class SimulatedNetwork(Transport):
                 self._break_off(transfer, "down")
 
     def abort(self, name: str) -> None:
-        """Crash `name`: detach it, and end its uploads, too. Departed messages are not affected."""
+        """Crash `name`: detach it, and also end its uploads. Departed messages are not affected."""
         self.detach(name)
         if name in self._uplinks:
             for transfer in list(self._uplinks[name].transfers):
@@ -158,7 +158,7 @@ class SimulatedNetwork(Transport):
                 self.set_bandwidths(name, *both)
 
     def expect(self, names: Iterable[str]) -> None:
-        """State all names of the run. Sending to any other name then raises UnknownPeer."""
+        """Declare all names of the run. Sending to any other name then raises UnknownPeer."""
         self._expected = dict.fromkeys(names)
 
     def require_known(self, name: str) -> None:
@@ -168,7 +168,7 @@ class SimulatedNetwork(Transport):
     # -- The four steps of a message
 
     def send(self, envelope: Envelope) -> None:
-        """Send a message and return at once. Later changes of the message by the sender have no effect.
+        """Send a message and return immediately. Later changes of the message by the sender have no effect.
 
         TypeError if it cannot be encoded. UnknownPeer if no actor of the run has the receiver's name. An
         unreachable receiver is no error.

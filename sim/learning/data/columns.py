@@ -100,7 +100,7 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
 
 
 def _own_categories(section: TabularData, part: TablePart, column: Column) -> str:
-    """Describe a text column with mostly unique values; empty for other columns."""
+    """Describe a text column with mostly unique values; return "" for other columns."""
     rows, width = len(part.frame), column.width
     if column.categories is None or column.name in section.categorical:
         return ""

@@ -81,7 +81,7 @@ class DataSection(Settings):
     classes: ClassVar[int | None]
     """Number of classes K; 0 if samples have no classes, None if only the samples state the number."""
     input_shape: ClassVar[tuple[int, ...] | None]
-    """Shape of one sample; None if the keys or the samples decide it."""
+    """Shape of one sample; None if the keys or the samples determine it."""
 
     name: str
     """Name of the data set."""
@@ -98,7 +98,7 @@ class DataSection(Settings):
 
     @abstractmethod
     def misfits(self, clients: int) -> Iterator[SettingError]:
-        """Yield settings that are impossible for this many clients; their keys start with `data`."""
+        """Yield settings that are impossible for this number of clients; their keys start with `data`."""
 
     @abstractmethod
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:

@@ -1,4 +1,4 @@
-"""Kinds of models. To add one, write a file with its class, and add the class to `Model`."""
+"""Kinds of models. To add a kind, write a file with its class, and add the class to `Model`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated

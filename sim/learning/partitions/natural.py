@@ -1,4 +1,4 @@
-"""Clients that the data state: for example hospitals, writers, phones."""
+"""Clients that the data set defines: for example hospitals, writers or phones."""
 
 from typing import Literal, assert_never
 
@@ -13,14 +13,14 @@ _NAMES_SHOWN = 8
 
 
 class Natural(PartitionSection):
-    """Each client has its samples in the data, which state the client of each sample."""
+    """Each client has its own samples; the data set defines the client of each sample."""
 
     needs_classes = False
 
     kind: Literal["natural"]
     choose: Literal["all", "largest", "random"] = "all"
-    """Clients of the data that take part if `clients.count` is smaller: those with the most training samples,
-    or random ones."""
+    """Clients in the data set that take part if `clients.count` is smaller: the clients with the most
+    training samples, or random clients."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         """Deal the data's samples: client i is the i-th of the chosen clients, in the order of the data."""

@@ -63,8 +63,7 @@ def time_to_accuracy(view: RunView) -> Figure | None:
 
 
 def times_table(view: RunView) -> Table:
-    """Return a table of the times at which the mean, half and 90 % of clients reached a level, and the "
-    "bytes sent."""
+    """Return a table of the times and bytes until the mean, half and 90 % of clients reached a level."""
     assert view.measure is not None
     measure, panel = view.measure
     mean = Series(panel.times, np.nanmean(panel.values, axis=1))

@@ -1,4 +1,4 @@
-"""report.html from its templates: one self-contained file, or one of several that share a script."""
+"""report.html from its templates: a self-contained file, or one of several files that share a script."""
 
 import os
 from collections.abc import Mapping, Sequence

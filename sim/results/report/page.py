@@ -290,7 +290,7 @@ def _moves(view: RunView) -> Section | None:
 
 
 def _hurt(view: RunView) -> list[Block]:
-    """Show which clients fell after each departure, by their own curves."""
+    """Show the clients with the largest accuracy drops after each departure."""
     table = hurt_table(view)
     if table is None:
         return []

@@ -1,4 +1,4 @@
-"""Tables of clients in the report: results, gains by peers, falls after departures, the worst client."""
+"""Tables of clients in the report: results, gains from peers, drops after departures, the worst client."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -140,8 +140,7 @@ def hurt_by_departures(view: RunView) -> list[Hurt]:
 
 
 def hurt_table(view: RunView) -> Table | None:
-    """Return the drops after departures as a table; None if the measure is not a share, or nothing "
-    "dropped."""
+    """Return the drops after departures as a table; None if the measure is not a share, or without drops."""
     if view.measure is None or not view.measure[0].is_share or not (found := hurt_by_departures(view)):
         return None
     heads = ["client", "departed client", "event", "time", "drop", "recovery time"]
@@ -185,7 +184,7 @@ def _before(
 
 
 def _shares_given(view: RunView, departure: LifecycleEvent) -> dict[int, float] | None:
-    """Return the weight of each client for the departed one over its largest weight, in the graph before."""
+    """Return each client's weight for the departed client over its largest weight, in the previous graph."""
     times = view.graph_times
     before = int(np.searchsorted(times, departure.time_s, side="right")) - 1
     if before < 0:
@@ -229,7 +228,7 @@ class Reason(NamedTuple):
 
 
 def worst_client(view: RunView) -> list[Block]:
-    """Compare the worst client, or all equally bad ones, with the others; empty without others."""
+    """Compare the worst client, or all equally bad clients, with the other clients; empty without others."""
     last = None if view.measure is None else view.last(view.measure[0].name)
     if view.measure is None or last is None:
         return []
@@ -332,7 +331,7 @@ def _right_weight(view: RunView) -> NDArray[np.float64]:
 
 
 def _others(clusters: NDArray[np.int64], values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Return the number of other clients in each one's true cluster [N], or the sum of their `values`."""
+    """Return the number of other clients in each client's true cluster [N], or the sum of their `values`."""
     each = np.ones(len(clusters)) if values is None else np.nan_to_num(values)
     _, index = np.unique(clusters, return_inverse=True)
     return np.bincount(index, each)[index] - each

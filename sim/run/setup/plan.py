@@ -113,7 +113,7 @@ class RunPlan:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Lines about settings with less effect than stated, or with a surely unintended one."""
+        """Lines about settings with less effect than their values suggest, or an unintended effect."""
         return (*self.churn.notices, *self.learning.dataset.notices)
 
 

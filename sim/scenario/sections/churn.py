@@ -33,7 +33,7 @@ class Churn(Settings):
     at: Duration
     """Virtual time of the event."""
     event: Literal["join", "leave", "crash", "rejoin"]
-    """join: first arrival; leave: an announced departure; crash: an unannounced one; rejoin: a return after
+    """join: first arrival; leave: announced departure; crash: unannounced departure; rejoin: return after
     either."""
     clients: ClientList | None = None
     """The clients."""
@@ -46,8 +46,8 @@ class Churn(Settings):
     spread: Duration = default("0 s")
     """Time after `at` within which the events occur, each client's at a random time."""
     state: State = "keep"
-    """State after a rejoin: the client's last state (keep), the model of its last backup (stale), or that of
-    a newcomer (fresh)."""
+    """State after a rejoin: the client's last state (keep), the model of its last backup (stale), or the
+    state of a newcomer (fresh)."""
     backup_every: PositiveDuration = default("1 min")
     """Time between two backups, for a stale rejoin; the same for all rejoins of one client."""
 
@@ -220,7 +220,7 @@ def _chosen(
 
 
 def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: int) -> list[tuple[int, ...]]:
-    """Return the clients of each process; a client of one is in no other process and no single event."""
+    """Return the clients of each process; each client is in only one process, or in single events."""
     all_clients = tuple(range(count))
     owner = {
         client: f"churn.{number}" for number, entry in enumerate(entries) for client in entry.clients or ()

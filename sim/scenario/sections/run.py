@@ -84,7 +84,7 @@ class Run(Settings):
     """Time between two evaluations by the observer, which cost no virtual time."""
     evaluate_share: ShareAboveZero = 1.0
     """Share of the clients that are up whose models an evaluation measures, drawn again for each evaluation;
-    the last one measures all. This key does not change the clients' actions."""
+    the last evaluation measures all. This key does not change the clients' actions."""
     metrics: Annotated[tuple[_Metric, ...], Field(min_length=1)] | None = None
     """Metrics of each client's model on its test samples, computed by scikit-learn except for the losses. The
     first metric is the quality in reports. By default: accuracy and loss of a classification, perplexity and
