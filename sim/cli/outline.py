@@ -40,7 +40,7 @@ def notices_of(scenario: Scenario, plan: RunPlan) -> list[str]:
     """Return a line for each setting with less effect than its value suggests, or an unintended effect."""
     if not scenario.plugins:
         return list(plan.notices)
-    from sim.run.mistakes import users_files
+    from sim.run.code_warnings import users_files
     from sim.run.wall_clock import wall_clock
 
     return [*plan.notices, *wall_clock(users_files(scenario))]

@@ -130,7 +130,7 @@ def sweep(
         except KeyboardInterrupt as error:
             finished = line.last or "no runs"
             stop(f"interrupted; {finished} finished; repeat the command to resume", code_of(error))
-    earlier = f", {result.there:,} of them earlier" if result.there else ""
+    earlier = f", {result.finished_before:,} of them earlier" if result.finished_before else ""
     finished_runs = result.cells - len(result.errors)
     echo(f"{finished_runs:,} of {result.cells:,} runs finished{earlier}: {result.directory}")
     for same in result.without_effect:
@@ -150,7 +150,7 @@ class SweepLine(StatusLine):
     last = ""
 
     def show(self, progress: SweepProgress) -> None:
-        self.last = f"{progress.there + progress.done:,} of {progress.cells:,} runs"
+        self.last = f"{progress.finished_before + progress.done:,} of {progress.cells:,} runs"
         parts = [self.last, f"{len(progress.running)} running"]
         parts += [f"{progress.failed:,} failed"] if progress.failed else []
         if progress.remaining_s is not None:

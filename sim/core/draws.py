@@ -116,7 +116,7 @@ class Draws:
             what = "a number" if not vector.shape else f"{vector.width}"
             of = "training samples of the client" if on == "batch" else f"samples of on={on!r}"
             raise ValueError(f"weights must be one number for each of the {count} {of}, not {what}")
-        return vector, "by sample" if on == "batch" else "by place"
+        return vector, "by sample" if on == "batch" else "by position"
 
 
 def given_samples(engine: Engine, settings: LearningSettings, inputs: Any) -> Vector:

@@ -40,7 +40,7 @@ class Plugin:
         return self.name.rpartition(":")[2]
 
     @property
-    def stated(self) -> str:
+    def key_and_value(self) -> str:
         """Key and value in the resolved scenario, such as `model.name = "my.py:Net"`."""
         return f'{self.key} = "{self.name}"'
 

@@ -112,9 +112,9 @@ class SimulatedNetwork(Transport):
         return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
 
     @property
-    def places(self) -> Mapping[str, tuple[float, float]] | None:
+    def positions(self) -> Mapping[str, tuple[float, float]] | None:
         """Latitude and longitude of each actor in degrees, if latencies are computed from positions."""
-        return getattr(self._model.default.latency, "places", None)
+        return getattr(self._model.default.latency, "positions", None)
 
     sleep = staticmethod(sleep)
     bell = Bell

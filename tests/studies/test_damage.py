@@ -66,7 +66,7 @@ def test_a_damaged_run_is_run_again(whole: Swept, swept: Path, name: str, how: s
     WAYS[how](run / name)
     again: list[str] = []
     result = run_sweep(planned, out=out, execute=counting(again))
-    assert (again, result.there, result.errors) == ([planned.cells[1].key], 1, {})
+    assert (again, result.finished_before, result.errors) == ([planned.cells[1].key], 1, {})
     found = found_in(out, {cell.key for cell in planned.cells})
     assert len(found) == 2
     for directory in found.values():
@@ -133,4 +133,4 @@ def test_a_list_of_runs_that_is_none(whole: Swept, swept: Path, how: str) -> Non
     assert str(file) in refused or "is not a results folder" in refused
     if how != "a folder":  # in whose place no file can be put
         result = run_sweep(whole[0], out=swept.parent, execute=counting([]))
-        assert result.there == 2 and len(load_study([swept]).runs) == 2
+        assert result.finished_before == 2 and len(load_study([swept]).runs) == 2

@@ -130,7 +130,7 @@ def users_faults(scenario: Scenario) -> Iterator[None]:
         frames = [frame for frame in of_error(error) if frame[0] in files]
         if not frames:  # an error of coterie
             raise
-        about = files[frames[-1][0]].stated
+        about = files[frames[-1][0]].key_and_value
         raise UserError(f"{about}: {written(*frames[-1])}: {in_short(error)}") from error
 
 
