@@ -38,7 +38,7 @@ those on the CPU unless a method bases decisions on computed values, and the val
 - *Precision.* `engine.precision = "float32"`, the default, also means float32 on a GPU: convolutions do not
   use TF32, which is torch's default. `"tf32"` and `"bfloat16"` are faster and change the values.
 - *Backend.* `engine.way = "fastest"` measures before the run which backend is fastest on the device. It
-  pays off for   large models with convolutions: `"auto"` ignores batch size and precision, which matter there.
+  pays off for large models with convolutions: `"auto"` ignores batch size and precision, which matter there.
 - *Repeatability.* Two runs of a model with convolutions may differ in their last bits on a GPU, because cuDNN
   does not always add in the same order.
 - *Memory.* All vectors in use and the data are in the memory of the device. A call of training or evaluation
