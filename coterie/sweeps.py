@@ -190,7 +190,8 @@ def sweep(
         look = f"coterie.Sweep({str(result.directory)!r})"
         error = SweepFailed(
             f"{len(result.errors):,} of {result.cells:,} runs failed:\n{failed}\n"
-            f"{look} lists all runs, as does this error's `sweep`. For those done: coterie.compare({look})"
+            f"{look} lists all runs, as does this error's `sweep`. For the finished runs: "
+            f"coterie.compare({look})"
         )
         error.directory = result.directory
         raise error

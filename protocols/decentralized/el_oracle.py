@@ -120,7 +120,7 @@ class ELOracle(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        all_known = "draws graphs of all clients, each of which must know all others; must"
+        all_known = "draws graphs of all clients, so each client must know all others; must"
         return (
             common_start("shared"),
             Requirement(

@@ -1,6 +1,6 @@
 """Posterior over collaborators of FedeRiCo (Sui et al. 2022, section 3 and appendices A and B).
 
-Client i assumes that its data come from the model of one of the candidates j, itself included. With l_ij the
+Client i assumes that its data comes from the model of one of the candidates j, itself included. With l_ij the
 loss of model j on its data, flat priors and the last posterior as the next prior,
 
     w_ij(t) ~ w_ij(t-1) exp(-l_ij(t-1)) ~ exp(-sum of l_ij before t)                            (eqs. 22-24)

@@ -389,7 +389,8 @@ class Node(Actor):
         """Compute the outputs of the parameters `of` on samples that the method provides.
 
         For classes, the outputs are logits: for B samples and K classes, a vector [B * K], sample by sample.
-        inputs: an array [B, ...] of samples that are scaled as the data are (see docs/scenarios/data.md), or
+        inputs: an array [B, ...] of samples that are scaled like the data set (see docs/scenarios/data.md),
+        or
         a handle on their numbers [B * numbers of a sample]. A pass takes a third of the time of training on
         the same number of samples. Raises ValueError for samples of another shape, for numbers that float32
         cannot represent, and if the models have no outputs.

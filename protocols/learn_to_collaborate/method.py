@@ -72,7 +72,7 @@ class CollaboratingClient(Client):
             Requirement(
                 "clients.topology.kind",
                 lambda kind: kind == "complete",
-                'has a coordinator that talks to all clients; must be "complete"',
+                'has a coordinator that communicates with all clients; must be "complete"',
             ),
         )
 

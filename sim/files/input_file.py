@@ -143,7 +143,7 @@ class InputFile:
         except MemoryError:
             raise self.refusal(_NO_ROOM) from None
         except Exception as error:  # readers raise any error for damaged bytes
-            raise self.refusal(f"is not {what}, or damaged: {_words(error)}") from None
+            raise self.refusal(f"is not {what}, or is damaged: {_words(error)}") from None
 
     def text(self) -> str:
         return self.parsed(lambda content: content.decode("utf-8-sig"), "text in UTF-8")

@@ -224,7 +224,9 @@ def test_a_tokenizer_of_a_file(tmp_path: Path) -> None:
     assert tokenizer.vocabulary == 3
     assert tokenizer.numbers("dog cat\nbird cat").tolist() == [2, 1, 0, 1]
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(UserError, match=r"data.tokenizer: .*other.json: is not a tokenizer.json, or damaged"):
+    with pytest.raises(
+        UserError, match=r"data.tokenizer: .*other.json: is not a tokenizer.json, or is damaged"
+    ):
         TokenizerFile(InputFile("data.tokenizer", tmp_path / "other.json"))
 
 

@@ -147,7 +147,7 @@ def test_colour_images_of_one_colour_are_damage(tmp_path: Path) -> None:
     ("batch", "problem"),
     [
         ({"data": PIXELS / 255}, "type float64 .*; must be bytes"),
-        ({"data": PIXELS[:, :3000]}, "is not a batch of CIFAR, with data and labels, or damaged"),
+        ({"data": PIXELS[:, :3000]}, "is not a batch of CIFAR, with data and labels, or is damaged"),
         ({"labels": [0, 1, 2, 3, 4, 10]}, "labels: number 5 is 10; must be from 0 to 9"),
         ({"labels": [0, 1, 2, 3, 4, -1]}, "labels: number 5 is -1; must be from 0 to 9"),
         ({"labels": [0, 1, 2, 3, 4, 2.5]}, "labels: have the type float64 .*; must be 6 whole numbers"),

@@ -318,7 +318,11 @@ def test_images_that_do_not_fit_in_memory_are_not_unpacked(
 
 
 SPOILED: dict[str, tuple[str, Any, str]] = {
-    "not Arrow": (ARROW, b"junk" * 9, f"{ARROW}: is not an Arrow file as save_to_disk writes it, or damaged"),
+    "not Arrow": (
+        ARROW,
+        b"junk" * 9,
+        f"{ARROW}: is not an Arrow file as save_to_disk writes it, or is damaged",
+    ),
     "a pickle": (ARROW, b"\x80\x04N.", f"{ARROW}: is not an Arrow file"),
     "an empty file": (ARROW, b"", f"{ARROW}: is empty"),
     "no file": (ARROW, None, f"{ARROW}: no such file"),
@@ -340,13 +344,13 @@ SPOILED: dict[str, tuple[str, Any, str]] = {
     "a file elsewhere": (
         "state.json",
         b'{"_data_files": [{"filename": "../../secret.arrow"}]}',
-        r"state\.json: is not the list of a split's files, or damaged: _data_files\.0\.filename: String",
+        r"state\.json: is not the list of a split's files, or is damaged: _data_files\.0\.filename: String",
     ),
     "no files": ("state.json", b'{"_data_files": []}', r"state\.json: is not the list of a split's files"),
     "no JSON": (
         "dataset_info.json",
         b"{",
-        r"dataset_info\.json: is not the column types of a split, or damaged",
+        r"dataset_info\.json: is not the column types of a split, or is damaged",
     ),
     "a type of Python": (
         "dataset_info.json",
@@ -386,7 +390,7 @@ def test_offsets_that_lead_outside_are_refused(tmp_path: Path) -> None:
     offsets = np.arange(0, 62, 2, dtype=np.int32).tobytes()
     assert content.count(offsets) == 1
     file.write_bytes(content.replace(offsets, offsets[:-8] + np.array([10**6, 60], np.int32).tobytes()))
-    with pytest.raises(UserError, match=r"or damaged: Column 2: In chunk 0: Invalid"):
+    with pytest.raises(UserError, match=r"or is damaged: Column 2: In chunk 0: Invalid"):
         read(source)
 
 

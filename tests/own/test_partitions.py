@@ -123,7 +123,7 @@ def test_a_file_beside_the_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[0], [1]", "is not JSON, or damaged"),
+        ("[[0], [1]", "is not JSON, or is damaged"),
         ("", "is empty"),
         ("[[0], [1], [12]]", r"train\[2\]\[0\] is 12; must be from 0 to 11"),
         ("[[0], [1], null]", r"train\[2\] has the type object"),

@@ -227,7 +227,7 @@ def test_parquet_of_what_are_no_values(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"column 'tags' has type .*list.*; must contain numbers or text"):
         section(keys)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UserError, match=r"people\.parquet: is not a Parquet table, or damaged"):
+    with pytest.raises(UserError, match=r"people\.parquet: is not a Parquet table, or is damaged"):
         section(keys)
 
 

@@ -320,7 +320,7 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
 def test_what_it_needs_of_a_scenario(tmp_path: Path) -> None:
     for override, problem in (
         ("data.validation_share=0.0", "chooses collaborators by validation losses"),
-        ("clients.topology=ring", "a coordinator that talks to all clients"),
+        ("clients.topology=ring", "a coordinator that communicates with all clients"),
     ):
         with pytest.raises(UserError, match=problem), finished(tmp_path, override):
             pass

@@ -405,7 +405,9 @@ def test_what_is_no_sweep_is_refused(small: Small, tmp_path: Path) -> None:
     assert code == 2 and "is not a results folder" in output
     (tmp_path / INDEX).write_text("{}")
     code, output = run("compare", tmp_path)
-    assert code == 2 and f"{INDEX}: is not the index of a sweep, or damaged: name: Field required" in output
+    assert (
+        code == 2 and f"{INDEX}: is not the index of a sweep, or is damaged: name: Field required" in output
+    )
     later = (small[1].directory / INDEX).stat().st_mtime + 10
     os.utime(tmp_path / INDEX, (later, later))
     code, output = run("compare", small[1].directory, tmp_path)

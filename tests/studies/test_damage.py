@@ -121,7 +121,7 @@ def test_a_list_of_runs_with_wrong_types(swept: Path, change: Callable[[Any], ob
     change(index)
     file.write_text(json.dumps(index))
     shown = " ".join(refusal("compare", swept).split())
-    assert shown.startswith(f"{file}: is not the index of a sweep, or damaged: {said}")
+    assert shown.startswith(f"{file}: is not the index of a sweep, or is damaged: {said}")
 
 
 @pytest.mark.parametrize("how", [how for how in WAYS if how != "gone"])

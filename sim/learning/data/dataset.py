@@ -35,7 +35,8 @@ class Dataset:
     regression, float32 [n, T]. outputs: K classes, or T numbers; 0 if samples have neither.
     scaling: mean and standard deviation per channel of images [C, H, W], which are (pixel - mean) / std with
     pixels in [0, 1]; None for other data. held_back: number of the training samples, at the end, that are the
-    validation part of the data. owners: owners of the samples, if the data state them. inputs: shapes of
+    validation part of the data. owners: owners of the samples, if the data set defines them. inputs: shapes
+    of
     several inputs, which are concatenated in a sample; None for one input. features: description of the
     user's samples as they were read. tokenizer: identity of the tokenizer of texts, whose samples x and
     targets y are int64 [n, T].

@@ -51,7 +51,7 @@ class Natural(PartitionSection):
             names = ", ".join(owners.names[:_NAMES_SHOWN]) + (", ..." if there > _NAMES_SHOWN else "")
             fewer = ' (fewer with data.partition.choose = "largest" or "random")' if clients < there else ""
             raise UserError(
-                f'clients.count = {clients}: data.partition.kind = "natural", but the data have {there:,} '
+                f'clients.count = {clients}: data.partition.kind = "natural", but the data set has {there:,} '
                 f"clients ({names}); must be {there}{fewer}"
             )
         match self.choose:
