@@ -289,7 +289,7 @@ class UserSamples(LabelledData):
     input_shape = None
 
     test_share: _BetweenNoneAndAll = 0.2
-    """Share of the samples that is used for testing if the data set has no test part: of each client's samples,
+    """Share of the samples used for testing if the data set has no test part: of each client's samples,
     or else of each class's, at least one. The test samples are the same for all seeds."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
