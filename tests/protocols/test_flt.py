@@ -251,7 +251,7 @@ def test_who_needs_longer_than_the_server_waits_is_there_later() -> None:
 )
 def test_what_has_no_classes_is_refused(text: str, options: tuple[str, ...]) -> None:
     with pytest.raises(
-        UserError, match=r'data\.task = .*by the classes of their samples .*must be "classification"'
+        UserError, match=r'data\.task = .*by the classes of their samples, .*must be "classification"'
     ):
         make(text, *options, "protocol.name=flt")
 

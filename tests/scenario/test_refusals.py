@@ -195,8 +195,7 @@ BAD = {
     ),
     "override in other terms": (
         SMALL + '\n[[devices.override]]\nclients = [1]\nspeed = "1 GFLOP/s"\n',
-        "devices.override.0.speed = \"1 GFLOP/s\": [devices] sets 'step_time'; also set 'step_time' here "
-        "also",
+        "devices.override.0.speed = \"1 GFLOP/s\": [devices] sets 'step_time'; set 'step_time' here instead",
     ),
     "steps of a class without duration": (
         SMALL + '\n[[devices.class]]\nname = "a"\nshare = 0.5\n'

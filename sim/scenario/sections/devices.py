@@ -111,7 +111,7 @@ class Devices(Settings):
     def _one_cost(self) -> Devices:
         exactly_one(self, "step_time", "speed")
         stated, other = ("step_time", "speed") if self.speed is None else ("speed", "step_time")
-        problem = f"[devices] sets '{stated}'; also set '{stated}' here"
+        problem = f"[devices] sets '{stated}'; set '{stated}' here instead"
         for key, entries in (("override", self.override), ("class", self.classes)):
             for index, entry in enumerate(entries):
                 if getattr(entry, other) is not None:
