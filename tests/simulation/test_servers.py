@@ -343,7 +343,7 @@ CRASHES: Mapping[str, tuple[str, str]] = {
     "late": (crash("9 s"), "is after the end of the run"),
     "no time": ("\n[server]\nsamples = 3\n", "training on them takes time"),
     "no data": ('\n[server]\nspeed = "1 GFLOP/s"\n', "a server's device needs data"),
-    "two speeds": (SERVER + 'speed = "1 GFLOP/s"\n', "state either 'step_time' or 'speed', not both"),
+    "two speeds": (SERVER + 'speed = "1 GFLOP/s"\n', "set either 'step_time' or 'speed', not both"),
 }
 
 

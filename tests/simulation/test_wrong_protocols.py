@@ -91,7 +91,7 @@ REFUSED = {
     ),
     "a patience with a unit": (
         "    def setup(self):\n        self.rounds = Rounds(self, '10 s')  # here\n" + STEP,
-        "Own.setup() failed: TypeError: Rounds() needs for its patience a number of seconds, such as 2.0 (a "
+        "Own.setup() failed: TypeError: the patience of Rounds() must be a number of seconds, such as 2.0 (a "
         "setting of type Duration is one), not '10 s'\n",
     ),
     "other arguments": (
@@ -209,14 +209,14 @@ FAILS = {
     ),
     "ask for ever": (
         STEP + "        await self.ask('client-1', Note(1), timeout=None)  # here\n",
-        "TypeError: ask() needs for a timeout a number of seconds, such as 2.0 (a setting of type Duration "
+        "TypeError: the timeout of ask() must be a number of seconds, such as 2.0 (a setting of type Duration "
         "is one), not None",
     ),
     "collect for a text": (
         "    collected = (Note,)\n"
         + STEP
         + "        await self.collect(Note, ['client-1'], timeout='2 s')  # here\n",
-        "TypeError: collect() needs for a timeout a number of seconds, such as 2.0 (a setting of type "
+        "TypeError: the timeout of collect() must be a number of seconds, such as 2.0 (a setting of type "
         "Duration is one), not '2 s'",
     ),
     "collect from a text": (
