@@ -209,7 +209,8 @@ FAILS = {
     ),
     "ask for ever": (
         STEP + "        await self.ask('client-1', Note(1), timeout=None)  # here\n",
-        "TypeError: the timeout of ask() must be a number of seconds, such as 2.0 (a setting of type Duration "
+        "TypeError: the timeout of ask() must be a number of seconds, such as 2.0 (a setting of type "
+        "Duration "
         "is one), not None",
     ),
     "collect for a text": (
