@@ -48,7 +48,7 @@ class Actor:
     _machinery: ClassVar[bool] = True
     """True if this class itself is part of the framework, so that errors need not name a line of its file."""
     collected: ClassVar[tuple[type, ...]] = ()
-    """Message classes that wait for `collect` instead of going to `on_message`; those of bases are added."""
+    """Message classes that wait for `collect` instead of going to `on_message`; base classes add theirs."""
 
     _rounds: MarkedMessages | None = None
     """Messages of the actor's rounds; None for an actor without rounds."""
@@ -69,7 +69,7 @@ class Actor:
 
     def __init__(self, name: str, transport: Transport, *, mailbox_capacity: int = 10_000) -> None:
         self.name = name
-        """Name by which other actors call this one: client number 3 is "client-3"."""
+        """Name by which other actors address this actor: client number 3 is "client-3"."""
         self._late_answers = 0
         self._transport = transport
         self._mailbox = Mailbox(mailbox_capacity, self.collected, transport.bell, transport.mailbox_bytes)
@@ -92,7 +92,7 @@ class Actor:
     # --- hooks ----------------------------------------------------------------------------------------------
 
     async def on_start(self) -> None:
-        """Run first, when the client's parameters and settings exist; messages wait until it returns."""
+        """Run first, when parameters and settings are set; messages wait until this method returns."""
 
     async def on_stop(self) -> None:
         """Run before a graceful stop, while everything still works. A crash skips it."""
@@ -100,19 +100,21 @@ class Actor:
     async def on_message(self, message: Any, sender: str) -> object:
         """Handle one message. The returned value answers an `ask`; for a `tell` return None.
 
-        If you return a task of `spawn` for an `ask`, the task's result is the answer. Long work then holds up
-        no other message.
+        If you return a task of `spawn` for an `ask`, the task's result is the answer. Long work then does not
+        delay other messages.
         """
-        raise ActorError(f"{type(self).__name__} got a {type(message).__name__}, but defines no on_message()")
+        raise ActorError(
+            f"{type(self).__name__} got a {type(message).__name__}, but does not define on_message()"
+        )
 
     async def on_failure(self, error: Exception) -> None:
-        """Run when this actor has failed, before it ends; its other tasks are already cancelled."""
+        """Run after this actor has failed, before it ends; all its other tasks are already cancelled."""
 
     async def run(self) -> None:
         """Run the actor's main behavior; after it returns, the actor continues to handle messages."""
 
     def intercept(self, message: object | None, sender: str) -> bool:
-        """Inspect each message or answer on arrival, even while the mailbox is full or a handler is busy.
+        """Inspect each arriving message or answer, even while the mailbox is full or a handler is busy.
 
         Return True to stop further processing of the message. The method must not wait.
         """
@@ -121,7 +123,7 @@ class Actor:
     # --- verbs ----------------------------------------------------------------------------------------------
 
     def tell(self, peer: str, message: object) -> None:
-        """Send a message without waiting for an answer. After this actor has ended, this does nothing.
+        """Send a message without waiting for an answer. No effect after this actor has ended.
 
         Raises UnknownPeer if there never was a peer of that name.
 
@@ -139,8 +141,8 @@ class Actor:
     async def ask(self, peer: str, message: object, *, timeout: float, attempts: int | None = 1) -> Any:
         """Send a message and wait at most `timeout` seconds for the answer.
 
-        attempts: how often the question is sent at most; None for as often as the timeout allows. The
-        question is sent again whenever the answer is overdue, compared with earlier answers of `peer`
+        attempts: maximum number of times that the question is sent; None for as many as the timeout allows.
+        The question is sent again whenever the answer is overdue, compared with earlier answers of `peer`
         (`delivery.round_trips`); `on_message` of the peer handles it once. Raises PeerUnavailable if no
         answer comes, RemoteError if the peer's handler failed, AskInHandler if called in a handler,
         UnknownPeer if there never was a peer of that name.
@@ -176,9 +178,9 @@ class Actor:
     ) -> dict[str, M]:
         """Wait at most `timeout` seconds for one `kind` from each of `peers` for which `where` holds.
 
-        Returns the messages in the order of `peers`, without those that did not come in time. Messages that
-        came before the call count, and unwanted ones stay for a later call; `kind` must be in the class's
-        `collected`. Raises AskInHandler if called in a handler.
+        Returns the messages in the order of `peers`, without messages that did not arrive in time. Messages
+        that arrived before the call count, and messages that do not match stay for a later call; `kind` must
+        be in the class's `collected`. Raises AskInHandler if called in a handler.
 
         >>> wait(client.collect(Note, ["client-1", "client-2"], timeout=5.0))
         {'client-1': Note(number=1), 'client-2': Note(number=2)}
@@ -197,12 +199,12 @@ class Actor:
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
 
     def discard(self, kind: type[M], where: Callable[[M], bool] | None = None) -> int:
-        """Drop the kept messages of class `kind` for which `where` holds (default: all); return how many."""
+        """Drop the kept messages of class `kind` for which `where` holds (default: all), and count them."""
         self._require_collected(kind)
         return self._mailbox.discard(kind, _of_message(where))
 
     def give_up_on(self, peer: str) -> None:
-        """Stop waiting for `peer`, which has left, as if the time for its messages were up."""
+        """Stop waiting for `peer`, which has left, as if its messages had timed out."""
         if self._open_questions is not None:
             self._open_questions.give_up_on(peer)
         self._mailbox.excuse(peer)
@@ -238,9 +240,9 @@ class Actor:
 
     @property
     def round_trips(self) -> RoundTrips:
-        """Estimates of how long peers take to answer, which set how long to wait for them.
+        """Estimates of the times that peers take to answer, which determine timeouts.
 
-        ``round_trips.wait_at_first(seconds)`` sets the first limit, for peers without measurements.
+        ``round_trips.wait_at_first(seconds)`` sets the first timeout, for peers without measurements.
         """
         if self._round_trips is None:
             self._round_trips = RoundTrips()
@@ -288,7 +290,7 @@ class Actor:
         self.spawn(recovery, "on_failure")
 
     def _halt(self) -> list[asyncio.Task[Any]]:
-        """End at once; return the tasks that have yet to unwind. Safe to call inside one of them."""
+        """End immediately; return the tasks that have yet to unwind. Any of these tasks may call this."""
         self._phase = "stopped"
         self._alive = False
         self._failed = None
@@ -321,8 +323,8 @@ class Actor:
                     if answer is not None:
                         raise ActorError(
                             f"on_message() returned a {type(answer).__name__} for a "
-                            f"{type(message).__name__} that came by tell(), not ask(): {envelope.sender} "
-                            "waits for no answer; use tell()"
+                            f"{type(message).__name__} that was sent with tell(), not ask(), so "
+                            f"{envelope.sender} is not waiting for an answer; use tell()"
                         )
                 elif asyncio.isfuture(answer) and answer in self._tasks:
                     answer.add_done_callback(partial(self._answer_later, envelope))

@@ -4,17 +4,17 @@ from numbers import Real
 
 
 def plain_name(peer: object, verb: str) -> str:
-    """Return a peer's name as a plain str: numpy's choices among names are of a class of numpy."""
+    """Return a peer's name as a plain str; numpy's random choices return a numpy class instead."""
     if not isinstance(peer, str):
         raise TypeError(f"{verb}() needs a peer's name, such as 'client-1', not {peer!r:.60}")
     return str(peer)
 
 
-def require_seconds(time: object, verb: str, what: str = "a timeout") -> None:
+def require_seconds(time: object, verb: str, what: str = "the timeout") -> None:
     """Raise TypeError unless `time` is a number; `what` names the argument in the error."""
     if not isinstance(time, float | int | Real):
         number = "a number of seconds, such as 2.0 (a setting of type Duration is one)"
-        raise TypeError(f"{verb}() needs for {what} {number}, not {time!r:.60}")
+        raise TypeError(f"{what} of {verb}() must be {number}, not {time!r:.60}")
 
 
 def require_attempts(attempts: object) -> None:

@@ -45,7 +45,7 @@ _LENGTH_MAX = 2**32 - 1  # msgpack counts bytes in at most 32 bits
 _FIXED_EXTENSIONS = frozenset((1, 2, 4, 8, 16))  # lengths that msgpack writes without a length byte
 
 Sizer = Callable[[Any, list[object]], int]
-"""Function of an object to be sized and a list that it extends: see `size`."""
+"""Function that computes the size of an object and extends a list: see `size`."""
 
 
 def size(obj: object, alterable: list[object] | None = None) -> int:
@@ -74,7 +74,7 @@ class Codec:
         for cls in dict.fromkeys((*ours, *message_types)):
             _require_message_type(cls)
             if cls.__name__ in self._types:
-                raise ValueError(f"two message types have one name: {self._types[cls.__name__]}, {cls}")
+                raise ValueError(f"two message types have the same name: {self._types[cls.__name__]}, {cls}")
             self._types[cls.__name__] = cls
 
     def encode(self, obj: object) -> bytes:
@@ -216,8 +216,8 @@ def _numeric_dtype(name: str) -> np.dtype:
     """Return the numpy dtype of a name, without torch's prefix. TypeError if its bytes are not numbers."""
     dtype = _DTYPES.get(name.removeprefix("torch."))
     if dtype is None:
-        known = f"allowed are {', '.join(list(_DTYPES)[:1] + [key for key in _DTYPES if key[0] in 'iufc'])}"
-        raise TypeError(f"dtype {name:.60} cannot be sent; {known}, so convert the tensor before sending it")
+        known = f"use one of {', '.join(list(_DTYPES)[:1] + [key for key in _DTYPES if key[0] in 'iufc'])}"
+        raise TypeError(f"dtype {name:.60} cannot be sent; {known}: convert the tensor before you send it")
     return dtype
 
 
@@ -244,7 +244,7 @@ def _extension_head(code: int, length: int) -> bytes:
 
 
 def _head(count: int, heads: tuple[tuple[int, int], ...]) -> bytes:
-    """Return msgpack's head for `count` bytes or items; heads: first byte and width of each kind."""
+    """Return msgpack's header for `count` bytes or items; heads: first byte and width of each kind."""
     first, width = next((first, width) for first, width in heads if count < 1 << 8 * width)
     return bytes((first,)) + count.to_bytes(width, "big")
 
@@ -381,7 +381,7 @@ def size_behind_head(envelope: Envelope, head_bytes: int, alterable: list[object
 
 
 class _Sizers(dict[type, Sizer]):
-    """Sizers by class; each is determined when its class is first met."""
+    """Size functions by class; each is determined when an object of its class is first sized."""
 
     def __missing__(self, cls: type) -> Sizer:
         sizer = self[cls] = self._find(cls)

@@ -49,7 +49,7 @@ class Watch(Protocol):
         """Record a wanted message, which may have come before the wait started."""
 
     def peer_active(self, peer: str) -> None:
-        """Record that some message came from `peer`, which is still missing."""
+        """Record that another message came from `peer`, which is still missing."""
 
     def excused(self, peer: str) -> None:
         """Record that `peer` is no longer waited for."""
@@ -110,7 +110,7 @@ class _Collection:
 
 
 class Mailbox:
-    """Store of at most `capacity` envelopes; further ones are rejected and counted in `overflows`.
+    """Store of at most `capacity` envelopes; further envelopes are rejected and counted in `overflows`.
 
     limit_bytes: limit of their total encoded size, unless it is infinite or there are few messages.
     Messages with an exact class in `collected` wait for `collect`, however early they come. The one consumer

@@ -14,7 +14,7 @@ _NAMES_SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Number of an ask that may be repeated: the same number is the same question.
+    """Number of an `ask` that may be repeated; repetitions have the same number.
 
     `attempt`: how often it was sent before. The asker no longer waits for answers to numbers below
     `open_from`, and waits at most `repeat_s` seconds for the answer to this one.
@@ -113,7 +113,7 @@ class ActorError(Exception):
 
 
 class PeerUnavailable(ActorError):
-    """Error: no answer came. The peer is gone, cut off or slow, or a message was lost; all look the same."""
+    """Error: no answer arrived. A client cannot tell if the peer is down or slow, or a message was lost."""
 
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(peer, reason)
@@ -125,12 +125,12 @@ class PeerUnavailable(ActorError):
 
 
 class UnknownPeer(ActorError):
-    """Error: a message was sent to a name that no actor ever had, not that of an actor that has left."""
+    """Error: a message was sent to a name that no actor ever had. An actor that has left causes no error."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         known = ", ".join(names) if len(names) <= _NAMES_SHOWN else f"{names[0]}, {names[1]} to {names[-1]}"
         hint = did_you_mean(name, names[:_NAMES_COMPARED])
-        super().__init__(f"no actor in this run is named {name!r}; the names are {known}{hint}")
+        super().__init__(f"no actor in this run has the name {name!r}; the names are {known}{hint}")
         self.name = name
 
 

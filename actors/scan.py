@@ -34,7 +34,7 @@ class DecodeError(ValueError):
 
 
 class Budget:
-    """Memory limit of decoding one message, including nested extensions."""
+    """Limit of the memory for decoding one message, including nested extensions."""
 
     def __init__(self, length: int, codes: frozenset[int]) -> None:
         self._left: float = _BYTES_FREE + _BYTES_PER_BYTE * length
@@ -69,7 +69,7 @@ class Budget:
             raise DecodeError("the bytes end too early" if offset > end else f"{end - offset} bytes too many")
 
     def _look_closer(self, data: Buffer, offset: int) -> tuple[int, int]:
-        """Return where the object at `offset` continues after its head, or ends, and its number of items."""
+        """Return the offset after the head of the object at `offset`, or its end, and its number of items."""
         first = data[offset]
         if first in _LENGTHS:
             width = _LENGTHS[first]

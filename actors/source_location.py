@@ -64,7 +64,7 @@ def line_of(kind: type, error: BaseException, method: str) -> str:
 
 
 def of_coroutine(coroutine: Any) -> list[Frame]:
-    """Return the frames of a suspended coroutine, from the outermost to the innermost that it waits for."""
+    """Return the frames of a suspended coroutine, from the outermost to the innermost awaited coroutine."""
     frames, inner = [], coroutine
     while inner is not None:
         frame = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)

@@ -105,7 +105,7 @@ class Supervisor:
         self._failed = self._actor_failed  # bound once, for all actors
 
     def start(self, actor_or_factory: Actor | Factory) -> Actor:
-        """Start an actor, or the one that a factory makes; restarting failed actors requires factories.
+        """Start an actor, or create and start it with a factory; restarting failed actors requires factories.
 
         An actor that has ended may be started again and keeps its fields. Raises ActorError if an actor of
         that name is running.
@@ -210,7 +210,9 @@ class Supervisor:
         try:
             successor = factory()
             if successor.name != failed.name:
-                raise ActorError(f"the factory of {failed.name} made an actor named {successor.name}")
+                raise ActorError(
+                    f"the factory of {failed.name} returned an actor with the name {successor.name}"
+                )
         except Exception as error:
             self.record(failed, "restart", error, "stop")
             return

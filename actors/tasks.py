@@ -1,4 +1,4 @@
-"""Tasks of one actor: the activity of each, its current line, and how it ended."""
+"""Tasks of one actor: activity, current line and end of each task."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator

@@ -16,11 +16,11 @@ from actors.codec import can_be_altered
 from actors.message import Envelope
 
 Copier = Callable[[Any], Any]
-"""Function that returns its argument if that is immutable, else a copy without shared mutable parts."""
+"""Function that returns an immutable argument itself, and otherwise a copy without shared mutable parts."""
 
 
 def sealed(envelope: Envelope) -> Envelope:
-    """Return the envelope with an immutable message: itself, unless a part of the message is mutable.
+    """Return an envelope with an immutable message; the same envelope, unless part of the message is mutable.
 
     A transport need not call it if `size` has found no mutable part.
     """
@@ -79,7 +79,7 @@ def _dataclass_copier(cls: type) -> Copier:
 
 
 class _Copiers(dict[type, Copier]):
-    """Copiers by class; each is determined when its class is first met."""
+    """Copy functions by class; each is determined when an object of its class is first copied."""
 
     def __missing__(self, cls: type) -> Copier:
         copier = (

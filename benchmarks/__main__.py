@@ -56,8 +56,8 @@ HEAD = """\
 
 This page gives the speed and memory of coterie's parts, for developers who change them. `{command}` measures
 everything and writes this page. **Read the ratios, not the rates**: a rate depends on the machine, the hour
-and the load; the two sides of a ratio were measured in turns within the same minutes. Every rate is the
-median of {repetitions} repetitions, after one repetition that does not count. A ratio is the median of the
+and the load; the two sides of a ratio were measured alternately within the same minutes. Every rate is the
+median of {repetitions} repetitions, after one warm-up repetition. A ratio is the median of the
 ratios of the repetitions, so on a busy machine it can differ from the quotient of the two medians. Times are
 wall-clock times unless the section says otherwise.
 

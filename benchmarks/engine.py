@@ -41,7 +41,7 @@ similar layers (`dense`), one call of `vmap` for any model, or one client after 
 always uses `vmap`. The times include drawing the batches, and for the engine also maintaining its pending
 graph.
 
-The rows of convolutional models end where a round takes minutes or memory does not suffice: 1,000 ResNet-9
+The table omits convolutional models for which a round takes minutes or memory is insufficient: 1,000 ResNet-9
 and their intermediate results need 52 GB, on each side of a ratio."""
 
 

@@ -20,10 +20,10 @@ PERIODS_COUNTED = 10  # of the count of opcodes, which is slow and the same ever
 
 TEXT = f"""\
 The whole runs from above are compared with the same runs with messages of one byte per parameter
-(`docs/examples/int8_gossip.py`). There, `apply` turns every model that is sent into levels, and all
-received levels into a model: two more functions for each training step. Otherwise both do the same work: as
+(`docs/examples/int8_gossip.py`). There, `apply` converts every sent model into levels, and all received
+levels into a model: two more functions for each training step. Otherwise, both do the same work: as
 many pushes to the same peers at the same times, merges, training steps and evaluations. Rates are per
-second of CPU time. *Opcodes* are those that Python executes for an update, counted in a run of
+second of CPU time. *Opcodes* are the instructions that Python executes for an update, counted in a run of
 {PERIODS_COUNTED} periods. They are not a time, but they are the same on every machine under any load. They
 exclude the work inside torch and numpy."""
 

@@ -21,9 +21,9 @@ GROWTH_TEXT = f"""\
 The same asynchronous gossip runs with the MLP 64-100-10, {STEPS} steps after each merge and {PERIODS}
 periods: {STEPS * PERIODS} steps of each client on average. Each run has its own process, and the table
 gives its peak memory. *Wall time* covers everything: building the simulation, running it, and evaluating
-all models on the test digits at the start and at the end. *Per update* is the time of the run alone,
-without evaluations, as in the section before; an *update* is one step. *Growth* is the time per update
-compared with 100 clients, in the same turn. *Models, per client* is the final size of the engine's memory
+all models on the test digits at the start and at the end. *Per update* is the time of the run alone, without
+evaluations, as in the previous section; an *update* is one step. *Growth* is the time per update compared
+with 100 clients, in the same repetition. *Models, per client* is the final size of the engine's memory
 of vectors."""
 
 OUTSIDE_TEXT = f"""\

@@ -24,8 +24,9 @@ CRASHED_SHARE = 0.1
 
 TEXT = """\
 N actors without any training run for {seconds:g} virtual seconds. Each has a view of 20 other actors,
-exchanges it by Cyclon every 5 s, and pings one of them per second by SWIM; half-way {share:.0%} of the
-actors crash. Latency is lognormal (median 50 ms). Each size has one run in its own process. The table gives
+exchanges it by Cyclon every 5 s, and pings one of them per second by SWIM; halfway through,
+{share:.0%} of the actors crash. Latency is lognormal (median 50 ms). Each size has one run in its own
+process. The table gives
 the peak memory of this process; the time includes creating the actors."""
 
 

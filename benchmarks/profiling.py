@@ -38,8 +38,8 @@ TEXT = """\
 The whole runs from above, and the one with 10 local steps, are sampled every few milliseconds of CPU time.
 The table gives the share of this time in each part of the program, without the evaluations of models by the
 observer. A sample counts for the innermost function of coterie, including the functions of Python, numpy or
-torch that it calls. It represents the CPU time since the sample before, because a long call into torch is
-interrupted only at its end."""
+torch that it calls. It represents the CPU time since the previous sample, because a long
+call into torch is interrupted only at its end."""
 
 
 class Sampler:

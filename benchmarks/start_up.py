@@ -22,7 +22,8 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 }
 
 TEXT = f"""\
-The table gives the CPU seconds (user and system) of a whole process, with the commands in turns. The run is
+The table gives the CPU seconds (user and system) of a whole process. The commands were run alternately. The
+run is
 `coterie run {" ".join(f'"{each}"' if " " in each else each for each in TINY)}`; it also writes its report."""
 
 

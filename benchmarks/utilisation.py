@@ -22,9 +22,9 @@ CLIENTS, ITERATIONS, BATCH = 80, 20_000, 128
 CROSS_DEVICE = CoBoSettings(mode="synchronous", sampling="mixed", constant_iterations=40)
 
 TEXT = """\
-The engine of the section on the engine, in training steps per second and in floating-point operations (of
-the products and convolutions of the forward and backward pass, as torch counts them). *Of the peak*
-compares them with the rate of one large matrix product in the same turns. The missing share is memory
+The table gives the speed of the engine in training steps per second and in floating-point operations (in
+products and convolutions of the forward and backward pass, as counted by torch). *Of the peak* compares the
+rate with the rate of one large matrix product, measured alternately. The missing share is memory
 traffic, small or oddly shaped products, and all operations other than products."""
 
 PROJECTION = """\

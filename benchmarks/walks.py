@@ -104,8 +104,9 @@ HEAD = (
 TEXT = """\
 The table gives the cost of logging the reads of a run, and of replaying the run: quickstart for 30 s of
 virtual time, gossip for 60 s, the two others in the short forms of their tests. Times are CPU seconds, the
-minimum of those measured in turns. *Log* is the relative increase of the run's time by its log. The
-checkpoint is that at the end. A replay takes a smaller share of a run if more of the run is tensor work:
+minimum of alternating measurements. *Log* is the relative increase of the run's time by its log. The
+checkpoint is the final one. A replay takes a smaller share of a run if a larger share of the run is tensor
+work:
 `cobo_cross_device` trains a ResNet-9."""
 
 if __name__ == "__main__":

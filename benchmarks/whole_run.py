@@ -87,7 +87,7 @@ evaluations. Its set-up is not timed. *Lockstep* is an upper bound without any s
 
 *Deferred* is the default; *at once* (`engine.deferred = false`) computes each job alone when it is
 submitted, for a tenth of the periods. *Mean batch* is the number of jobs in a call of the deferred engine;
-*outside* is the share of the deferred run's time outside the engine's flushes."""
+*outside* is the share of the deferred run's time outside the engine's batched computation."""
 
 
 class Run(NamedTuple):

@@ -19,7 +19,7 @@ CLIENTS = {"logistic-regression": 1_000, "mlp": 1_000, "cnn": 16, "resnet9": 4}
 TEXT = """\
 The rounds of the section on the engine run with one thread and with two (`engine.workers`). The table gives
 steps of single clients per second of wall-clock time. The results are the same to the last bit. If all
-clients fit into one call, as a few small ones do, a second thread has no work.
+clients fit into one call, as a few small models do, a second thread has no work.
 """
 
 

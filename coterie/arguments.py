@@ -42,7 +42,7 @@ def path_of(given: str | Path, name: str) -> Path:
         path = Path(given).expanduser()
         os.lstat(path)
     except RuntimeError:  # pathlib, for a user without a home
-        raise refusal(name, given, "this home folder is unknown; write the folder in full") from None
+        raise refusal(name, given, "the home folder is unknown; write the full path") from None
     except (ValueError, OSError) as error:  # NUL or lone surrogates; too long, or missing
         if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
             raise refusal(name, given, "cannot be the name of a file or folder") from None
@@ -83,7 +83,7 @@ def options(given: Given, *, several: bool = False) -> tuple[list[str], list[str
 
 
 def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | None]:
-    """Return a scenario as a file holds it, and the class given as the protocol's name. Raises UserError."""
+    """Return a scenario as in a file, and the class given as the protocol's name. Raises UserError."""
     contents, method = dict(scenario), None
     if odd := [key for key in contents if not isinstance(key, str)]:
         raise refusal("scenario", odd[0], "keys must be strings")
@@ -95,7 +95,7 @@ def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | Non
 
 
 def plain(value: Any, key: str, depth: int = 0) -> Any:
-    """Return a value as a file holds it, at `depth` levels of tables or lists. UserError names the key.
+    """Return a value as in a file, at `depth` levels of tables or lists. UserError names the key.
 
     Arrays and ranges become lists, paths strings, classes and functions the names by which they are loaded.
     """
@@ -130,10 +130,13 @@ def _name_of(value: type | FunctionType, key: str) -> str:
     file = getattr(module, "__file__", None)
     if file is None or not Path(file).is_file():
         hint = (
-            f"; for a method of a notebook, call run(..., protocol={name}) in a loop, and then compare(runs)"
+            f"; for a method defined in a notebook, call run(..., protocol={name}) in a loop, and then "
+            "compare(runs)"
         )
         instead = hint if re.fullmatch(r"protocol\.name(\.\d+)?", key) else ""
-        raise UserError(f"{key} = {name}: must be defined in a file, of which results keep a copy{instead}")
+        raise UserError(
+            f"{key} = {name}: must be defined in a file, because results keep a copy of the code{instead}"
+        )
     return f"{Path(file).absolute()}:{name}"
 
 
@@ -150,7 +153,7 @@ def seconds(moment: Any, name: str) -> float:
 
 
 def seeds_of(seeds: Any) -> Any:
-    """Return the number of seeds, or the seeds, as a sweep takes them. Raises UserError."""
+    """Return the number of seeds, or the seeds, in the form that a sweep accepts. Raises UserError."""
     if isinstance(seeds, np.generic | np.ndarray):
         seeds = seeds.tolist()
     listed = None if isinstance(seeds, str) else _items(seeds)

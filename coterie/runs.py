@@ -160,10 +160,10 @@ def run(
     elif isinstance(protocol, type):
         method = protocol
     elif protocol is not None:
-        raise refusal("protocol", protocol, "must be a method's name, or its class")
+        raise refusal("protocol", protocol, "must be the name of a method, or its class")
     if isinstance(scenario, Scenario):
         if overrides or unset or seed is not None or method is not None:
-            raise UserError("a Scenario cannot be changed; to change it, give its name, file or contents")
+            raise UserError("a Scenario cannot be changed; instead, pass its name, file or contents")
         loaded = scenario
     elif isinstance(scenario, Mapping):
         contents, named = contents_of(scenario)
@@ -172,7 +172,7 @@ def run(
     elif isinstance(scenario, str | Path):
         loaded = load_scenario(path_of(scenario, "scenario"), overrides, seed, unset=unset, method=method)
     else:
-        raise refusal("scenario", scenario, "must be a name, a path, or contents as a dict")
+        raise refusal("scenario", scenario, "must be a name, a path, or the contents as a dict")
     if loaded.sweep is not None:
         raise UserError(f"{scenario}: contains a sweep; run it with `coterie sweep`")
     folder, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
@@ -239,7 +239,7 @@ def fork(
     quiet: bool = False,
     on_evaluation: Callable[[Evaluation], object] | None = None,
 ) -> Run:
-    """Run a copy of a run that is identical until `at` and then has other values of keys.
+    """Fork a run: repeat it until `at`, then continue with other values of keys.
 
     at: virtual time, in seconds or as a string, for example "20 s". protocol: as for `resume`. Raises as
     `run` does.
@@ -291,12 +291,14 @@ def _beside_a_running_loop() -> Iterator[None]:
 
 
 def _outside(on_evaluation: Callable[[Evaluation], object]) -> Callable[[Evaluation], None]:
-    """Return the user's function, called so that no event loop seems to run and it cannot schedule tasks.
+    """Return the user's function, wrapped to hide the running event loop, so that it cannot schedule tasks.
 
     Raises UserError if it is not callable, or is a coroutine function.
     """
     if not callable(on_evaluation) or inspect.iscoroutinefunction(on_evaluation):
-        raise refusal("on_evaluation", on_evaluation, "must be a function of an Evaluation, without async")
+        raise refusal(
+            "on_evaluation", on_evaluation, "must be a function that takes an Evaluation, without async"
+        )
 
     def called(evaluation: Evaluation) -> None:
         with _beside_a_running_loop():

@@ -1,4 +1,4 @@
-"""Many runs from Python: `sweep`, `compare`, and their results."""
+"""Sweeps and comparisons from Python: `sweep`, `compare`, and their results."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Sweep:
 
 
 class SweepFailed(RuntimeError):
-    """Error: some runs of a sweep failed. The others are kept."""
+    """Error: some runs of a sweep failed. The other runs are kept."""
 
     directory: Path
     """Folder of the list of runs."""
@@ -130,7 +130,7 @@ class Compared:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings for readers of the numbers: missing runs, different seeds, unequal budgets."""
+        """Warnings that affect the interpretation: missing runs, different seeds, unequal budgets."""
         return list(self._comparison.warnings)
 
     def write(self, folder: str | Path) -> Path:
@@ -170,7 +170,7 @@ def sweep(
     """
     require_not_loading()
     if not isinstance(scenario, str | Path):
-        raise UserError("a sweep runs in separate processes: write the scenario to a file, and give its path")
+        raise UserError("a sweep runs in separate processes: write the scenario to a file, and pass its path")
     overrides, unset = options(set, several=True)
     narrowed = texts_of(only, "only") or ()
     device, scenario = device_of(device), path_of(scenario, "scenario")
@@ -184,13 +184,14 @@ def sweep(
     for notice in () if quiet else planned.notices:
         print(notice, file=sys.stderr)
     for same in result.without_effect:
-        print(f"made no difference: {same}", file=sys.stderr)
+        print(f"had no effect: {same}", file=sys.stderr)
     if result.errors:
         failed = "\n".join([f"{name}: {reason}" for name, reason in result.errors.items()])
         look = f"coterie.Sweep({str(result.directory)!r})"
         error = SweepFailed(
             f"{len(result.errors):,} of {result.cells:,} runs failed:\n{failed}\n"
-            f"{look} lists all runs, as does this error's `sweep`. For those done: coterie.compare({look})"
+            f"{look} lists all runs, as does this error's `sweep`. For the finished runs: "
+            f"coterie.compare({look})"
         )
         error.directory = result.directory
         raise error
@@ -213,7 +214,7 @@ def compare(
     """
     each = list(runs[0]) if len(runs) == 1 and isinstance(runs[0], list | tuple) else list(runs)
     if not each:
-        raise UserError("nothing to compare: give a sweep, or some runs")
+        raise UserError("nothing to compare: pass a sweep, or some runs")
     target = number_of(target, "target")
     named, axis, beside = texts_of(metrics, "metrics"), text_of(by, "by"), text_of(baseline, "baseline")
     study = load_study([folder_of(what, "runs") for what in each], clients_of(clients))

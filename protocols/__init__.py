@@ -1,4 +1,4 @@
-"""Methods of collaborative learning, and the names for writing one.
+"""Methods of collaborative learning, and the public names for writing methods.
 
 A method is a file or folder with a subclass of `Client`. Import the names that your method needs from here.
 `framework` contains the client and the types of its settings, `shared` the parts that several methods use

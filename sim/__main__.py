@@ -43,7 +43,10 @@ def _require_locks() -> None:
     try:
         import fcntl  # noqa: F401
     except ModuleNotFoundError:
-        reason = "Python's fcntl, which locks folders, is missing, as on Windows; use Linux, WSL or macOS"
+        reason = (
+            "the Python module fcntl, which locks folders, is missing (as on Windows); use Linux, WSL or "
+            "macOS"
+        )
         print(f"coterie does not run on this system: {reason}", file=sys.stderr)
         sys.exit(2)
 

@@ -46,7 +46,7 @@ def require_current_folder() -> None:
 
 
 def require_packages(extra: str, what: str, *packages: str) -> None:
-    """Raise UserError if packages of an extra are missing: before a run, not after it."""
+    """Raise UserError before a run if packages of an extra are missing."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise UserError(f"{what}: needs the package {missing[0]}; pip install 'coterie[{extra}]'")

@@ -1,4 +1,4 @@
-"""Lists and groups of clients and servers, as scenario files state them."""
+"""Lists and groups of clients and servers, as written in scenario files."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ Member = int | Literal["servers"]
 """Number of a client, or all servers."""
 
 _MEMBERS = 'a list of client numbers, in which "servers" stands for all servers, if any'
-_GROUPS = f'a list of groups without a common member, each {_MEMBERS}; or "clusters"'
+_GROUPS = f'a list of groups that share no member, each {_MEMBERS}; or "clusters"'
 
 
 def _is_members(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Questions that an actor has asked, and questions that it was asked and may be asked again.
+"""Questions that an actor has asked, and questions from others that may be repeated.
 
 A question that is sent again has the same number; the time until it is sent again doubles each time, up to a
 minute. The receiver handles it once: while it is busy it ignores a repetition, and afterwards it sends the
@@ -130,7 +130,7 @@ class OpenQuestions:
                 self._set_timer(other)
 
     def _peer_is_busy(self, question: OpenQuestion, attempt: int) -> None:
-        """Wait as long as the work takes before the next repetition: the peer answered that it is busy.
+        """Postpone the next repetition by the usual duration of the work: the peer answered that it is busy.
 
         Where messages are lost, wait only the typical time, because the answer may also be lost.
         """
@@ -186,7 +186,7 @@ class OpenQuestions:
         question.timer = asyncio.get_running_loop().call_at(min(due_s, question.deadline_s), then)
 
     def _remember(self, question: OpenQuestion) -> None:
-        """Keep the data that measure a late answer, but not the message."""
+        """Keep the data needed to measure a late answer, but not the message."""
         question.message = None
         self._given_up[question.number] = question
         if len(self._given_up) > _GIVEN_UP_MAX:
@@ -202,7 +202,7 @@ class OpenQuestions:
 
 
 class GivenAnswers:
-    """Questions that an actor may be asked again, with the answers that it has given.
+    """Questions from others that may be repeated, with the answers of this actor.
 
     An answer is kept until the asker waits only for later ones, or can no longer ask again.
     """

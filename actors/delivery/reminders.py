@@ -31,7 +31,7 @@ class Reminders:
         kind: type,
         timeout_s: float | None = None,
     ) -> None:
-        """Start no timer yet. request(peer, attempt): sends a request; attempts to a peer count from 1."""
+        """Start without a timer. request(peer, attempt): sends a request; attempts count from 1."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._request = request

@@ -36,7 +36,7 @@ def mark_of(envelope: Envelope) -> RoundMark:
 
 @contextmanager
 def borrowed_rounds(actor: Actor) -> Iterator[RoundMessages]:
-    """Yield the messages of an actor's rounds; an actor without rounds has them only inside the context."""
+    """Yield the messages of an actor's rounds; an actor without rounds has them only in the context."""
     before = actor._rounds
     try:
         yield before if isinstance(before, RoundMessages) else RoundMessages(actor)
@@ -45,7 +45,7 @@ def borrowed_rounds(actor: Actor) -> Iterator[RoundMessages]:
 
 
 class RoundMessages:
-    """Messages of one actor's rounds, sent and received; an actor uses the instance created last.
+    """Messages of one actor's rounds, sent and received; an actor uses the most recently created instance.
 
     number: of the present round. awaited: peers that this actor waits for, or has received from, in this
     round. delayed_s: seconds by which lost messages have delayed the actor in this round; until it has
@@ -53,12 +53,12 @@ class RoundMessages:
     """
 
     earlier: ClassVar[int] = 1
-    """Number of rounds before the present one for which messages to all peers are kept."""
+    """Number of rounds before the current one for which messages to all peers are kept."""
     reminders: ClassVar[type[Reminders]] = Reminders
 
     def __init__(self, actor: Actor) -> None:
         self.number = 0
-        """Number of the present round, from 0."""
+        """Number of the current round, starting at 0."""
         self.awaited: Collection[str] = ()
         self.delayed_s = 0.0
         self.closed = False
@@ -83,7 +83,7 @@ class RoundMessages:
                 del kept[peer]
 
     def tell(self, peer: str, message: object, number: int | None = None, after: type | None = None) -> None:
-        """Send one peer a message of this round, or of round `number`; each peer may get another message.
+        """Send one peer a message of this round, or of round `number`; each peer may get a different message.
 
         after: class of the peer's message that this one answers.
         """
@@ -173,7 +173,7 @@ class RoundMessages:
         self._actor._mailbox.discard(kind, lambda envelope: mark_of(envelope).number <= number)
 
     def forget_before(self, kind: type) -> None:
-        """Drop messages to all peers of earlier rounds: all peers have the present one."""
+        """Drop messages to all peers of earlier rounds: all peers have the message of the current round."""
         kept = self._to_all.get(kind.__name__, [])
         self._to_all[kind.__name__] = [sent for sent in kept if sent[0] > self.number - self.earlier]
 

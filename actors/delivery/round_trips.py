@@ -81,7 +81,7 @@ class RoundTrips:
         self._of: dict[type, dict[str, RoundTrip]] = {}
 
     def wait_at_first(self, patience_s: float) -> None:
-        """Treat no message as overdue within a quarter of `patience_s`, before there are measurements.
+        """Wait a quarter of `patience_s` for a message before the first measurement.
 
         A first model may take long to arrive, and repeating it would only delay it further.
         """

@@ -14,7 +14,7 @@ _OURS = ("actors", "protocols", "sim")
 
 
 def default(text: str) -> Any:
-    """Return a quantity's default as text, as in a file; typed Any, because it becomes a number."""
+    """Return a quantity's default as text, as in a file; typed Any, because the text becomes a number."""
     return text
 
 
@@ -30,7 +30,7 @@ class SettingError(ValueError):
 
 
 class Settings(BaseModel):
-    """Base of every settings class: frozen, no unknown keys, no silent conversions (``"3"`` is not 3).
+    """Base class of settings: frozen, without unknown keys or silent conversions (``"3"`` is not 3).
 
     A quantity's default is written as in a scenario file, ``patience: Duration = "2 s"``; with mypy,
     ``default("2 s")``. Lists of a file become tuples, because settings never change: a class that declares a
@@ -113,21 +113,21 @@ def exactly_one(section: Settings, *keys: str) -> None:
     stated = [key for key in keys if getattr(section, key) is not None]
     if len(stated) != 1:
         names = " or ".join(repr(key) for key in keys)
-        raise SettingError(stated[1] if stated else keys[0], None, f"state exactly one of {names}")
+        raise SettingError(stated[1] if stated else keys[0], None, f"set exactly one of {names}")
 
 
 def at_least_one(section: Settings, *keys: str) -> None:
-    """Raise SettingError if all of these keys have their defaults: then the section has no effect."""
+    """Raise SettingError if all of these keys have their defaults, because the section then has no effect."""
     if not any(_is_stated(section, key) for key in keys):
         *first, last = map(repr, keys)
-        raise SettingError(keys[0], None, f"state {', '.join(first)} or {last}; otherwise this does nothing")
+        raise SettingError(keys[0], None, f"set {', '.join(first)} or {last}; otherwise, this has no effect")
 
 
 def idle(section: Settings, reason: str, *keys: str) -> None:
     """Raise SettingError if one of these keys differs from its default, because it would have no effect."""
     for key in keys:
         if _is_stated(section, key):
-            raise SettingError(key, getattr(section, key), f"does nothing: {reason}")
+            raise SettingError(key, getattr(section, key), f"has no effect: {reason}")
 
 
 def _is_stated(section: Settings, key: str) -> bool:
@@ -140,4 +140,4 @@ def at_most_one(section: Settings, *keys: str) -> None:
     stated = [key for key in keys if getattr(section, key) is not None]
     if len(stated) > 1:
         names = " or ".join(repr(key) for key in keys)
-        raise SettingError(stated[1], None, f"state either {names}, not both")
+        raise SettingError(stated[1], None, f"set either {names}, not both")

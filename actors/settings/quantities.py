@@ -67,7 +67,7 @@ PositiveWeight = Annotated[PositiveFloat, Within(1e-30, 1_000_000)]
 def _each_once(clients: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(clients)) < len(clients):
         twice = next(each for each in clients if clients.count(each) > 1)
-        raise ValueError(f"contains client {twice} twice; list each client once")
+        raise ValueError(f"contains client {twice} twice; list each client only once")
     return clients
 
 

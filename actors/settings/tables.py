@@ -1,4 +1,4 @@
-"""Tables that come in several kinds, or may be written as a plain value."""
+"""Tables with several kinds, or with a short form as a plain value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def constant(quantity: Any) -> Shorthand:
 
 
 def tagged(union: Any) -> dict[str, Any]:
-    """Return the classes of a table that comes in several kinds, by the kind (or name) in the file."""
+    """Return the classes of a table with several kinds, by the kind (or name) in the file."""
     if isinstance(union, type) and issubclass(union, Settings):
         fields = union.model_fields
         return dict.fromkeys(get_args(fields["kind" if "kind" in fields else "name"].annotation), union)

@@ -21,7 +21,7 @@ from actors.tcp.outgoing import Address, Outgoing
 
 _LINGER_S = 1.0
 DROPS = ("backlog", "down", "too large")
-"""Reasons for which the sender itself drops a frame, as opposed to losses on the network."""
+"""Reasons why the sender itself drops a frame, as opposed to losses on the network."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class TcpEndpoint(ABC):
         if len(secret) < 16:
             raise ValueError(f"the secret of a run must have at least 16 bytes, not {len(secret)}")
         if tls is None and (open_to := [each.host for each in addresses.values() if not is_local(each.host)]):
-            raise ValueError(f"{open_to[0]} is not this machine: encrypt connections to it (give `tls`)")
+            raise ValueError(f"{open_to[0]} is another machine: encrypt connections to it (set `tls`)")
         self.endpoint = endpoint
         self.counts = TcpCounts()
         self.limits = limits
@@ -168,7 +168,7 @@ class TcpEndpoint(ABC):
 
     @property
     def port(self) -> int:
-        """Port on which this endpoint listens, also if its address left it open (0)."""
+        """Port on which this endpoint listens, even if its address leaves the port open (0)."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -190,7 +190,7 @@ class TcpEndpoint(ABC):
         self.counts.in_flight += 1
 
     def _settled(self, endpoint: str, count: int, fate: str) -> None:
-        """Record the fate of the `count` oldest frames sent to an endpoint; "" means read."""
+        """Record the outcome of the `count` oldest frames sent to an endpoint; "" means read."""
         self._count_fate(count, fate)
 
     def _linked(self, endpoint: str, up: bool) -> None:  # noqa: B027 - few subclasses need it

@@ -1,4 +1,4 @@
-"""Handshake: two endpoints prove to each other that they are of one run, by a secret that neither sends.
+"""Handshake: two endpoints prove to each other, by a secret that neither sends, that they belong to one run.
 
 1. The called endpoint sends a `Challenge`: a number that is used once.
 2. The caller answers with an `Introduction`: its name, a number that is used once, and HMAC-SHA256 of both
@@ -33,7 +33,7 @@ class Challenge:
 
 @dataclass(frozen=True)
 class Introduction:
-    """Introduction of the caller: its endpoint, and the number of this one of its connections."""
+    """Introduction of the caller: its endpoint, and the number of this connection."""
 
     endpoint: str
     nonce: bytes
@@ -43,7 +43,7 @@ class Introduction:
 
 @dataclass(frozen=True)
 class Welcome:
-    """Acceptance of the caller. `link`: its previous connection; `received`: frames read from that one."""
+    """Acceptance of the caller. `link`: its previous connection; `received`: frames read from it."""
 
     proof: bytes
     link: int
@@ -69,7 +69,7 @@ def require_proof(given: bytes, expected: bytes) -> None:
 
 
 def require_named(certificate: Mapping[str, Any], endpoint: str) -> None:
-    """Raise Stranger unless a certificate, as `ssl` describes it, is one of this endpoint."""
+    """Raise Stranger unless a certificate, as described by `ssl`, belongs to this endpoint."""
     if ("DNS", endpoint) not in certificate.get("subjectAltName", ()):
         raise Stranger(f"has no certificate of {endpoint}")
 

@@ -210,7 +210,7 @@ class CallingLink(TcpLink):
         super().__init__(limits, on_end)
         self.number = number
         self.is_full = False
-        """True if the other end reads more slowly than this one writes."""
+        """True if the other end reads more slowly than this end writes."""
         self._endpoint, self._called = endpoint, called
         self._secret = secret
         self._on_open, self._on_read, self._on_room = on_open, on_read, on_room

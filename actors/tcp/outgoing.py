@@ -1,4 +1,4 @@
-"""Output to one other endpoint: a connection, made again whenever it is lost, and the frames that wait."""
+"""Output to one other endpoint: a connection, which is restored whenever it is lost, and waiting frames."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Outgoing:
         self.link: CallingLink | None = None
         """Connection while it is open."""
         self.latest: CallingLink | None = None
-        """Connection made last, open or not."""
+        """Most recent connection, open or not."""
         self.ends: deque[str] = deque(maxlen=_ENDS_KEPT)
         """Reasons why the last connections ended, or could not be made."""
         self._limits = limits
@@ -117,7 +117,7 @@ class Outgoing:
         self._read = count
 
     def _opened(self, link: CallingLink, welcome: Welcome) -> None:
-        """Use a new open link; its welcome reports how many frames of the previous one were read."""
+        """Use a new open link; its welcome reports how many frames of the previous link were read."""
         known = welcome.received if welcome.link == self._open_number else self._read
         self._settle(max(self._read, min(known, self._written)))
         self._open_number, self._written, self._read = link.number, 0, 0
@@ -125,7 +125,7 @@ class Outgoing:
         self._on_link(True)
 
     def _settle(self, count: int) -> None:
-        """Record that `count` frames of the last link were read, and that the others are lost."""
+        """Record that `count` frames of the last link were read, and that the other frames are lost."""
         self._on_fate(count - self._read, "")
         self._on_fate(self._written - count, "cut off")
         self._read = self._written

@@ -37,11 +37,12 @@ those on the CPU unless a method bases decisions on computed values, and the val
 
 - *Precision.* `engine.precision = "float32"`, the default, also means float32 on a GPU: convolutions do not
   use TF32, which is torch's default. `"tf32"` and `"bfloat16"` are faster and change the values.
-- *Way.* `engine.way = "fastest"` measures before the run which way is fastest on the device. It pays off for
-  large models with convolutions: `"auto"` ignores batch size and precision, which matter there.
+- *Backend.* `engine.way = "fastest"` measures before the run which backend is fastest on the device. It
+  pays off for large models with convolutions: `"auto"` ignores batch size and precision, which matter there.
 - *Repeatability.* Two runs of a model with convolutions may differ in their last bits on a GPU, because cuDNN
   does not always add in the same order.
-- *Memory.* All vectors in use and the data are in the memory of the device. A call of training or evaluation
+- *Memory.* All vectors in use and the data set are in the memory of the device. A call of training or
+evaluation
   computes as many clients as fit into a sixteenth of the device's memory, intermediate results included. A
   call that nevertheless runs out of memory is split in two and repeated. If a single client does not fit, the
   run ends with a message that says what to change.

@@ -26,7 +26,8 @@ from sim.scenario.scenario import load_scenario
 
 TITLE = "Agreement"
 TEXT = """\
-Shortened scenarios run on the CPU and on the device, with the same seed; the images are stand-ins. *Events*
+Shortened scenarios run on the CPU and on the device, with the same seed; the images are placeholders.
+*Events*
 compares the messages and sessions of the trace, in order. They may differ after rounding differences if a
 method bases decisions on computed values. *Start* states whether all initial models are equal bit by bit.
 The differences are those of the parameters at the end, for each client the largest difference divided by its

@@ -24,7 +24,7 @@ it changes a method that is part of coterie. [Write your own method](methods.md)
 [examples](examples) contains whole methods to copy. `->` precedes the type of a result or of an attribute.
 
 *awaited* functions take virtual time, or wait for another function that does; write `await`. All other
-functions return at once and take no virtual time. A *handle* is a vector or scalar that may not have been
+functions return immediately and take no virtual time. A *handle* is a vector or scalar that may not have been
 computed yet. Reading the values of a handle computes them, and takes no virtual time.
 
 In the examples `client` is one of three clients, and `wait(...)` replaces the `await` of a method.
@@ -43,7 +43,7 @@ _MODEL = (
     "dropout, and batch norms use their running statistics."
 )
 _SERVERS_VERBS = "A server also has the functions of the network, `observe`, `vector` and `apply`."
-_SETTINGS = "For the settings of your method, define a class `Settings(RoundSettings)` in its client."
+_SETTINGS = "For the settings of your method, define a class `Settings(RoundSettings)` in the client class."
 
 
 def groups() -> list[tuple[str, str, type, str]]:
@@ -65,7 +65,7 @@ def groups() -> list[tuple[str, str, type, str]]:
         ),
         (
             "Training on the device",
-            "These functions use the data of this client.",
+            "These functions use this client's data.",
             client,
             "train gradient loss batch class_features predict inputs samples",
         ),

@@ -27,12 +27,12 @@ DOCS, KEPT, STUDIES = ROOT / "docs", ROOT / "docs/papers", ROOT / "scenarios/stu
 INTRODUCTION = """\
 # Compare coterie with the papers
 
-This page lists every algorithm, table and figure of the five papers, for readers who want to check coterie
-against them. Each row gives the paper's result, coterie's result, and the command that reproduces it.
+This page is for readers who want to compare coterie with the five papers. It lists every algorithm, table and
+figure. Each row gives the paper's result, coterie's result, and the command that reproduces it.
 `make papers` generates this page from `docs/papers.toml` and the results of the studies.
 
 Accuracies are in %, with half of the 95 % interval over seeds. Experiments here are smaller than the papers'.
-Therefore compare the order of the methods; the column *agreement* refers to this order. Each row names its
+Compare the order of the methods instead; the column *agreement* refers to this order. Each row names its
 command, because studies differ in seeds and settings, even studies of the same table.
 
 *Untuned* marks a baseline below local training with untuned settings. *Old* marks a result from

@@ -1,4 +1,4 @@
-"""Clients of CoBo without rounds: no client waits; missed updates of a pair's weight are made later."""
+"""Clients of CoBo without rounds: no client waits; missed updates of a pair's weight are applied later."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from protocols.shared.pair_ledger import Account, Ledger
 from protocols.shared.silence import Silence
 
 OWED_MAX = 30
-"""Maximum number of sampled updates of a pair that a client keeps for later; further ones are dropped."""
+"""Maximum number of sampled updates of a pair that a client keeps for later; further updates are dropped."""
 ATTEMPTS = 2
-"""Number of times a request is sent. If no answer comes to the last one in time, the update stays owed."""
+"""Number of times that a request is sent. If the last one is not answered in time, the update stays owed."""
 MEETINGS = 2
-"""Exchanges of gradients before a pair's weight counts fully: a single one is too noisy."""
+"""Exchanges of gradients before a pair's weight counts fully: a single exchange is too noisy."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ def is_far_behind(iterations: int, others: int) -> bool:
 
 
 def without_model(peer: str, pair: PairState | None) -> PairState | None:
-    """Return the state to keep of a peer that leaves: all except its model, which would be outdated."""
+    """Return the state to keep for a peer that leaves: all except the model, which would be outdated."""
     if pair is not None:
         pair.latest = None
     return pair
@@ -93,7 +93,7 @@ class CoBoAsynchronous(Client):
             self.sample_pairs()
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
-        """Return proximal terms towards the latest model of each peer that is believed to be up."""
+        """Return proximal terms towards the latest model of each peer that is considered up."""
         self.forget_strangers()
         proximal = []
         for peer in self.peers:
@@ -106,7 +106,7 @@ class CoBoAsynchronous(Client):
         return proximal
 
     def evidence(self, peer: str) -> float:
-        """Return the factor of a pair's weight, from 0 to 1: updates made over those expected by now.
+        """Return the factor of a pair's weight, from 0 to 1: the updates over the updates expected so far.
 
         The expectation uses the slower end's iterations, as a newcomer or slow client cannot have made more.
         """
@@ -187,7 +187,7 @@ class CoBoAsynchronous(Client):
         return sorted(owed, key=lambda peer: -self.known[peer].owed)
 
     def takes_requests(self, peer: str) -> bool:
-        """Return whether a peer answers requests. One that has sent no model yet is slow, or absent.
+        """Return True if a peer answers requests. A peer that has not sent a model yet is slow or absent.
 
         On the simplex it is asked anyway: without the first updates with it a row would be unbalanced.
         """
@@ -203,7 +203,7 @@ class CoBoAsynchronous(Client):
         self.peer_time.earn(self.settings.local_steps, self.settings.share_for_peers, called_for)
 
     async def update_pair(self, peer: str, pair: PairState) -> None:
-        """Ask a peer for its gradient at the midpoint, and change the weight by all updates that are owed."""
+        """Ask a peer for its gradient at the midpoint, and apply all owed updates to the weight."""
         start_s, patience = self.now, self.settings.patience
         try:
             sent = self.params
@@ -246,7 +246,7 @@ class CoBoAsynchronous(Client):
         return None
 
     async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer:
-        """Answer with the gradient at the midpoint with the asker, and the number of updates owed."""
+        """Answer with the gradient at the midpoint between both models, and the number of owed updates."""
         self.peer_time.spend()
         pair = self.known[sender]
         sent, time, iterations = self.as_far_as(request.iterations)
@@ -263,7 +263,7 @@ class CoBoAsynchronous(Client):
         )
 
     def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
-        """Return the model to compare with one after `iterations`, its time, and its number of iterations.
+        """Return the model to compare with a model after `iterations`, its time, and its iterations.
 
         On the simplex, for a peer that is far behind, this is the client's model after the same number,
         interpolated between the two nearest kept models. In rounds both ends have made equal progress; with a
@@ -279,7 +279,7 @@ class CoBoAsynchronous(Client):
         return (1 - share) * before + share * after, (1 - share) * start_s + share * ended_s, iterations
 
     def intercept(self, message: object, sender: str) -> bool:
-        """Use models and accounts at once when they arrive, even while this client trains."""
+        """Use models and accounts as soon as they arrive, even while this client trains."""
         done = super().intercept(message, sender)
         if not self.is_peer(sender):
             return done
@@ -293,7 +293,7 @@ class CoBoAsynchronous(Client):
         return done or type(message) in (LatestModel, PairResult)
 
     def merge_account(self, peer: str, account: Account) -> None:
-        """Make the updates of the pair that this end has missed."""
+        """Apply the pair's updates that this end has missed."""
         pair = self.known[peer]
         missed = pair.ledger.merge(account, leads=self.name < peer)
         if missed.steps:

@@ -24,7 +24,7 @@ class LatestModel:
 
 @dataclass(frozen=True)
 class PairRequest(LatestModel):
-    """Request for the receiver's gradient at the midpoint. `account`: the sender's, of their weight."""
+    """Request for the receiver's gradient at the midpoint. `account`: the sender's account of the weight."""
 
     account: Account
 

@@ -122,7 +122,7 @@ class PairWeights(Component):
 
 
 def levelled(*row: Tensor) -> tuple[Tensor, ...]:
-    """Subtract the threshold for which the positive parts are the projection on the simplex; for `apply`.
+    """Subtract the threshold that makes the positive parts the projection on the simplex; for `apply`.
 
     Clipped to [0, 1], the values equal those of `mathematics.project_on_simplex`.
     """

@@ -1,4 +1,4 @@
-"""CGA: steps that go against no neighbor's gradient at the client's own model.
+"""CGA: steps that do not contradict any neighbor's gradient at the client's own model.
 
 Esfandiari, Tan, Jiang, Balu, Herron, Hegde and Sarkar, "Cross-gradient aggregation for decentralized learning
 from non-IID data" (ICML 2021), algorithm 1. In rounds with a barrier among neighbors, for client i:
@@ -52,7 +52,7 @@ class CrossGradient:
 
 @dataclass(frozen=True)
 class CrossExchange(Exchange):
-    """Answer to an exchange, with the sender's gradient at the model that it was sent."""
+    """Answer to an exchange, with the sender's gradient at the received model."""
 
     gradient: Vector
 
@@ -84,7 +84,7 @@ class CGASettings(DPSGDSettings):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum beta: share of the last change that is added to the next."""
     margin: Weight = 0.0
-    """Least factor of a neighbor's gradient: 0 is the projection; the authors' code has 0.5."""
+    """Minimum factor of a neighbor's gradient: 0 is the projection; the authors' code uses 0.5."""
 
 
 class CrossGradients(Client):
@@ -98,7 +98,7 @@ class CrossGradients(Client):
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (
             common_start("shared"),
-            *plain_sgd("takes single gradients for steps, and has its own momentum"),
+            *plain_sgd("uses single gradients as steps, and has its own momentum"),
         )
 
     def setup(self) -> None:
@@ -107,7 +107,7 @@ class CrossGradients(Client):
         self.velocity: Vector | None = None
 
     async def local_update(self) -> Vector:
-        """Train, and return v_i for the present cross-gradients."""
+        """Train, and return v_i for the current cross-gradients."""
         change = await self.train(self.settings.local_steps)
         if self.crossed:
             # Descent along -eta g_ij, so that the margin is in units of gradients.
@@ -132,12 +132,12 @@ class CGAInPairs(CrossGradients):
         self.params = self.params + update
 
     def met(self, peer: str, answer: Exchange) -> None:
-        """Keep the gradient that came with a peer's model."""
+        """Keep the gradient that arrived with a peer's model."""
         if isinstance(answer, CrossExchange) and self.is_peer(peer):
             self.crossed[peer] = answer.gradient
 
     def answered(self, answer: Exchange, request: Exchange) -> asyncio.Task[CrossExchange]:
-        """Return a task for the answer with the gradient, so that no other message has to wait."""
+        """Return a task that answers with the gradient, so that no other message has to wait."""
         return self.spawn(self.with_gradient(answer, request.params))
 
     async def with_gradient(self, answer: Exchange, at: Vector) -> CrossExchange:

@@ -58,7 +58,7 @@ class Edge:
     weight: float = 0.0
 
     def later(self, other: Edge) -> Edge:
-        """Return the valid one of the two ends' views."""
+        """Return the valid view of the two ends' views."""
         return max(self, other, key=lambda edge: (edge.version, edge.by))
 
 
@@ -127,13 +127,13 @@ class DadaSettings(PatienceSettings):
     local_steps: Count = 1
     """Training steps in an iteration."""
     graph_every: Count = 10
-    """Iterations between two steps of the graph; the first ones are without a graph."""
+    """Iterations between two steps of the graph; the first iterations have no graph."""
     graph_peers: Count = 5
     """Random peers (kappa) in a step of the graph, which changes their weights (fewer if fewer are known)."""
     mu_1: PositiveWeight = 1.0
     """Strength of the similarity of collaborators' models."""
     mu_2: PositiveWeight = 1.0
-    """Weight of the graph's own terms: the larger, the more collaborators."""
+    """Weight of the terms that depend only on the graph; a larger weight gives more collaborators."""
     ridge: Weight = 1.0
     """Strength of the term that keeps weights small and even (lambda in the paper)."""
     delta: Annotated[float, Field(gt=0, le=1000)] = 1.0
@@ -161,7 +161,7 @@ class Dada(Client):
         self.round_trips.wait_at_first(self.settings.patience)
         self.silence = Silence(self, self.settings.patience)
         self.edges = PerPeer(self, Edge)
-        """Weights of the pairs, as this end knows them."""
+        """Weights of the pairs, as known to this end."""
         self.models = PerPeer[NeighbourModel](self)
         self.most_samples = self.samples
 
@@ -186,7 +186,7 @@ class Dada(Client):
         ]
 
     async def _update_graph(self) -> None:
-        """Ask some random peers, and change their weights by one step."""
+        """Ask some random peers for their data, and change their weights by one step."""
         self.asking = True
         try:
             self.own_loss = await self.loss(self.params, on="train")
@@ -202,7 +202,7 @@ class Dada(Client):
             self.asking = False
 
     async def question(self, peer: str) -> GraphAnswer | None:
-        """Return one peer's answer; None if it does not come in time."""
+        """Return one peer's answer; None if the answer does not arrive in time."""
         question = GraphQuestion(self.edges[peer], self.samples)
         try:
             answer: GraphAnswer = await self.ask(
@@ -258,7 +258,7 @@ class Dada(Client):
         return samples / self.most_samples
 
     def adopt(self, peer: str, edge: Edge) -> None:
-        """Adopt the other end's view of the weight, if it is later."""
+        """Adopt the other end's view of the weight if that view is more recent."""
         self.edges[peer] = self.edges[peer].later(edge)
 
     async def on_message(self, message: object, sender: str) -> object:
@@ -278,7 +278,7 @@ class Dada(Client):
         return None
 
     def correct(self, peer: str, edge: Edge) -> None:
-        """Adopt the other end's view, or send it this client's, if that is later."""
+        """Adopt the other end's view, or send this client's view if it is more recent."""
         self.adopt(peer, edge)
         if self.edges[peer] != edge:
             self.tell(peer, EdgeNews(self.edges[peer]))

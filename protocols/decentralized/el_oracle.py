@@ -36,12 +36,12 @@ from protocols.shared.averaging import neighbour_mean
 
 
 class ELOracleSettings(ProtocolSettings):
-    """Train, and average with some clients, drawn again in each round."""
+    """Train, and average with some clients, which are drawn again in each round."""
 
     changing = ("local_steps",)
 
     degree: Count = 4
-    """Neighbors of each client in a round (s), or all others if there are fewer."""
+    """Number of neighbors of each client in a round (s), or all other clients if there are fewer."""
     local_steps: Count = 1
     """Training steps in a round."""
     patience: PositiveDuration = default("1 min")
@@ -79,7 +79,7 @@ class _Persistent(Reminders):
 
 
 class ChangingRounds(Rounds):
-    """Rounds with other partners in each, which may be several rounds ahead or behind.
+    """Rounds with different partners in each round; partners may be several rounds ahead or behind.
 
     Many peers may still wait for a client that is behind, and its lost messages may be of long past rounds.
     """
@@ -120,7 +120,7 @@ class ELOracle(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        all_known = "draws graphs of all clients, each of which must know all others; must"
+        all_known = "draws graphs of all clients, so each client must know all others; must"
         return (
             common_start("shared"),
             Requirement(
@@ -136,7 +136,7 @@ class ELOracle(Client):
         self.rounds = ChangingRounds(self, self.settings.patience, neighbours=self.neighbours)
 
     def neighbours(self, number: int | None = None) -> Collection[str]:
-        """Return this client's neighbors in round `number`, by default the present one."""
+        """Return this client's neighbors in round `number`, by default the current round."""
         number = self.rounds.number if number is None else number
         names = tuple(sorted([*self.peers, self.name]))
         graph = regular_graph(names, self.settings.degree, self.context.shared_seed, number)

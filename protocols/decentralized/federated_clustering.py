@@ -1,4 +1,4 @@
-"""Federated clustering: each client descends along the mean of the gradients that are similar to its own.
+"""Federated clustering: each client descends along the mean of the gradients similar to its own.
 
 Werner, He, Karimireddy, Jordan and Jaggi, "Provably personalized and robust federated learning" (2023),
 "FC" in CoBo's tables, which give it the true number K of clusters. In each round client i sends its model x_i
@@ -58,7 +58,7 @@ class FederatedClusteringSettings(ProtocolSettings):
     changing = ("local_steps", "sweeps")
 
     clusters: Count = 2
-    """Number of clusters (K): of n gradients the n/K nearest ones count, rounded up."""
+    """Number of clusters (K): of n gradients, the nearest n/K count, rounded up."""
     sweeps: Count = 10
     """Sweeps of the threshold clustering in a round."""
     local_steps: Count = 1
@@ -68,7 +68,7 @@ class FederatedClusteringSettings(ProtocolSettings):
 
 
 class FederatedClustering(Client):
-    """Client that collects its gradients from all others, and keeps those similar to its own."""
+    """Client that collects gradients at its model from all others, and uses gradients similar to its own."""
 
     Settings = FederatedClusteringSettings
     settings: FederatedClusteringSettings

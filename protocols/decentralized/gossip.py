@@ -1,4 +1,4 @@
-"""Gossip learning: a client pushes its model to a random peer, which merges it with its own and trains.
+"""Gossip learning: a client pushes its model to a random peer, which merges both models and trains.
 
 Hegedus, Danner and Jelasity, "Gossip learning as a decentralized alternative to federated learning" (2019),
 after Ormandi, Hegedus and Jelasity, "Gossip learning with linear models on fully distributed data" (2013).
@@ -39,12 +39,12 @@ class Gossip(Client):
     """Client that pushes, merges and trains (always asynchronous)."""
 
     class Settings(ProtocolSettings):
-        """Push the model to random peers; the receiver merges it with its own and trains."""
+        """Push the model to random peers; the receiver merges both models and trains."""
 
         changing = ("period", "fanout", "local_steps", "merge")
 
         period: PositiveDuration = default("1 s")
-        """Time between two pushes of a client; the first one comes after a random part of it."""
+        """Time between two pushes of a client; the first push is sent after a random part of this time."""
         fanout: Count = 1
         """Number of peers that get each push."""
         local_steps: Count = 1

@@ -1,4 +1,4 @@
-"""Local training: each client alone, without messages. The reference for the gain by collaboration."""
+"""Local training: each client trains alone, without messages. The reference for gains from collaboration."""
 
 from actors.settings.quantities import Count
 from protocols.framework.client import Client

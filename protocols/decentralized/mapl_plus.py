@@ -1,4 +1,4 @@
-"""MAPL+: MAPL for clients with the same backbone, which they also share and mix.
+"""MAPL+: MAPL for clients with the same backbone; clients also share and mix their backbones.
 
 Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024), appendix B.
 

@@ -66,7 +66,7 @@ class MetaL2CSettings(PatienceSettings):
     local_steps: Count | None = None
     """Training steps in an iteration, instead of `local_epochs`."""
     temperature: PositiveWeight = 1.0
-    """Divisor of the products of codes: the smaller it is, the fewer neighbors count."""
+    """Divisor of the products of codes; with a smaller divisor, fewer neighbors count."""
     encoder_rate: Weight = 0.3
     """Length r of a step of the encoder's parameters."""
     sketch: Count = 64
@@ -76,7 +76,7 @@ class MetaL2CSettings(PatienceSettings):
     codes: Count = 5
     """Length of the encoder's output."""
     kept: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the neighbors that are mixed with after `sparse_after`; at least one is."""
+    """Share of the neighbors with which a client mixes after `sparse_after`; at least one neighbor."""
     sparse_after: Count = 10
     """Iterations with all neighbors; their weights determine which neighbors are kept."""
 
@@ -135,7 +135,7 @@ class WeighedUpdates(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        needed = "has an encoder that learns from samples that are held back; must be more than 0"
+        needed = "has an encoder that learns from held-back samples; must be more than 0"
         return (
             common_start("shared"),
             Requirement("data.validation_share", lambda share: share > 0, needed),
@@ -215,7 +215,7 @@ class WeighedUpdates(Client):
         return max(1, round(self.settings.kept * count))
 
     def replace_departed(self, gone: str, mean: float | None) -> None:
-        """Replace a peer that has left by the best of the dropped ones."""
+        """Replace a peer that has left with the best dropped peer."""
         mixed = [other for other in self.peers if other not in self.dropped]
         ranked = sorted(
             [other for other in self.dropped if other != gone], key=lambda other: -self.dropped[other]

@@ -1,4 +1,4 @@
-"""SPDB: neighbors agree on a backbone by a primal-dual method, and each has its own head for it.
+"""SPDB: neighbors agree on a backbone by a primal-dual method, and each keeps its own head.
 
 Lu, Cui, Squillante, Kingsbury and Horesh, "Decentralized bilevel optimization for personalized client
 learning" (ICASSP 2022): min over x_1 = ... = x_n of sum_i f_i(x_i, y_i*(x_i)), where y_i*(x) minimizes
@@ -67,7 +67,7 @@ class SPDB(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return (common_start("shared", "shared-backbone"), *plain_sgd("is a method of stochastic gradients"))
+        return (common_start("shared", "shared-backbone"), *plain_sgd("is a stochastic-gradient method"))
 
     def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
@@ -84,7 +84,7 @@ class SPDB(Client):
         return RoundModel(self.backbone, len(self.peers), self.now)
 
     async def step(self) -> None:
-        """Run one round: send, train, and step once the backbones of all neighbors have come."""
+        """Run one round: send, train, and step when the backbones of all neighbors have arrived."""
         self.rounds.announce()
         before = self.backbone
         change = await self.turns()
@@ -115,7 +115,7 @@ class SPDB(Client):
         return metropolis_weights(self.rounds.degree, {peer: model.degree for peer, model in models.items()})
 
     def moved(self, own: Vector, models: Mapping[str, RoundModel]) -> dict[str, Multiplier]:
-        """Return the multipliers after a step, without pairs that did not share this round and the last."""
+        """Return the multipliers after a step, only for pairs that shared this round and the previous one."""
         found, rate = {}, self.settings.dual_rate
         shares = self.shares(models)
         for peer, model in models.items() if rate else ():

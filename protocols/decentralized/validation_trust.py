@@ -51,14 +51,14 @@ class ValidationTrustSettings(ProtocolSettings):
     judged_by: Literal["perplexity", "loss"] = "perplexity"
     """Measure of a model, lower for a better one: exp of the mean loss (the authors' code), or mean loss."""
     losses_on: Literal["validation", "train"] = "validation"
-    """Samples on which models are compared: the held-back ones (`data.validation_share`), or all training
+    """Samples on which models are compared: the held-back samples (`data.validation_share`), or all training
     samples, on which the client's own model has an advantage."""
     patience: PositiveDuration = default("1 min")
     """Maximum wait for a silent neighbor, which gets repeated requests meanwhile."""
 
 
 def trust(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArray[np.float64]:
-    """Return weights [n] for losses [n] of n models, the client's first; all is its own if none is finite."""
+    """Return weights [n] for losses [n] of n models, the client's first; 1 for its own if none is finite."""
     measured = np.asarray(losses, dtype=np.float64)
     if judged_by == "perplexity":
         with np.errstate(over="ignore"):

@@ -47,7 +47,7 @@ class AFLSettings(RoundSettings):
     loss_on: Literal["batch", "train"] = "batch"
     """Samples for a client's loss: a batch, as in the paper, or all its training samples."""
     judged_by: Literal["last", "average"] = "last"
-    """Model by which clients are evaluated: the last that they received, or the average of all."""
+    """Model that is evaluated: the last model that a client received, or the average of all."""
 
 
 def ascended(weights: Mapping[str, float], losses: Mapping[str, float], rate: float) -> dict[str, float]:
@@ -101,7 +101,7 @@ class AFL(RoundClient):
         return AgnosticStep(await self.trained(task.params), loss)
 
     def learn(self, news: GlobalModel) -> None:
-        """Use the model; it counts in the average when it comes with the next task."""
+        """Use the model; it counts in the average when it arrives with the next task."""
         self.params = news.params
 
     def take(self, params: Vector) -> None:

@@ -1,4 +1,4 @@
-"""Clustered federated learning: a cluster is split when its average is stationary but its clients diverge.
+"""Clustered federated learning: a cluster is split when its average converges but its clients diverge.
 
 Sattler, Mueller and Samek, "Clustered federated learning: Model-agnostic distributed multitask optimization
 under privacy constraints" (2020). All clients start in one cluster. In each round and cluster c
@@ -50,7 +50,7 @@ class ClusteredFLSettings(RoundSettings):
     stationary: Weight = 0.2
     """Condition for a split: the average update is shorter than this share of the longest so far."""
     progress: Weight = 0.4
-    """Second condition: some client's update is still longer than this share of it."""
+    """Second condition for a split: a client's update is still longer than this share of the longest."""
     separation: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Minimum difference of the parts: sqrt((1 - cos)/2) of the most similar updates across."""
     smallest: Count = 3
@@ -66,7 +66,7 @@ def cosines(updates: ArrayLike) -> np.ndarray:
 
 
 def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
-    """Return the two parts of n >= 2 clients with the smallest maximum similarity [n, n] across, and that.
+    """Return the two parts of n >= 2 clients with the least maximum similarity [n, n] across, and this value.
 
     The most similar clients are joined first, until two parts are left (the paper's optimal bipartitioning).
     """
@@ -85,7 +85,7 @@ def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
 
 @dataclass(eq=False)
 class Cluster:
-    """Model of a cluster; after a split, the model from before. longest: the longest average update so far.
+    """Model of a cluster, at first that before the split. longest: the longest average update so far.
 
     parts: empty, or two, each with the updates [n, P] of its clients in the round of the split.
     """
@@ -95,7 +95,7 @@ class Cluster:
     parts: list[tuple[Cluster, np.ndarray]] = field(default_factory=list)
 
     def next_for(self, update: np.ndarray) -> Cluster:
-        """Return the part with the update most similar to this one [P]."""
+        """Return the part with the update most similar to this update [P]."""
         nearest = [cosines(np.vstack([update, updates]))[0, 1:].max() for _, updates in self.parts]
         return self.parts[int(np.argmax(nearest))][0]
 
@@ -110,7 +110,7 @@ class ClusteredFLServer(RoundServer):
         self.assigned: dict[str, Cluster] = {}
 
     def cluster_of(self, client: str) -> Cluster:
-        """Return the present cluster of a client."""
+        """Return the current cluster of a client."""
         return self.assigned.get(client, self.first)
 
     def task(self, client: str, number: int) -> RoundTask:
@@ -165,7 +165,7 @@ class ClusteredFLServer(RoundServer):
 
 
 class ClusteredFL(RoundClient):
-    """Client of clustered federated learning, which works like one of federated averaging."""
+    """Client of clustered federated learning, which works like a client of federated averaging."""
 
     Settings = ClusteredFLSettings
     server = ClusteredFLServer

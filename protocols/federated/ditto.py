@@ -1,4 +1,4 @@
-"""Ditto: a personal model that is pulled towards the global one of federated averaging.
+"""Ditto: a personal model that is pulled towards the global model of federated averaging.
 
 Li, Hu, Beirami and Smith, "Ditto: Fair and robust federated learning through personalization" (2021),
 algorithm 1, with the global model w and client k's own v_k:
@@ -38,7 +38,7 @@ class Ditto(RoundClient):
     Settings = DittoSettings
     settings: DittoSettings
     shared: Vector | None = None
-    """Last global model that it received."""
+    """Last global model that the client received."""
 
     async def work(self, task: Any) -> object:
         self.shared = task.params

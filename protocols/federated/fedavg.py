@@ -26,7 +26,7 @@ class FedAvgSettings(RoundSettings):
     changing = (*RoundSettings.changing, "mu")
 
     mu: Weight = 0.0
-    """Strength of the proximal term, towards the model that a client was sent (FedProx)."""
+    """Strength of the proximal term towards the model that the server sent (FedProx)."""
 
 
 class FedAvg(RoundClient):

@@ -21,7 +21,7 @@ class FedAvgPlus(RoundClient):
     """Client of federated averaging that keeps a personal model."""
 
     shared: Vector | None = None
-    """Last global model that it received."""
+    """Last global model that the client received."""
 
     async def work(self, task: Any) -> object:
         self.shared = task.params

@@ -1,4 +1,4 @@
-"""FedEM: all clients share a few models, and each mixes them in its own proportions.
+"""FedEM: all clients share a few models, and each client mixes them in different proportions.
 
 Marfoq, Neglia, Bellet, Kameni and Vidal, "Federated multi-task learning under a mixture of distributions"
 (2021), algorithms 1 and 2, with M common models theta_m, and client t's proportions pi_t:
@@ -40,7 +40,7 @@ class TrainedComponents:
 
 
 class FedEMSettings(SeveralModelsSettings):
-    """Average a few models, of which each client has its own mixture."""
+    """Average a few models, which each client mixes differently."""
 
 
 def responsibilities(shares: Tensor, *losses: Tensor) -> tuple[Tensor, ...]:

@@ -51,9 +51,9 @@ class FedFomoSettings(RoundSettings):
     models: Count = 5
     """Others' models that a client receives in a round (M)."""
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """Share of these models that are drawn at random, instead of those of the largest affinity."""
+    """Share of these models that are drawn at random, instead of by the largest affinity."""
     losses_on: Literal["validation", "train"] = "validation"
-    """Samples on which models are compared: the held-back ones (`data.validation_share`), or all training
+    """Samples on which models are compared: the held-back samples (`data.validation_share`), or all training
     samples, on which the client's own model has an advantage."""
 
 
@@ -126,7 +126,7 @@ class FedFomo(RoundClient):
         return MixedAndTrained(self.params, {name: w for name, w in weights.items() if name != self.name})
 
     async def helpful(self, before: Vector, models: Mapping[str, Vector]) -> dict[str, float]:
-        """Return the weights of those of `models` that are better than `before`."""
+        """Return the weights of the models in `models` that are better than `before`."""
         on = self.settings.losses_on
         first, *others = await losses_of(self, (before, *models.values()), on)
         distances = [self.trainable(model - before).norm() for model in models.values()]

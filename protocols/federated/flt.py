@@ -125,7 +125,7 @@ def matching_distance(one: ArrayLike, other: ArrayLike) -> float:
 
 
 def clusters_of(distances: ArrayLike, count: int, threshold: float | None = None) -> list[int]:
-    """Return the cluster of each of n clients, from 0 in the order of their first clients.
+    """Return each client's cluster number; clusters are numbered from 0 by their first clients.
 
     distances [n (n - 1) / 2]: of each pair, in the order of `combinations`. count: maximum number of
     clusters. threshold: replaces it, as a share of the largest distance.
@@ -143,7 +143,7 @@ def clusters_of(distances: ArrayLike, count: int, threshold: float | None = None
 
 
 class FLTServer(RoundServer):
-    """Server that finds the clusters, and keeps a model of each."""
+    """Server that finds the clusters, and keeps a model for each."""
 
     settings: FLTSettings
 
@@ -194,7 +194,7 @@ class FLTServer(RoundServer):
         self.models = [self.params] * (max(found) + 1)
 
     def nearest(self, client: str) -> int:
-        """Return the cluster with the nearest clients' centroids to this client's, on average."""
+        """Return the cluster with clients' centroids nearest to this client's centroids, on average."""
         of_each: dict[int, list[float]] = {}
         for other, cluster in self.assigned.items():
             if other != client:
@@ -231,15 +231,16 @@ class FLT(RoundClient):
     settings: FLTSettings
     server = FLTServer
     members: tuple[str, ...] = ()
-    """Clients of its cluster, as in its last task; empty before the first."""
+    """Clients of this client's cluster, from its last task; empty before the first task."""
     described: Centroids | None = None
     """Centroids of its samples, after the first request in this session."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         problem = (
-            "distinguishes clients by their classes of samples, as far as these show in the numbers of a "
-            'sample; must be "classification"'
+            "distinguishes clients by the classes of their samples, as far as the samples' values show "
+            "these; "
+            'must be "classification"'
         )
         if settings.alone:
             return ()

@@ -1,4 +1,4 @@
-"""IFCA: a server keeps K models, and each client trains the one that fits its data best.
+"""IFCA: a server keeps K models, and each client trains the model that fits its data best.
 
 Ghosh, Chung, Yin and Ramchandran, "An efficient framework for clustered federated learning" (2020), algorithm
 1 with model averaging (option II):
@@ -41,7 +41,7 @@ class ClusterMember:
 
 
 class IFCASettings(SeveralModelsSettings):
-    """Keep the models of several clusters; each client trains the one that fits it best."""
+    """Keep the models of several clusters; each client trains the model that fits its data best."""
 
 
 class IFCAServer(SeveralModelsServer):
@@ -65,9 +65,9 @@ class IFCA(RoundClient):
     Settings = IFCASettings
     server = IFCAServer
     cluster = 0
-    """Number of the model that fits it best."""
+    """Number of the model that fits the client's data best."""
     sampled = False
-    """True if it was sampled, in this session or one with a kept state."""
+    """True if the client was sampled, in this session or an earlier session with a kept state."""
 
     async def work(self, task: SeveralModels) -> ClusterMember:
         self.sampled = True
@@ -75,7 +75,7 @@ class IFCA(RoundClient):
         return ClusterMember(self.cluster, await self.trained(self.params), self.samples)
 
     async def choose(self, received: SeveralModels | LatestModels) -> None:
-        """Choose the model with the least loss."""
+        """Choose the model with the lowest loss."""
         losses = await losses_of(self, received.models, "train")
         self.cluster = losses.index(min(losses))
         self.params = received.models[self.cluster]

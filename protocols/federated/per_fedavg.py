@@ -1,4 +1,4 @@
-"""Per-FedAvg: a common model that one step of gradient descent adapts into a good personal one.
+"""Per-FedAvg: a common model that one step of gradient descent turns into a good personal model.
 
 Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: A model-agnostic
 meta-learning approach" (NeurIPS 2020), algorithm 1, for min_w 1/n sum_i f_i(w - alpha grad f_i(w)):
@@ -34,7 +34,7 @@ from protocols.shared.server_rounds import RoundClient, RoundServer, averaged
 
 
 class PerFedAvgSettings(FedAvgSettings):
-    """Average models that a gradient step is meant to adapt."""
+    """Average models that a gradient step adapts to each client."""
 
     adaptation_rate: PositiveWeight = 0.01
     """Learning rate alpha of the step that adapts a model."""
@@ -43,7 +43,7 @@ class PerFedAvgSettings(FedAvgSettings):
     difference: PositiveWeight = 0.001
     """Distance delta of these gradients, in lengths of a gradient."""
     personal_steps: Count = 1
-    """Steps that make the personal model by which a client is evaluated."""
+    """Steps that adapt the model that is evaluated."""
     weights: Weighing = "equal"
     """Weights of clients in the average: by their numbers of samples, or equal (paper)."""
 
@@ -58,7 +58,7 @@ class PerFedAvgServer(RoundServer):
 
 
 class PerFedAvg(RoundClient):
-    """Client that trains the common model for a good result after a further step."""
+    """Client that trains the common model to be good after one further step."""
 
     Settings = PerFedAvgSettings
     settings: PerFedAvgSettings
@@ -68,10 +68,10 @@ class PerFedAvg(RoundClient):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return plain_sgd("takes single gradients for steps")
+        return plain_sgd("uses single gradients as steps")
 
     async def trained(self, start: Vector) -> Vector:
-        """Return the common model after the local steps of a round; this also updates the personal one."""
+        """Return the common model after the local steps of a round; also update the personal model."""
         if self.compute.steps_left:  # otherwise the budget is used, and the last personal model stays
             self.personal = await self.adapted(start, self.settings.personal_steps)
         params = start

@@ -73,7 +73,7 @@ class PFedHNServer(RoundServer):
         self.phi: Vector = self.apply(based, self.vector(start), self.params)
         self.embeddings: dict[str, Vector] = {}
         self.sent: dict[str, Vector] = {}
-        """Model that each client of the round was sent."""
+        """Model that the server sent to each client of the round."""
         self.velocities: dict[str, Vector] = {}
         """Last steps, of the hypernetwork as "phi" and of embeddings by client; empty without momentum."""
 

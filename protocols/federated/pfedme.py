@@ -1,4 +1,4 @@
-"""pFedMe: each client's personal model is pulled towards a common one, which follows it (Moreau envelopes).
+"""pFedMe: each client's personal model is pulled towards a common model, which follows it (Moreau envelopes).
 
 Dinh, Tran and Nguyen, "Personalized federated learning with Moreau envelopes" (NeurIPS 2020), algorithm 1:
 
@@ -54,10 +54,10 @@ class Done:
 
 
 class PFedMeSettings(RoundSettings):
-    """Average the models towards which its clients' personal ones are pulled."""
+    """Average the models towards which the clients' personal models are pulled."""
 
     strength: PositiveWeight = 15.0
-    """Pull lambda of a personal model towards the common one."""
+    """Pull lambda of a personal model towards the common model."""
     outer_rate: PositiveWeight = 0.005
     """Rate eta at which w_i follows the personal model in each of the R iterations; at most 1/`strength`."""
     personal_steps: Count = 5
@@ -98,7 +98,7 @@ class PFedMeServer(RoundServer):
 
 
 class PFedMe(RoundClient):
-    """Client with a personal model and the common one."""
+    """Client with a personal model and the common model."""
 
     Settings = PFedMeSettings
     settings: PFedMeSettings

@@ -81,7 +81,7 @@ class QFFL(RoundClient):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return plain_sgd("takes the learning rate for the inverse of the loss's curvature")
+        return plain_sgd("uses the learning rate as the inverse of the loss's curvature")
 
     async def work(self, task: Any) -> object:
         self.params = task.params

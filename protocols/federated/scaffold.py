@@ -1,4 +1,4 @@
-"""SCAFFOLD: clients correct their steps by the difference of the others' gradients from their own.
+"""SCAFFOLD: clients correct their steps by the difference between the others' gradients and their own.
 
 Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, "SCAFFOLD: Stochastic controlled averaging for federated
 learning" (2020), algorithm 1 with option II. The server has x and c, client i its c_i, initially 0:

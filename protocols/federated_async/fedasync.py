@@ -1,4 +1,4 @@
-"""FedAsync: a server mixes each arriving model into its own, with less weight for a stale one.
+"""FedAsync: a server mixes each arriving model into its own model, with less weight for stale models.
 
 Xie, Koyejo and Gupta, "Asynchronous federated optimization" (2019), algorithm 1, with staleness u: the number
 of changes of the server's model x since it gave x_tau to the client:
@@ -20,12 +20,12 @@ from protocols.shared.async_server import AsyncClient, AsyncServer, AsyncSetting
 
 
 class FedAsyncSettings(AsyncSettings):
-    """Mix each arriving model into the server's own."""
+    """Mix each arriving model into the server's model."""
 
     changing = (*AsyncSettings.changing, "mixing", "mu")
 
     mixing: ShareAboveZero = 0.6
-    """Weight alpha of a model that was trained from the server's latest."""
+    """Weight alpha of a model that was trained from the server's latest model."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
     """Function s: decrease of a model's weight with the changes u in between."""
     exponent: Weight = 0.5
@@ -35,7 +35,7 @@ class FedAsyncSettings(AsyncSettings):
     grace: CountOrZero = 4
     """Threshold b of the hinge: a model counts in full up to this number of changes."""
     mu: Weight = 0.005
-    """Strength of the proximal term, towards the model that a client was given."""
+    """Strength of the proximal term towards the model that the server sent."""
 
 
 def freshness(staleness: int, settings: FedAsyncSettings) -> float:
@@ -57,7 +57,7 @@ class FedAsyncServer(AsyncServer):
 
 
 class FedAsync(AsyncClient):
-    """Client that trains with a pull towards the model that it was given."""
+    """Client that trains with a pull towards the model that the server sent."""
 
     Settings = FedAsyncSettings
     settings: FedAsyncSettings

@@ -34,7 +34,7 @@ class FedBuffServer(AsyncServer):
 
     def setup(self) -> None:
         self.updates: list[tuple[float, Vector]] = []
-        """Updates since the last step, each with its weight."""
+        """Updates since the last step, with their weights."""
 
     def arrived(self, work: Vector, client: str, staleness: int) -> None:
         self.updates.append(((1 + staleness) ** -0.5, work))
@@ -45,7 +45,7 @@ class FedBuffServer(AsyncServer):
 
 
 class FedBuff(AsyncClient):
-    """Client that sends the change by its training."""
+    """Client that sends the update of its training."""
 
     Settings = FedBuffSettings
     settings: FedBuffSettings

@@ -42,7 +42,7 @@ class FedPer(RoundClient):
         self.backbone = SharedPart(self, "backbone")
 
     async def _start_from_peers(self) -> None:
-        """Do nothing: the server has no whole model to start from."""
+        """Do nothing: the server has no complete model from which to start."""
 
     async def work(self, task: Any) -> object:
         return await self.backbone.work(task)

@@ -37,7 +37,7 @@ class PrototypeTask(RoundTask):
 
 @dataclass(frozen=True)
 class LocalPrototypes:
-    """Mean features [d_z] of each class of a client, and its numbers of samples."""
+    """Mean features [d_z] of each class of a client, and the number of samples of each class."""
 
     prototypes: dict[int, Vector]
     counts: dict[int, int]

@@ -45,7 +45,7 @@ class FirstLocalTask(RoundTask):
 
 @dataclass(frozen=True)
 class NotBegun:
-    """Answer of a client without a personal backbone, which it had in an earlier session."""
+    """Answer of a client that had a personal backbone only in an earlier session."""
 
 
 class LGFedAvgSettings(AveragedPartSettings):
@@ -80,7 +80,7 @@ class LGFedAvgServer(AveragedPartServer):
             super().combine(started, number)
 
     def news(self, client: str) -> object | None:
-        """Return the last average of the warm-up until there is one of heads."""
+        """Return the last average of the warm-up until there is an average of heads."""
         if self.average is None and self.settings.warm_up:
             return GlobalModel(self.params)
         return super().news(client)

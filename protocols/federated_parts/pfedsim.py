@@ -65,7 +65,7 @@ class PFedSimSettings(RoundSettings):
     """Mix for each client the backbones of clients with similar heads."""
 
     warm_up: CountOrZero = 100
-    """Rounds of federated averaging first (the paper's generalization phase; half of all in its code)."""
+    """First rounds, of federated averaging (the paper's generalization phase; half of all in its code)."""
     similarity: Literal["per-class", "whole"] = "per-class"
     """Mean cosine of the rows of each class, or cosine of the heads' whole weights."""
 
@@ -110,7 +110,7 @@ class PFedSimServer(RoundServer):
         return PersonalTask(self.mixture(client), number)
 
     def mixture(self, client: str) -> Vector:
-        """Return a mixture of the backbone of a client that has answered with those of the others."""
+        """Return a mixture of the backbones for a client that has answered: its own and the others'."""
         present = sorted({*self.peers, client})  # it may have left since it was chosen for the round
         heads = {peer: self.heads[peer] for peer in present if peer in self.heads}
         shares = mixing_weights(client, heads)

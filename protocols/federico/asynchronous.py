@@ -1,4 +1,4 @@
-"""Clients of FedeRiCo without rounds: they ask for models and use each in the iteration after its arrival.
+"""Clients of FedeRiCo without rounds: they request models, and use each in the iteration after its arrival.
 
 A client has at most M chosen candidates at a time. A candidate stays chosen until the end of the iteration in
 which its model is evaluated, or in which it is given up as silent; then another one is chosen in its place.
@@ -18,9 +18,9 @@ from protocols.shared.pace import LOSS_SHARE, TimeForPeers
 from protocols.shared.silence import Silence
 
 ATTEMPTS = 2
-"""Number of requests for a model before its peer is given up."""
+"""Number of requests for a model before the client gives up on the peer."""
 ATTEMPTS_TO_RETURN = 4
-"""Maximum number of times an update is sent until its receiver confirms it."""
+"""Maximum number of times that an update is sent before its receiver confirms it."""
 
 
 class FedericoAsynchronous(Client):
@@ -49,7 +49,7 @@ class FedericoAsynchronous(Client):
         await super().run()
 
     async def step(self) -> None:
-        """Evaluate and train the models that have come, and return each update to its model's owner."""
+        """Evaluate and train the models that have arrived, and return each update to its model's owner."""
         if await trained_alone(self, self.settings):
             self.earn_time()
             return
@@ -107,7 +107,7 @@ class FedericoAsynchronous(Client):
         self.news.set()
 
     async def _evaluated_candidates(self) -> dict[str, Vector]:
-        """Evaluate the chosen models that have come, its own first; record their losses and return them.
+        """Evaluate the chosen models that have arrived, its own first; record and return their losses.
 
         Models that come meanwhile are also evaluated, and later ones in the next iteration. Waits only if no
         model has come.
@@ -135,13 +135,13 @@ class FedericoAsynchronous(Client):
         return models
 
     def _model_time(self, name: str) -> float:
-        """Return the time at which a chosen model was sent by its owner (seconds)."""
+        """Return the time at which the owner sent a chosen model (seconds)."""
         model = self.chosen[name]
         assert model is not None
         return model.time
 
     async def return_update(self, peer: str, message: WeightedUpdate) -> None:
-        """Send the owner of a model its update, which the owner adds once."""
+        """Send an update to the owner of a model, which adds the update once."""
         try:
             await self.ask(peer, message, timeout=self.settings.patience, attempts=ATTEMPTS_TO_RETURN)
         except (PeerUnavailable, RemoteError):

@@ -26,11 +26,11 @@ class Collaborators(Component):
 
     @property
     def candidates(self) -> list[str]:
-        """Names of this client and the peers that it believes to be up."""
+        """Names of this client and the peers that it considers up."""
         return [self.client.name, *self.client.peers]
 
     def _peer_left(self, peer: str, model: Vector | None) -> None:
-        """Make the peer the next to be tried if it returns."""
+        """Make the peer the next candidate if it returns."""
         if peer in self.table.records:
             self.table.admit(peer)
 
@@ -43,7 +43,7 @@ class Collaborators(Component):
         return found
 
     def posterior(self) -> dict[str, float]:
-        """Return the weights w of this client and of all peers that it believes to be up."""
+        """Return the weights w of this client and of all peers that it considers up."""
         return self.table.weights(self.admitted(self.candidates), self.settings.temperature)
 
     def weights(self) -> dict[str, float]:
@@ -57,7 +57,7 @@ class Collaborators(Component):
         return epsilon_greedy(ranked, count, self.settings.epsilon, self.client.rng)
 
     def worth_training(self, models: Mapping[str, Vector]) -> dict[str, float]:
-        """Return those weights of these models that are not negligible."""
+        """Return the weights of these models that are not negligible."""
         shares = self.posterior()
         return {name: shares[name] for name in models if shares.get(name, 0.0) >= NEGLIGIBLE}
 
@@ -70,7 +70,7 @@ class Collaborators(Component):
         self.held.replace({name: self.held[name] for name in kept})
 
     def mixture(self) -> list[tuple[float, Vector]]:
-        """Return the client's own model and the held ones, with their weights."""
+        """Return the client's own model and the kept models, with their weights."""
         shares = self.posterior()
         pairs = [(shares[self.client.name], self.client.params)]
         pairs += [(shares[name], model) for name, model in self.held.items() if name in shares]

@@ -33,7 +33,7 @@ async def train_by_weight(
 
 
 async def trained_alone(client: Client, settings: FedericoSettings) -> bool:
-    """Train only the client's own model in the first `alone_first` iterations; return whether it was done."""
+    """Train only the client's own model in the first `alone_first` iterations; return False afterwards."""
     if client.iterations >= settings.alone_first:
         return False
     update = await train_by_weight(client, settings, client.name, client.params, 1.0)
@@ -44,7 +44,7 @@ async def trained_alone(client: Client, settings: FedericoSettings) -> bool:
 def evaluated_models(
     client: Client, collaborators: Collaborators, settings: FedericoSettings
 ) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
-    """Return the candidates' mixture and the client's own model; without classes only the latter."""
+    """Return the candidates' mixture and the client's own model; without classes, only its own model."""
     if settings.predict == "own" or not client.compute.classes:
         return {"model": client.params}
     return {"mixture": collaborators.mixture(), "own": client.params}

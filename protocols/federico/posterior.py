@@ -1,6 +1,6 @@
 """Posterior over collaborators of FedeRiCo (Sui et al. 2022, section 3 and appendices A and B).
 
-Client i assumes that its data come from the model of one of the candidates j, itself included. With l_ij the
+Client i assumes that its data comes from the model of one of the candidates j, itself included. With l_ij the
 loss of model j on its data, flat priors and the last posterior as the next prior,
 
     w_ij(t) ~ w_ij(t-1) exp(-l_ij(t-1)) ~ exp(-sum of l_ij before t)                            (eqs. 22-24)
@@ -52,7 +52,7 @@ class Record:
 
 
 class LossTable:
-    """Tracked losses of one client's candidates; the cost of `record` depends only on the losses it gets.
+    """Tracked losses of one client's candidates; the cost of `record` depends only on the passed losses.
 
     candidates: those present at the start, all with L = l = 0 (algorithm 1, line 3), so that they have equal
     weights and all are tried before any is tried twice. momentum: beta; None for the sum of eq. 24.
@@ -88,7 +88,7 @@ class LossTable:
         return self._after(self.records[name], self.round)
 
     def _after(self, record: Record, number: int) -> float:
-        """Return L after round `number`, if the candidate has not been evaluated meanwhile."""
+        """Return L after round `number`, if the candidate has not been evaluated since then."""
         rounds = number - record.round
         if not rounds:
             return record.tracked

@@ -24,7 +24,7 @@ class FedericoSettings(PatienceSettings):
     """Iterations in which a client trains only its own model, with full weight. Untrained models fit the
     data of any client by chance, and adapt to any client that trains them; algorithm 1 has 0."""
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """Share of the M that are drawn at random, instead of those of the largest weights."""
+    """Share of the M models that are drawn at random, instead of by the largest weights."""
     tracking: Literal["average", "sum"] = "average"
     """Basis of the weights: an exponential moving average of each model's losses (algorithm 1), or their sum
     (the accumulative loss of eqs. 22-24)."""
@@ -37,7 +37,7 @@ class FedericoSettings(PatienceSettings):
     """Samples of the losses: the client's training samples (the paper), the held-back ones
     (data.validation_share), or a batch, scaled to the number of all samples."""
     temperature: PositiveWeight = 1.0
-    """Divisor of the losses in the softmax: the larger, the more equal the weights."""
+    """Divisor of the losses in the softmax; a larger divisor gives more equal weights."""
     local_steps: Count | None = None
     """Training steps of a model in an iteration, instead of `local_epochs`; algorithm 1 has 1."""
     local_epochs: Count = 1
@@ -51,5 +51,5 @@ class FedericoSettings(PatienceSettings):
 
     @property
     def own_competes(self) -> bool:
-        """True if the client's own model also has to be chosen."""
+        """True if the client's own model must also be chosen."""
         return self.own_model == "candidate"

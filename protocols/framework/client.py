@@ -36,13 +36,13 @@ class Client(Node):
     Settings(Client.Settings)` with a type and an optional default for each. Read them as `self.settings`."""
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
-    """Parts that a decoupled model needs next to backbone and head; None: the method accepts any model."""
+    """Parts that a decoupled model needs besides backbone and head; None if the method accepts any model."""
     heterogeneous: ClassVar[bool] = False
     """True if the method supports clients with different backbones, and so never mixes whole models."""
     two_way: ClassVar[bool] = False
-    """True if both ends of a link must receive from each other, so that a directed topology is rejected."""
+    """True if both ends of a link must receive from each other; a directed topology is then rejected."""
     asynchronous: ClassVar[type[Client] | None] = None
-    """Class of the method's clients with `mode = "asynchronous"`, if it has two forms."""
+    """Class of the method's clients with `mode = "asynchronous"`, if the method has two forms."""
     weights_are_shares: bool = False
     """True if the weights add up to 1, so that only their proportions show the collaborators."""
     edge_threshold: float = 0.5
@@ -54,7 +54,7 @@ class Client(Node):
         super().__init__(name, context, compute, compute.initial())
         self.settings = settings
         self.iterations = 0
-        """Number of steps done; 0 again for a client that restarts without its state."""
+        """Number of completed steps; 0 again for a client that restarts without its state."""
         self.setup()
 
     async def on_start(self) -> None:
@@ -100,13 +100,13 @@ class Client(Node):
 
     async def step(self) -> None:
         """Run one iteration of the method; repeated until the run ends."""
-        raise NotImplementedError(f"{type(self).__name__} defines no step()")
+        raise NotImplementedError(f"{type(self).__name__} does not define step()")
 
     async def run(self) -> None:
         """Repeat `step` until the budget is used, or without end if there is no budget.
 
-        Handlers and spawned coroutines continue after that. A method that only answers messages overrides
-        this to return at once.
+        Handlers and spawned coroutines continue after the last step. A method that only answers messages
+        overrides this to return at once.
         """
         self._tasks.relabel("step")
         for component in self._components:
@@ -122,7 +122,7 @@ class Client(Node):
             if timeless == _TIMELESS_STEPS_MAX:
                 raise RuntimeError(
                     f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so "
-                    "virtual time cannot advance: train, sleep or wait for a message in it"
+                    "virtual time cannot advance: train, sleep or wait for a message in step()"
                 )
         self._stepping = False
         self._finish()
@@ -145,7 +145,7 @@ class Client(Node):
             component.step_ended()
 
     def weights(self) -> Mapping[str, float | Scalar] | None:
-        """Return the collaboration weight of each peer, for the observer; None if the method has no graph."""
+        """Return the collaboration weight of each peer for the observer; None if the method has no graph."""
         return None
 
     def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
@@ -159,7 +159,7 @@ class Client(Node):
         return {"model": self.params}
 
     def coalition(self) -> Coalition | None:
-        """Return the coalition of this client, for the observer; None without a coalition.
+        """Return the coalition of this client for the observer; None without a coalition.
 
         Takes no virtual time.
         """
@@ -174,18 +174,18 @@ class Client(Node):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        """Return the method's requirements for the scenario; `unusual` lists keys that may deviate."""
+        """Return the method's requirements on the scenario; `unusual` lists keys that may deviate."""
         return two_way_links(settings) if cls.two_way else ()
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> Objective | None:
-        """Return the objective that clients minimize; None for the data's own (classes: cross-entropy)."""
+        """Return the objective of the clients; None for the default of the data (classes: cross-entropy)."""
         return None
 
     # --- communication --------------------------------------------------------------------------------------
 
     def gossip(self, message: object, fanout: int = 1) -> list[str]:
-        """Send a message to `fanout` different random peers (fewer if fewer are known); return their names.
+        """Send a message to `fanout` different random peers, or fewer if fewer are known; return their names.
 
         >>> sorted(client.gossip(Greeting("hello"), fanout=2))
         ['client-1', 'client-2']

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Coalition:
-    """Clients that train together, from the view of one of them.
+    """Clients that train together, as seen by one of them.
 
-    members: sorted names, including its own. since: time in seconds at which it became a member of exactly
-    this coalition. losses: its validation loss, measured or expected, by name: "alone", with all clients
-    ("full"), and in this coalition ("equilibrium"), as far as they are known.
+    members: sorted names, including the client's own. since: time in seconds at which the client became a
+    member of exactly this coalition. losses: the client's known validation losses, measured or expected, by
+    name: "alone", with all clients ("full"), and in this coalition ("equilibrium").
     """
 
     members: tuple[str, ...]

@@ -14,7 +14,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Component(NodeListener):
-    """Base of the objects that methods are composed of, such as rounds or a table of peers.
+    """Base class of the objects of which methods are composed, such as rounds or a table of peers.
 
     A method creates them in `setup()`, as `self.rounds = Rounds(self, ...)`. They are notified of the events
     of their client in the order of their creation; of messages only if their class defines
@@ -27,7 +27,7 @@ class Component(NodeListener):
 
 
 def weakly(method: C) -> C:
-    """Return a bound method as one that does not keep its object alive; a component calls it while it lives.
+    """Return a function that calls a bound method without keeping its object alive.
 
     A function is returned unchanged.
     """

@@ -11,7 +11,7 @@ from protocols.framework.vectors import Scalar, Vector
 
 @dataclass(frozen=True)
 class Batch:
-    """Some of a client's training samples, drawn once, so that several models can use the same ones.
+    """Some of a client's training samples, drawn once, so that several models can use the same samples.
 
     `client`: the owner of the samples. `number`: of this batch. `samples`: their number.
     """
@@ -22,8 +22,7 @@ class Batch:
 
 
 Samples = Literal["batch", "train", "validation"] | Batch
-"""Choice of a client's samples: a fresh batch, all training samples, all held-back samples, or a batch
-drawn before."""
+"""Choice of a client's samples: a new batch, an earlier batch, or all training or held-back samples."""
 Reduction = Literal["mean", "sum", "none"]
 """Reduction of the losses of samples."""
 
@@ -48,9 +47,9 @@ class Compute(ABC):
     steps_per_epoch: int
     """Training steps of one pass over the client's samples, without the last incomplete batch."""
     classes: int
-    """Number of classes of the data, including those of which this client has no samples."""
+    """Number of classes in the data set, including classes without samples of this client."""
     learning_rate: float
-    """Learning rate of the scenario, before its schedule."""
+    """Learning rate of the scenario, before the schedule is applied."""
     round: int | None = None
     """Round of the server in which the client trains, from 0; None outside of rounds."""
     steps_left: float = math.inf
@@ -67,7 +66,7 @@ class Compute(ABC):
 
     @abstractmethod
     def initial(self) -> Vector:
-        """Return the parameters that this client starts from."""
+        """Return the initial parameters of this client."""
 
     @abstractmethod
     async def train(self, request: TrainRequest) -> Vector:

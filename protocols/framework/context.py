@@ -30,13 +30,13 @@ NO_LINKS = Links()
 
 
 class Membership(Protocol):
-    """Peers that this client believes to be up. `on_change(peer, up)` is called when this changes."""
+    """Peers that this client considers up. `on_change(peer, up)` is called when this changes."""
 
     on_change: Callable[[str, bool], None] | None
 
     @property
     def peers(self) -> list[str]:
-        """Names of the peers believed to be up, sorted."""
+        """Names of the peers considered up, sorted."""
 
     def suspect(self, peer: str) -> None:
         """Mark `peer` as suspect: it did not answer in time."""
@@ -45,7 +45,7 @@ class Membership(Protocol):
         """Record that a message came from `sender`."""
 
     def on_message(self, message: object, sender: str) -> bool:
-        """Handle a `MembershipMessage`; return whether the message was one."""
+        """Handle a `MembershipMessage`; return False for other messages."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class NewcomersStart:
 
 @dataclass(slots=True)
 class Noise:
-    """Noise that makes a client's vectors private, over all its sessions.
+    """Noise generator that makes a client's vectors private, over all its sessions.
 
     `rng`: a separate random stream. `releases`: number of vectors that were made private.
     """
@@ -76,16 +76,16 @@ def _discard_report(who: str, name: str, value: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """Context of a client or a server, given by the run.
+    """Context that the run gives a client or a server.
 
-    `rng`: its own random stream. `shared_seed`: a number that all clients know before the start.
+    `rng`: the actor's random stream. `shared_seed`: a number that all clients know before the start.
     `observe(who, name, value)`: reports to the observer, at no cost; `report` is the same for coterie's own
-    code, with names that methods may not use. `alone`: there are no peers and no servers, now or later.
-    `links`: its links in the topology. `trainable`: returns a model with 0 for parameters that no optimizer
-    changes. `compute`: the device and data of a server that has them; a client gets its own separately.
-    `model`: the model of its vectors; for a server, that of the first client. `number`: a client's number,
-    from 0, in the scenario and in its name; None for a server. `noise`: returns an actor's noise by name, for
-    a `GaussianMechanism`.
+    code, with names that methods may not use. `alone`: True if there are no peers and no servers, now or
+    later. `links`: the actor's links in the topology. `trainable`: returns a model with 0 for parameters that
+    no optimizer changes. `compute`: the device and data of a server that has them; a client gets its own
+    separately. `model`: the model of its vectors; for a server, that of the first client. `number`: a
+    client's number, from 0, in the scenario and in its name; None for a server. `noise`: returns the noise
+    generator of an actor by name, for a `GaussianMechanism`.
     """
 
     transport: Transport

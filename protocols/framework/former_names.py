@@ -6,11 +6,11 @@ import warnings
 from actors.source_location import at_line
 
 FORMER_NAMES = {"begin": "setup", "heard": "intercept"}
-"""Present name of each method that had another name."""
+"""Current name of each method that was renamed."""
 
 
 def accept_former_names(cls: type) -> None:
-    """Make a method of a user's class callable by its present and its former name, also by `super()`.
+    """Make a method of a user's class callable by its current and its former name, including by `super()`.
 
     Raises TypeError for a class that defines both names.
     """

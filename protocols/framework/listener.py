@@ -11,7 +11,7 @@ class NodeListener:
         """React to a message from `sender`."""
 
     def peer_changed(self, peer: str, up: bool) -> None:
-        """React to `peer` joining or leaving the client's peers; shuffles of a sampled view do not count."""
+        """React when `peer` joins or leaves the client's peers; shuffles of a sampled view do not count."""
 
     def step_ended(self) -> None:
         """React to the end of an iteration, after it is counted."""

@@ -41,7 +41,7 @@ def metropolis_weights(own_degree: int, degrees: Mapping[str, int]) -> dict[str,
 
 
 def shared_uniform(seed: int, *names: str | int) -> float:
-    """Return a uniform number in [0, 1) that all clients with the same seed draw alike, without a message.
+    """Return a uniform number in [0, 1), the same for all clients with the same seed, without a message.
 
     Two clients that call it with the same names agree on a random event, for example whether they update
     their common weight this round.
@@ -52,7 +52,7 @@ def shared_uniform(seed: int, *names: str | int) -> float:
 
 
 def shared_rng(seed: int, name: str) -> np.random.Generator:
-    """Return a generator of numbers that all clients with the same seed draw alike, without a message."""
+    """Return a generator that gives all clients with the same seed the same numbers, without a message."""
     digest = hashlib.blake2b(f"{name} {seed}".encode(), digest_size=8).digest()
     return np.random.Generator(np.random.Philox(int.from_bytes(digest, "little")))
 

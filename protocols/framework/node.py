@@ -31,7 +31,7 @@ _SEEK_FOR_S = 180 * 86_400.0
 
 @dataclass(frozen=True)
 class AreYouThere:
-    """Notice to a silent peer that the sender is up, so that the peer counts it as up again and sends to it.
+    """Notice to a silent peer that the sender is up, so that the peer sends messages to it again.
 
     There is no answer. The sender waits for the peer again only after the peer sends a message itself: it
     may be too slow.
@@ -45,7 +45,7 @@ class ModelWanted:
 
 @dataclass(frozen=True)
 class CurrentModel:
-    """Model of the sender, for a newcomer; None from a client that has not started yet itself."""
+    """Model of the sender, for a newcomer; None from a client that has not started yet."""
 
     params: Vector | None
 
@@ -63,14 +63,14 @@ class Node(Actor):
 
     _machinery: ClassVar[bool] = True
     rng: np.random.Generator
-    """Random stream of this client, from the scenario's seed: its only source of randomness."""
+    """Random stream of this client, derived from the scenario's seed; use no other source of randomness."""
     newcomer = False
-    """True if the client joined later than the others and has no model of its own yet."""
+    """True if the client joined after the start and does not have a trained model yet."""
     late = False
-    """True if the client joined, or rejoined, later than the others."""
+    """True if the client joined or rejoined after the start."""
 
     finished: bool
-    """True if the budget is used and all jobs are done: the client then only answers others."""
+    """True if the budget is used and all jobs are done; the client then only answers its peers."""
     compute: Compute
     _components: tuple[NodeListener, ...] = ()
     _message_listeners: tuple[NodeListener, ...] = ()
@@ -98,18 +98,18 @@ class Node(Actor):
         self._stepping = False  # whether `run` is repeating `step`
 
     def observe(self, name: str, value: Any) -> None:
-        """Record a number or a Scalar under a name, at no cost. An evaluation stores the mean since the last.
+        """Record a number or a Scalar under a name, for free; each evaluation stores the mean since the last.
 
-        Raises TypeError for a value that is not a number, and for a name under which coterie records:
+        Raises TypeError for a value that is not a number, and for a name that coterie uses itself:
         `accuracy`, `loss`, `distance` and other metrics of `run.metrics`, also with `_alone` or `_of_...`
         appended; `iterations`, `models_at_start`, `alive`, `bytes_sent`, `messages_sent`, `steps_taken`,
-        `flops`, `training_steps`, `gradients`, `samples_seen`; and if coterie's code does so for the same
-        client or server, `staleness` (`Rounds`, `AsyncClient`) or `versions_behind` (`AsyncServer`).
+        `flops`, `training_steps`, `gradients`, `samples_seen`; and, if coterie's code records them for the
+        same client or server, `staleness` (`Rounds`, `AsyncClient`) or `versions_behind` (`AsyncServer`).
         """
         self.context.observe(self.name, name, value)
 
     def setup(self) -> None:
-        """Set up the fields and components of a client or server, once, before its first step."""
+        """Set up the fields and components of a client or server; called once, before the first step."""
 
     def _add_component(self, component: NodeListener) -> None:
         """Notify a component of the events of this node; `Component` calls this."""
@@ -120,16 +120,16 @@ class Node(Actor):
 
     @property
     def peers(self) -> list[str]:
-        """Names of the peers that this client believes to be up, sorted; the belief may be wrong.
+        """Names of the peers that this client considers up, sorted; this view may be wrong.
 
-        In a directed topology these are the peers that it may send to.
+        In a directed topology, these are the peers to which this client may send.
         """
         peers, receivers = self._membership.peers, self._receivers
         return peers if receivers is None else [peer for peer in peers if peer in receivers]
 
     @property
     def senders(self) -> list[str]:
-        """Names of the clients that may send to this one and are believed to be up; `peers` if undirected."""
+        """Names of the clients that may send to this client and are considered up; `peers` if undirected."""
         peers, senders = self._membership.peers, self.context.links.senders
         return peers if senders is None else [peer for peer in peers if peer in senders]
 
@@ -137,7 +137,8 @@ class Node(Actor):
     def mixing_weights(self) -> Mapping[str, float] | None:
         """Weight that a weighted topology sets for the model of each sender of this client, by name.
 
-        The remainder to 1 is for its own model. None if the topology sets no weights.
+        The remaining weight, up to 1, is that of the client's own model. None if the topology sets no
+        weights.
         """
         return self.context.links.weights
 
@@ -153,7 +154,7 @@ class Node(Actor):
 
     def _any_of(self, peers: list[str]) -> str:
         if not peers:
-            raise PeerUnavailable("every peer", f"{self.name} knows of no peer that is up")
+            raise PeerUnavailable("every peer", f"{self.name} knows no peer that is up")
         if not self._uniforms:
             # Single draws cost ten times as much; an array takes a quarter of a list's memory.
             self._uniforms = array("d", self.rng.random(_PICKS_DRAWN).tobytes())
@@ -168,11 +169,12 @@ class Node(Actor):
         return self.params.like(numbers)
 
     def suspect(self, peer: str) -> None:
-        """Count a silent `peer` as down until a message comes from it.
+        """Consider a silent `peer` down until a message arrives from it.
 
-        It may have been cut off, and may also count this client as down. To find each other again, this
-        client notifies it from time to time. The pause between notices doubles up to a minute; after the
-        first hour, a notice follows whenever the silence has become a sixtieth longer.
+        The network may have cut the peer off, and the peer may also consider this client down. So that the
+        two find each other again, this client notifies the peer from time to time. The pause between notices
+        doubles up to a minute; after the first hour, the client sends a notice whenever the silence is a
+        sixtieth longer.
         """
         believed = peer in self.peers
         self._membership.suspect(peer)
@@ -217,7 +219,7 @@ class Node(Actor):
         self._send_marked(Envelope(self.name, newcomer, model, RoundMark(0, awaits=False, repeat=repeat)))
 
     def peer_changed(self, peer: str, up: bool) -> None:
-        """React to `peer` joining or leaving `peers`; the client stops waiting for a peer that left.
+        """React to a change of `peers`: `peer` joined or left. The client stops waiting for a peer that left.
 
         Exchanges of peers in a sampled view do not count.
         """
@@ -232,7 +234,8 @@ class Node(Actor):
     def params(self) -> Vector:
         """Current model, an immutable handle. Assign a new one; TypeError for other objects.
 
-        At the start it is a client's initial model, or for a server that of the scenario.
+        At the start, it is the initial model of the client, or for a server the initial model of the
+        scenario.
         """
         return self._params
 
@@ -241,12 +244,12 @@ class Node(Actor):
         if type(value) is not type(self._params):
             raise TypeError(
                 f"params must be a handle such as self.params + update, not {type(value).__name__}; "
-                "arithmetic on handles needs no numbers"
+                "arithmetic works on handles without reading their values"
             )
         self._params = value
 
     def _finish(self) -> None:
-        """Record that the budget is used, and again that the last running job is done."""
+        """Record that the budget is used, and later that the last running job is done."""
         self.finished = True
         self.compute.has_finished()
 
@@ -266,24 +269,25 @@ class Node(Actor):
         learning_rate: float | None = None,
         fresh_optimizer: bool = False,
     ) -> Vector:
-        """Train for `steps` batches and return the UPDATE, to be added to the parameters.
+        """Train for `steps` batches and return the UPDATE, which you add to the parameters.
 
         Write `update = await self.train(...)` and then `self.params = self.params + update`. In one line,
-        `self.params = self.params + await self.train(...)` reads the left-hand side before the await and
-        loses all changes made to `params` meanwhile.
+        `self.params = self.params + await self.train(...)` reads `self.params` before the await and loses all
+        changes made to `params` during the training.
 
-        A budget that allows fewer steps shortens the training; a used budget returns an update of zeros at
-        once. The first of these calls after the end of `run`, or in a method that overrides `run`, marks the
-        client as finished. One step of plain SGD returns -learning_rate times the gradient.
+        A budget that allows fewer steps shortens the training; after the budget is used, the update is zero
+        and is returned immediately. The first of these calls after the end of `run`, or in a method that
+        overrides `run`, marks the client as finished. One step of plain SGD returns -learning_rate times the
+        gradient.
 
-        start: parameters to train from (default: `params` now). proximal: pairs (c, a), each adding
-        c/2 ||x - a||^2 to the objective. weights: one for each of the `samples` training samples, a handle
-        [samples] or an array; a step then minimizes the mean over its batch of weight times loss, so that
-        weights of mean 1 keep the step's size. on: a `batch()`, used for each of the steps; weights are then
-        those of its samples. learning_rate: replaces the scenario's. fresh_optimizer: reset momentum and
-        moments first; one optimizer serves all models that a client trains. Raises ValueError for weights of
-        another number or below 0, for weights with an objective that has no loss for each sample, and for a
-        learning rate that is not a number, below 0 or not finite.
+        start: parameters to train from (default: `params` now). proximal: pairs (c, a), each adding c/2 ||x -
+        a||^2 to the objective. weights: one weight for each of the `samples` training samples, a handle
+        [samples] or an array; a step then minimizes the mean of weight times loss over its batch, so weights
+        with mean 1 keep the size of a step. on: a `batch()`, used for each of the steps; weights then belong
+        to its samples. learning_rate: replaces the scenario's. fresh_optimizer: reset momentum and moments
+        first; one optimizer serves all models that a client trains. Raises ValueError for a wrong number of
+        weights, for weights below 0, for weights with an objective that has no loss for each sample, and for
+        a learning rate that is not a number, below 0 or not finite.
 
         >>> update = wait(client.train(2, proximal=[(0.5, model)]))
         >>> client.params = client.params + update
@@ -309,19 +313,20 @@ class Node(Actor):
     def batch(self) -> Batch:
         """Draw a batch of training samples, to use as `on=` of losses, gradients and training of many models.
 
-        Its `samples` is their number, that of a training step. Free; no other client can use it.
+        The batch's `samples` is its number of samples, the same as in a training step. The call is free. No
+        other client can use the batch.
         """
         return self.compute.batch()
 
     async def gradient(self, at: Vector, *, on: Samples = "batch", weights: Any = None) -> Vector:
         """Compute the gradient of the mean loss at the parameters `at`, on this client's data.
 
-        on: "batch", a fresh one, augmented as in training; a `batch()`, also augmented; "train" or
-        "validation", all training or held-back samples, not augmented. It takes as long as training on the
-        same number of samples, and counts in budgets of samples. weights: for the mean of weight times loss;
-        one for each sample of `on`, or for "batch" one for each training sample; a handle or an array. Raises
-        ValueError as `train` does, and if no samples are held back. With batch norms, all samples are
-        processed in pieces of 512, each normalized by its own mean and variance.
+        on: "batch", a new batch, augmented as in training; a `batch()`, also augmented; "train" or
+        "validation", all training or held-back samples, not augmented. The call takes as long as training on
+        the same number of samples, and counts in budgets of samples. weights: factors of the losses in the
+        mean, one for each sample of `on`, or for each training sample if `on` is "batch"; a handle or an
+        array. Raises ValueError as `train` does, and if no samples are held back. With batch norms, all
+        samples are processed in chunks of 512, each normalized by the chunk's mean and variance.
 
         >>> gradient = wait(client.gradient(model, on="train"))
         >>> client.params = client.params - 0.1 * gradient
@@ -353,12 +358,12 @@ class Node(Actor):
     ) -> Scalar | Vector:
         """Compute the loss of the parameters `of`, without augmentation or dropout, on this client's data.
 
-        on: "batch", a fresh one; "train", all training samples; "validation", those held back; a `batch()`.
-        reduction: "mean" and "sum" over the samples are scalars; "none" returns the loss of each, a vector in
-        the client's order of samples, which is also that of `weights`. weights: as for `gradient`; the mean
-        is of weight times loss, so it divides by the number of samples, not by the sum of the weights. Raises
-        ValueError as `gradient` does, and for "none" with an objective that has no loss for each sample. A
-        pass takes a third of the time of training on the same number of samples.
+        on: "batch", a new batch; "train", all training samples; "validation", the held-back samples; a
+        `batch()`. reduction: "mean" and "sum" over the samples are scalars; "none" returns the loss of each
+        sample, a vector in the client's order of samples, which `weights` also uses. weights: as for
+        `gradient`; the mean of weight times loss divides by the number of samples, not by the sum of the
+        weights. Raises ValueError as `gradient` does, and for "none" with an objective that has no loss for
+        each sample. A pass takes a third of the time of training on the same number of samples.
 
         >>> float(wait(client.loss(client.params, on="train"))) >= 0.0
         True
@@ -368,23 +373,24 @@ class Node(Actor):
     async def class_features(self, of: Vector) -> dict[int, Vector]:
         """Compute the mean features z [d_z] of each class of this client's training samples, unaugmented.
 
-        They are those of the decoupled model `of`, in a pass over all its samples.
+        The decoupled model `of` computes the features in one pass over all samples.
         """
         return await self.compute.class_features(of)
 
     def inputs(self) -> Vector:
         """Return this client's training samples, concatenated: [samples * numbers of a sample].
 
-        For `predict`, and for functions of `apply`; free. Raises ValueError for texts, and for samples that
-        have neither classes nor numbers.
+        Use them for `predict`, and in functions of `apply`. The call is free. Raises ValueError for texts,
+        and for samples that have neither classes nor numbers.
         """
         return self.compute.inputs()
 
     async def predict(self, of: Vector, inputs: Any) -> Vector:
-        """Compute the outputs of the parameters `of` on samples that the method has, such as public ones.
+        """Compute the outputs of the parameters `of` on samples that the method provides.
 
-        For classes the outputs are logits: for B samples and K classes a vector [B * K], sample by sample.
-        inputs: an array [B, ...] of samples that are scaled as the data are (see docs/scenarios/data.md), or
+        For classes, the outputs are logits: for B samples and K classes, a vector [B * K], sample by sample.
+        inputs: an array [B, ...] of samples that are scaled like the data set (see docs/scenarios/data.md),
+        or
         a handle on their numbers [B * numbers of a sample]. A pass takes a third of the time of training on
         the same number of samples. Raises ValueError for samples of another shape, for numbers that float32
         cannot represent, and if the models have no outputs.
@@ -399,28 +405,29 @@ class Node(Actor):
         flops: float | None = None,
         **static: Any,
     ) -> Any:
-        """Apply a function of the method to vectors and scalars; deferred.
+        """Apply a function to vectors and scalars; deferred.
 
         `function` works on torch tensors, as for one client: a Vector of n numbers is passed as [n], a Scalar
         or a number as [], an array as [n]. Its result, [] or [n], or a tuple of these, is returned as Scalar
-        or Vector. The calls of all clients are computed together (by `torch.func.vmap`), so a branch must not
-        depend on a number, and random numbers must be passed as an argument, such as
+        or Vector. The calls of all clients are computed together (by `torch.func.vmap`), so branches must not
+        depend on values, and random numbers must be passed as an argument, such as
         `self.rng.standard_normal(self.params.shape)`. Keyword arguments are the same for all clients:
-        numbers, strings, tuples of them, such as the k of top-k. `torch.func.grad` may be used inside.
+        numbers, strings and tuples of these, such as the k of top-k. The function may use `torch.func.grad`.
 
         Results of bool, int8, uint8, int16, int32 or float16, [] or [n], keep their type: a vector with 1, 1,
         1, 2, 4 or 2 bytes for each number in a message, which other functions can read. float32, float64 and
         bfloat16 become float32. int64, complex numbers and results with more than one dimension are rejected.
 
-        Without a cost the call is free and returns at once. With a cost it is a job of the device, to be
-        awaited: `await self.apply(..., steps=2)`. steps: takes as long as `steps` training steps. flops:
-        takes as long as `flops` floating-point operations. The result is that of the arguments at the call.
+        Without a cost, the call is free and returns immediately. With a cost, it is a job of the device,
+        which you await: `await self.apply(..., steps=2)`. steps: takes as long as `steps` training steps.
+        flops: takes as long as `flops` floating-point operations. The result uses the arguments at the time
+        of the call.
 
-        Define the function at the top level of a file; it must not use anything that changes. Raises
-        TypeError for a method, a lambda, or a function inside another one. Raises ValueError for a function
-        that fails or returns no vector, for whole numbers that float32 cannot represent, and for both costs
-        or one that is not above 0. The function is tried at the first call with arguments of these shapes, so
-        that errors appear there.
+        Define the function at the top level of a file; the function must not use state that can change.
+        Raises TypeError for a method, a lambda, or a function inside another one. Raises ValueError for a
+        function that fails or returns no vector, for whole numbers that float32 cannot represent, and if both
+        costs are given or a cost is not above 0. The function is tried at the first call with arguments of
+        these shapes, so that errors appear there.
 
         >>> first, second = client.vector([1.0, 5.0]), client.vector([4.0, 2.0])
         >>> client.apply(torch.maximum, first, second).numpy()
@@ -448,11 +455,11 @@ class Node(Actor):
     def trainable(self, of: Vector) -> Vector:
         """Return a model or update with 0 for values that no optimizer changes; deferred.
 
-        Running statistics are an example. Use the result for norms, distances and cosines that compare
-        models: the statistics describe the inputs, not the learned model.
+        Running statistics are such values: they describe the inputs, not the learned model. Use the result
+        for norms, distances and cosines that compare models.
         """
         return self.context.trainable(of)
 
     def dot(self, first: Vector, second: Vector) -> Scalar:
-        """Return the inner product; deferred, and free of device time (it is small next to a gradient)."""
+        """Return the inner product; deferred, and free of device time, because a gradient costs far more."""
         return first.dot(second)

@@ -1,4 +1,4 @@
-"""Types of objectives, which a method may minimize in place of the data's own loss.
+"""Types of objectives, which a method may minimize instead of the data set's default loss.
 
 An objective is a frozen dataclass (equal settings are equal objects, by which clients are grouped into one
 batched call) and a pure function of the model's parameters and one batch. It runs inside
@@ -33,7 +33,7 @@ class Embedding(NamedTuple):
 
 
 class ModelOutputs(NamedTuple):
-    """Outputs of N clients' models for a batch each, with a sample in each column; float32, or wider."""
+    """Outputs of N clients' models, for one batch each, with a sample in each column; float32, or wider."""
 
     scores: Tensor
     """Outputs (for classes, logits), [N, K, B]."""
@@ -58,7 +58,7 @@ class OutputGradients(NamedTuple):
     features: Tensor | None = None
     projections: Tensor | None = None
     parameters: Mapping[str, Tensor] = MappingProxyType({})
-    """Direct gradients of the objective with respect to them, without those through the outputs."""
+    """Direct gradients of the objective for the parameters, without gradients through the outputs."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Model(Protocol):
 class Objective(Protocol):
     """Loss that a method minimizes. `views`: number of augmented views of each sample in a batch, 1 or 2.
 
-    With two views, x [2B, ...] contains first all first views, then all second views of the same samples, and
-    y [2B] contains the labels twice.
+    With two views, x [2B, ...] contains all first views, followed by all second views of the same samples,
+    and y [2B] contains the labels twice.
 
     An objective that is a mean over samples may define a method `each(model, parameters, x, y)`, which
     returns the loss of each sample [B]: weighted samples and unreduced losses need it.
@@ -131,7 +131,7 @@ class ClosedForm(Objective, Protocol):
     """
 
     embeds: ClassVar[bool]
-    """True if it calls `Model.embed` instead of `Model.forward`."""
+    """True if the objective calls `Model.embed` instead of `Model.forward`."""
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
         """Return the gradient of B times each client's loss of a batch; y [N, B, ...]."""

@@ -14,18 +14,18 @@ V = TypeVar("V")
 
 
 class PerPeer(Component, dict[str, V]):
-    """Dict by peer that drops a peer when it leaves the client's peers; a peer that returns starts afresh.
+    """Dict by peer that drops a peer when it leaves the client's peers; a peer that returns gets a new entry.
 
-    The order is that of insertion. The table is kept while the client itself is away, and a peer that a
-    sampled view merely exchanges for another stays in it: it may return with the next shuffle. Change the
-    table, but assign no other dict to its field: `replace` exchanges the contents.
+    Entries are in the order of insertion. The table is kept while the client itself is away. A peer that a
+    sampled view only exchanges for another stays in the table, because it may return with the next shuffle.
+    Change the table, but do not assign another dict to its field: use `replace` to exchange the contents.
 
     >>> asked = PerPeer(client, int)  # in setup(); use a dataclass with defaults for more than a number
     >>> asked["client-1"] += 1
     >>> asked
     {'client-1': 1}
 
-    make: makes the value for a peer that is not in the table when you read `table[peer]`, as in a
+    make: creates the value for a peer that is not in the table when you read `table[peer]`, as in a
     `defaultdict`; without it, KeyError. on_departure(peer, value): called when a peer leaves, with None for a
     peer that is not in the table; its result stays in the table, and for None the peer is removed.
     """

@@ -41,7 +41,7 @@ class GaussianMechanism:
         self.clip = clip
         self.noise_multiplier = noise_multiplier
         self._client = client
-        assert client.context.noise is not None, "only clients have noise"
+        assert client.context.noise is not None, "only clients can add noise"
         self._noise = client.context.noise(client.name)
 
     @property
@@ -71,10 +71,10 @@ def noisy(vector: Tensor, noise: Tensor, clip: float, deviation: float) -> Tenso
 def epsilon(noise_multiplier: float, releases: int, delta: float, share: float = 1.0) -> float:
     """Return the epsilon of (epsilon, delta)-differential privacy after `releases` of the Gaussian mechanism.
 
-    noise_multiplier: the noise's deviation relative to the norm that vectors are clipped to. share: the
-    probability that a vector is in a release at all, if that stays secret; 1: it always is. Computed by Renyi
-    differential privacy (Mironov et al. 2019; Balle et al. 2020) with Opacus, which the extra `privacy`
-    installs. Infinite without noise. Raises ValueError unless 0 < delta < 1 and 0 < share <= 1, and
+    noise_multiplier: standard deviation of the noise, relative to the norm to which vectors are clipped.
+    share: probability that a release contains a vector, if this stays secret; 1 if it always does. Computed
+    by Renyi differential privacy (Mironov et al. 2019; Balle et al. 2020) with Opacus, which the extra
+    `privacy` installs. Infinite without noise. Raises ValueError unless 0 < delta < 1 and 0 < share <= 1, and
     ModuleNotFoundError without Opacus.
     """
     if not 0 < delta < 1 or not 0 < share <= 1:

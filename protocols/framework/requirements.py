@@ -11,12 +11,11 @@ class ProtocolSettings(Settings):
     """Settings of a method; its own keys are written next to `protocol.name` in a scenario file."""
 
     changing: ClassVar[tuple[str, ...]] = ()
-    """Keys that may change during a run, because the method reads `self.settings` whenever it needs
-    them."""
+    """Keys that may change during a run, because the method reads `self.settings` at each use."""
     alone: bool = False
-    """No client knows any other, so that each trains alone as it does in this method: a control run."""
+    """Control run: clients have no peers, and each client trains alone as it does in this method."""
     unusual: tuple[str, ...] = ()
-    """Keys outside this section with intended values that the method was not made for
+    """Keys outside this section with intended values for which the method was not designed
     (`["training.momentum"]`); without this entry, they are refused."""
 
     def own_numbers(self, model: int, clients: int) -> int:
@@ -29,10 +28,10 @@ class ProtocolSettings(Settings):
 
 @dataclass(frozen=True)
 class Requirement:
-    """Requirement of a method for the scenario, without which it would not be the method of its paper.
+    """Requirement of a method on the scenario; a run that violates it does not match the method's paper.
 
-    key: of the value, such as "model.initialisation". suits(value): whether the value is allowed. problem:
-    why other values are not, and which are; the end of a sentence that starts with the protocol's name.
+    key: of the value, such as "model.initialisation". suits(value): returns True for allowed values. problem:
+    the reason, and the allowed values; the end of a sentence that starts with the protocol's name.
     """
 
     key: str
@@ -41,8 +40,11 @@ class Requirement:
 
 
 def common_start(*allowed: str) -> Requirement:
-    """Return the requirement of methods that average models, or backbones, that no server has distributed."""
-    means_little = "averages layers of different clients, which has little effect if these start apart"
+    """Return the requirement of methods without a server that average models or backbones."""
+    means_little = (
+        "averages layers of different clients, which has little effect if the layers start from "
+        "different values"
+    )
     must_be = " or ".join(f'"{value}"' for value in allowed)
     return Requirement(
         "model.initialisation", lambda value: value in allowed, f"{means_little}; must be {must_be}"
@@ -59,7 +61,7 @@ def plain_sgd(method: str) -> tuple[Requirement, ...]:
 
 def held_back(on: str) -> tuple[Requirement, ...]:
     """Return the requirement of methods that compare models by held-back losses, if `on` selects these."""
-    problem = "compares models on samples that are held back; must be more than 0"
+    problem = "compares models on held-back samples; must be more than 0"
     return (Requirement("data.validation_share", bool, problem),) if on == "validation" else ()
 
 
@@ -67,5 +69,5 @@ def two_way_links(settings: ProtocolSettings) -> tuple[Requirement, ...]:
     """Return the requirement of methods in which both ends of a link receive from each other."""
     if settings.alone:
         return ()
-    problem = "needs links that go both ways; must have directed = false"
+    problem = "needs two-way links; must have directed = false"
     return (Requirement("clients.topology", lambda value: not getattr(value, "directed", False), problem),)

@@ -31,16 +31,16 @@ class RoundModel:
 class Rounds(Component, RoundMessages):
     """Rounds of one client: `announce`, `gather`, optionally `tell` and `replies`, in each step.
 
-    A round is among the peers at its start: the client does not wait for peers that leave meanwhile, and a
-    newcomer takes part in the next one. A peer that stays silent for `patience` seconds is suspected. A
-    client that missed rounds (a newcomer, or one that others stopped waiting for) sees the others' models of
-    a later round and continues from there. A client that has used its budget starts no round, and answers the
-    rounds of others with its current model.
+    A round takes place among the peers at its start: the client does not wait for peers that leave during the
+    round, and a newcomer takes part in the next round. A peer that stays silent for `patience` seconds is
+    suspected. A client that missed rounds (a newcomer, or a client for which others stopped waiting) receives
+    the others' models of a later round and continues with that round. A client that has used its budget
+    starts no round, and answers the rounds of others with its current model.
 
-    announced: makes the message for all partners (default: a `RoundModel` of `params`); its class must be in
-    the client's `collected`. It may be called several times in a step. neighbours: names of the peers that
+    announced: creates the message for all partners (default: a `RoundModel` of `params`); its class must be
+    in the client's `collected`. It may be called several times in a step. neighbours: names of the peers that
     take part (default: all peers). missed(peer): called when a partner stayed silent (default: `suspect`).
-    refuses(peer): whether a peer that waits for this client gets no answer.
+    refuses(peer): returns True if a peer that waits for this client gets no answer.
 
     `staleness` is recorded only for `RoundModel`s: with your own message class, call `observe` yourself.
     """
@@ -55,14 +55,14 @@ class Rounds(Component, RoundMessages):
         missed: Callable[[str], None] | None = None,
         refuses: Callable[[str], bool] | None = None,
     ) -> None:
-        require_seconds(patience, "Rounds", "its patience")
+        require_seconds(patience, "Rounds", "the patience")
         Component.__init__(self, client)
         RoundMessages.__init__(self, client)
         self.patience = patience
         self.partners: tuple[str, ...] = ()
-        """Peers that take part in the present round with this client."""
+        """Peers that take part in the current round with this client."""
         self.degree = 0
-        """Number of partners at the start of the present round."""
+        """Number of partners at the start of the current round."""
         self._announced = weakly(announced or self._own_model)
         self._neighbours = weakly(neighbours) if neighbours else None
         self._missed = weakly(missed or client.suspect)
@@ -75,7 +75,7 @@ class Rounds(Component, RoundMessages):
         self._left_out: dict[str, int] = {}
 
     def announce(self) -> None:
-        """Send this client's model for the present round to all neighbors."""
+        """Send this client's model for the current round to all neighbors."""
         names = self._neighbours() if self._neighbours else self.client.peers
         self.partners = tuple([name for name in names if self._left_out.get(name) != self.number])
         self.degree = len(self.partners)
@@ -86,7 +86,7 @@ class Rounds(Component, RoundMessages):
         self.tell_all(self.partners, message)
 
     async def gather(self) -> dict[str, Any]:
-        """Return the partners' announcements of the present round, by name, after all came or are given up.
+        """Wait for the partners' announcements of the current round, and return them by name.
 
         Missing partners are left out; `models[peer].params` are the parameters of a `RoundModel`.
         """
@@ -123,14 +123,14 @@ class Rounds(Component, RoundMessages):
         return models
 
     def is_mutual(self, peer: str) -> bool:
-        """Return whether `peer`, whose model was gathered, also waits for this client in the present round.
+        """Return True if `peer`, whose model was gathered, also waits for this client in the current round.
 
         A peer that does not wait, for example because it has finished, sends no `replies`.
         """
         return peer not in self._not_waiting
 
     async def replies(self, kind: type[M], peers: Collection[str]) -> dict[str, M]:
-        """Return these partners' messages of class `kind` of this round, by name. First send them yours."""
+        """Return the messages of class `kind` of these partners, by name. Send them your message first."""
         found = await self.collect(kind, [peer for peer in peers if peer in self.partners], self.patience)
         self.discard(kind)
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
@@ -150,7 +150,7 @@ class Rounds(Component, RoundMessages):
             self.awaited = frozenset(self.awaited) - {peer}
 
     def _is_wanted(self, mark: RoundMark) -> bool:
-        """Return whether a message is of the present round, or shows that its sender left this client behind.
+        """Return True if a message belongs to the current round, or its sender is ahead of this client.
 
         A partner's announcement of the next round does not show this: its present one is lost, and will be
         sent again.

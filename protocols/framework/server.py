@@ -14,7 +14,7 @@ from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """Plan of a server that a method needs: its name, its class, and the clients it serves.
+    """Plan of a server that a method needs: its name, its class, and the clients that it serves.
 
     Several servers may serve a client. `servers`: names of other servers with which it communicates.
     """
@@ -26,7 +26,7 @@ class ServerPlan:
 
     @classmethod
     def one(cls, server: type[Server], of: type[Server], clients: Sequence[str]) -> list[ServerPlan]:
-        """Plan one server for all clients; TypeError unless it is of the class `of` that clients need."""
+        """Plan one server for all clients; TypeError unless it has the class `of` that clients need."""
         if isinstance(server, type) and not issubclass(server, of):
             raise TypeError(
                 f"{server.__name__} must be a subclass of {of.__name__}, as its clients need: `server = ...`"
@@ -37,13 +37,13 @@ class ServerPlan:
 class Server(Node):
     """Actor that coordinates clients, as in federated averaging.
 
-    It has data and a device only if the scenario gives it some in `[server]`; then it can `train`, measure a
-    `gradient` or a `loss`, and `apply` functions at a cost, as a client does.
+    A server has data and a device only if the scenario sets them in `[server]`. It can then `train`, compute
+    a `gradient` or a `loss`, and `apply` functions at a cost, as a client does.
     """
 
     _machinery: ClassVar[bool] = True
     settings: ProtocolSettings
-    """Settings, the same as those of its clients: the keys next to `protocol.name` in the scenario."""
+    """Settings of the server's clients: the keys next to `protocol.name` in the scenario."""
 
     def __init__(
         self, name: str, context: ClientContext, settings: ProtocolSettings, initial: Vector
@@ -56,7 +56,7 @@ class Server(Node):
         """Raise AttributeError; for `compute` the error names the missing section of the scenario."""
         if name in ("compute", "samples"):  # a property that raises is looked up here again
             raise AttributeError(
-                f"{self.name} has no data and no device; give servers some in the scenario's [server], with "
-                "`samples` and `step_time` or `speed`"
+                f"{self.name} has no data and no device; add `samples` and `step_time` or `speed` to "
+                "[server] in the scenario"
             )
         return object.__getattribute__(self, name)  # raises the error of a failing property of the method

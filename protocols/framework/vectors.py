@@ -1,4 +1,4 @@
-"""Arithmetic on parameters: immutable handles on numbers that may not have been computed yet."""
+"""Arithmetic on parameters: immutable handles of numbers that may not have been computed yet."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Vector(Protocol):
     """Immutable flat vector of P float32 numbers: a model, an update, a gradient.
 
     Supports `+ - * /` with vectors (element by element) and with numbers and scalars, `**`, `abs()` and
-    slices such as `vector[:10]`. Arithmetic is free and deferred; `tensor()` and `numpy()` compute the
-    pending values and return the numbers.
+    slices such as `vector[:10]`. Arithmetic is free and deferred; `tensor()` and `numpy()` compute pending
+    values and return the numbers.
     """
 
     @property

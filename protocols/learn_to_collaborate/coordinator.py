@@ -1,4 +1,4 @@
-"""Coordinator: forms coalitions by the clients' optima, and forms affected ones again after a change."""
+"""Coordinator: forms coalitions from the clients' optima, and updates them after joins and departures."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +66,7 @@ class Coordinator(Component):
         self.search.cancel()
 
     async def lead(self) -> None:
-        """Learn the front, form all coalitions, and after each join or departure those that it affects."""
+        """Learn the front, form all coalitions, and update the affected ones after joins and departures."""
         self.stages, self.assignments, self.confirmed = [], {}, {}
         self.search.start()
         await self.search.learn_front(self.settings.rounds)
@@ -93,7 +93,7 @@ class Coordinator(Component):
     async def form_coalitions(
         self, pool: Sequence[str], limit_s: float | None = None, unaffected: Sequence[str] = ()
     ) -> list[str]:
-        """Form coalitions among the clients of `pool`, in stages after the present ones; notify the clients.
+        """Form coalitions among the clients of `pool`, in stages after the current ones; notify the clients.
 
         unaffected: the members of coalitions of the last stage that stay. The first search is among them and
         the pool, as if all coalitions were formed again. Returns the clients of the pool that are left out,
@@ -200,7 +200,7 @@ class Coordinator(Component):
         )
 
     async def tell_all(self) -> None:
-        """Send each client its assignment, unless it has it."""
+        """Send each client its assignment, unless the client already has it."""
         self.version += 1
         clients = [client for stage in self.stages for coalition in stage for client in coalition]
         news = [c for c in clients if c in self.assignments and self.confirmed.get(c) != self.assignments[c]]

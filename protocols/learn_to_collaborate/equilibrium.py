@@ -1,4 +1,4 @@
-"""Collaboration equilibrium: from the benefits between clients to coalitions that no client gains by leaving.
+"""Collaboration equilibrium: from benefits between clients to coalitions that no client gains by leaving.
 
 "Learning to collaborate", sections 3 and 4.1. Clients are any names that can be sorted; a set of
 collaborators of a client always contains the client itself. The paper's definitions use a utility U(client,
@@ -51,7 +51,7 @@ def benefit_graph(benefits: Benefits[C], clients: Iterable[C]) -> nx.DiGraph:
 
 
 def is_stable(benefits: Benefits[C], coalition: Iterable[C], clients: Iterable[C]) -> bool:
-    """Check definition 3: all members are as well off as with all clients, and no part gains by leaving."""
+    """Check definition 3: all members are as well off as with all clients, and no part gains from leaving."""
     members, everybody = frozenset(coalition), frozenset(clients)
     return (
         bool(members)

@@ -58,7 +58,8 @@ class CollaboratingClient(Client):
         watched = Requirement(
             "clients.count",
             lambda count: count > (settings.watched or 0),
-            f"has watched = {settings.watched}, the number of a client; must be more than that",
+            f"has watched = {settings.watched}, which is the number of a client; must be greater than this "
+            "number",
         )
         return (
             watched,
@@ -71,7 +72,7 @@ class CollaboratingClient(Client):
             Requirement(
                 "clients.topology.kind",
                 lambda kind: kind == "complete",
-                'has a coordinator that talks to all clients; must be "complete"',
+                'has a coordinator that communicates with all clients; must be "complete"',
             ),
         )
 

@@ -44,7 +44,7 @@ Differences from the paper:
   its update. With exact gradients E comes first, as in algorithm 1.
 - **The reference of a likelihood.** In eq. 3 a missing edge counts 1, and log P(D_j | theta_i) is below 0 for
   any model. No edge at all is therefore the most likely graph: with B learned by eqs. 18 and 24, B and all
-  weights go to 0 (a test shows it), and the authors' code leaves B at its initial value. Here j's data are
+  weights go to 0 (a test shows it), and the authors' code leaves B at its initial value. Here j's data is
   explained by theta_i or by guessing among the classes (`null_model`), which adds log(classes) to all log
   likelihoods; "none" is eq. 3, to be used with `learn_prior = false`.
 - log P(D_j | theta_i) is per sample: minus the mean loss on a batch of j's (code), or all its samples.

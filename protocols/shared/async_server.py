@@ -60,17 +60,17 @@ class AsyncSettings(ProtocolSettings):
     """Passes of a client over its own samples between two models; each drops the last incomplete
     batch."""
     patience: PositiveDuration = default("10 s")
-    """Initial guess of the network's slowness: an answer is requested again after a quarter of this, and
-    later after the time that answers usually take, until it comes."""
+    """Initial estimate of the network's delay: an overdue answer is requested again after a quarter of this
+    time, and later after the time that answers usually take, until it arrives."""
 
 
 class AsyncServer(Server):
-    """Server that uses the work of each client on arrival. A method overrides `arrived`."""
+    """Server that uses each client's work when it arrives. A method overrides `arrived`."""
 
     _machinery = True
     settings: AsyncSettings
     version = 0
-    """Number of changes of its model."""
+    """Number of changes of the server's model."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -79,9 +79,9 @@ class AsyncServer(Server):
     def arrived(self, work: Any, client: str, staleness: int) -> None:
         """Use `work`, the result of a client's `work` method; assign the new model to `self.params`.
 
-        staleness: number of changes of the model since the client got the one that it trained from.
+        staleness: number of changes of the model since the client received the version that it trained from.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines no arrived()")
+        raise NotImplementedError(f"{type(self).__name__} does not define arrived()")
 
     async def on_message(self, message: object, sender: str) -> Start:
         time, version = self.given.get(sender, (math.nan, 0))
@@ -112,7 +112,7 @@ class AsyncClient(Client):
         return ServerPlan.one(cls.server, AsyncServer, clients)
 
     async def work(self, start: Vector) -> object:
-        """Work from the server's model `start` and return the result for the server, never None.
+        """Compute and return the result for the server from the server's model `start`; never None.
 
         By default the result is the trained model.
         """

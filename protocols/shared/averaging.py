@@ -15,11 +15,11 @@ _ATTEMPTS = 4  # of an exchange with one peer
 
 
 def neighbour_weights(client: Client, rounds: Rounds, models: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weights W_ij of the models: the topology's weights, or else those of Metropolis-Hastings.
+    """Return the weights W_ij of the models: from the topology, or otherwise Metropolis-Hastings weights.
 
     `neighbour_weights(self, self.rounds, models)` returns them by name, for the `models` that `gather`
     returned; the client's own weight is 1 minus their sum. From the announced degrees, both ends of a link
-    compute the same weight, 1 / (1 + max(d_i, d_j)). A message class of your own needs a `degree`.
+    compute the same weight, 1 / (1 + max(d_i, d_j)). A custom message class needs a `degree`.
     """
     if client.mixing_weights is not None:
         return {peer: client.mixing_weights[peer] for peer in models}

@@ -38,7 +38,7 @@ from protocols.framework.vectors import Vector, mix
 
 @dataclass(frozen=True)
 class RoundTask:
-    """Base of the tasks that a server gives a client; the answer is the client's contribution."""
+    """Base class of the tasks that a server gives a client; the answer is the client's contribution."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class RoundSettings(ProtocolSettings):
     """Rounds of the server; after the last one the run ends, whatever the progress of each client."""
 
 
-_TASK = "a frozen dataclass that derives from it, `class Task(RoundTask)`"
+_TASK = "a frozen dataclass that is derived from it, `class Task(RoundTask)`"
 
 
 def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
@@ -122,7 +122,7 @@ def averaged(answers: Mapping[str, Contribution], weights: Weighing = "samples")
 
 
 class RoundServer(Server):
-    """Server that runs the rounds. A method overrides the tasks and the use of the answers.
+    """Server that runs rounds. A method overrides the tasks and the use of the answers.
 
     By default it is the server of federated averaging: whole models are sent, and averaged.
     """
@@ -130,7 +130,7 @@ class RoundServer(Server):
     _machinery = True
     settings: RoundSettings
     number = 0
-    """Number of rounds done; a server that returns with its state continues with the next."""
+    """Number of completed rounds; a server that returns with its state continues with the next round."""
 
     def __init__(
         self,
@@ -153,16 +153,17 @@ class RoundServer(Server):
                 what = type(answer).__name__
                 raise TypeError(
                     f"work() returned {what}, but the server averages Contributions (params, samples): "
-                    "return one, or set `server = ...` in the client's class to a server that accepts yours"
+                    "return one, or set `server = ...` in the client's class to a server that accepts this "
+                    "result"
                 )
         self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
-        """Return the message to `client` after a round with `broadcast = "all"`, no RoundTask; or None."""
+        """Return the message to `client` after a round with `broadcast = "all"`, not a RoundTask; or None."""
         return GlobalModel(self.params)
 
     async def refine(self, number: int) -> None:
-        """Do the server's own work, such as training, after round `number` and before any news."""
+        """Do the server's work, such as training, after round `number` and before any news is sent."""
 
     async def run(self) -> None:
         self.round_trips.initial_s = self.settings.patience  # the first answers of a round set later limits
@@ -205,7 +206,7 @@ class RoundServer(Server):
         return news
 
     async def round(self, number: int) -> None:
-        """Run one round with the clients that are believed to be up."""
+        """Run one round with the clients that the server considers up."""
         chosen = self.sample()
         received = await asyncio.gather(*[self.answer(client, number) for client in chosen])
         answers = dict(zip(chosen, received, strict=True))
@@ -232,7 +233,7 @@ class RoundServer(Server):
         return [peers[int(index)] for index in self.rng.choice(len(peers), size=count, replace=False)]
 
     async def answer(self, client: str, number: int) -> Any:
-        """Return one client's answer; None if it does not come in time."""
+        """Return one client's answer; None if the answer does not arrive in time."""
         task = self.task(client, number)
         if not isinstance(task, RoundTask):
             what = type(task).__name__
@@ -253,8 +254,9 @@ class RoundClient(Client):
 
     By default it is a client of federated averaging: it trains the model from the server and returns it.
 
-    It is evaluated by its own `params`, which `work` or `learn` assigns, unless `evaluated()` names others. A
-    client that has assigned no model before its second task ends with a TypeError that explains this.
+    Evaluations use the client's `params`, which `work` or `learn` assigns, unless `evaluated()` names other
+    models. A client that has assigned no model before its second task ends with a TypeError that explains
+    this.
     """
 
     _machinery = True
@@ -365,8 +367,8 @@ class RoundClient(Client):
             self._has_model = False
         elif not self._has_model and type(self).evaluated is Client.evaluated:
             raise TypeError(
-                f"{type(self).__name__} has done a task and assigned nothing to self.params, by which it is "
-                "evaluated: assign it in work() or learn(), or name its models in evaluated()"
+                f"{type(self).__name__} has finished a task without assigning self.params, the model that "
+                "is evaluated: assign it in work() or learn(), or name the models in evaluated()"
             )
 
     def intercept(self, message: object, sender: str) -> bool:

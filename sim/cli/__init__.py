@@ -1,1 +1,1 @@
-"""Command line: `commands` defines those of `coterie`, `console` and `outline` format the output."""
+"""Command line: `commands` defines the commands, `console` and `outline` format the output."""

@@ -96,7 +96,9 @@ def run(
     checkpoint_every: options.CheckpointEvery = None,
     checkpoint_at: Annotated[
         list[float] | None,
-        Option(help="Virtual time of a checkpoint for later forks; repeatable.", **options.TIME),
+        Option(
+            help="Virtual time of a checkpoint for later forks; you can repeat the option.", **options.TIME
+        ),
     ] = None,
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
@@ -224,7 +226,8 @@ def list_(what: Annotated[Listing, Argument(help="The kind of names to list.")])
 @app.command()
 def schema(
     scenario: Annotated[
-        Path | None, Argument(help="Scenario; adds the keys of your code that it names.")
+        Path | None,
+        Argument(help="Scenario; the schema then includes the keys of your code that the scenario names."),
     ] = None,
     no_code: options.NoCode = False,
 ) -> None:

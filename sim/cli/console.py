@@ -148,7 +148,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
     if summary.get("help") is not None:
-        rows.append(("gain over alone", _gained(summary["help"], is_share=judged_by.is_share)))
+        rows.append(("gain over training alone", _gained(summary["help"], is_share=judged_by.is_share)))
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
@@ -163,7 +163,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         counted = f"{membership['sent']:,} ({text.size(membership['bytes'])}, {share} of all bytes)"
         rows.append(("membership messages", counted))
     lasted, took = text.duration(summary["virtual_seconds"]), text.duration(wall_s)
-    wall_clock = f"{lasted} on the wall clock, {took} with setup and results"
+    wall_clock = f"{lasted} of wall-clock time, {took} with setup and results"
     rows.append(("time", wall_clock if "live" in summary else f"{lasted} virtual, simulated in {took}"))
     if (work := summary.get("work")) is not None:
         spans = [(name, work[name]) for name in ("steps", "gradients", "samples") if work[name]["max"]]

@@ -1,4 +1,4 @@
-"""Ends of commands: messages and exit codes, and the output during a run."""
+"""Messages and exit codes at the end of commands, and the output during a run."""
 
 import errno
 import gc

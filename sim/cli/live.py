@@ -1,4 +1,4 @@
-"""Commands for runs on the wall clock: `coterie live` and `coterie calibrate`."""
+"""Commands for runs in wall-clock time: `coterie live` and `coterie calibrate`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,13 +35,14 @@ def live(
         int | None, Option(min=1, max=256, help="Processes that clients share; by default one per core.")
     ] = None,
     raw: Annotated[
-        bool, Option("--raw", help="Add no latency, loss or limits; jobs take their real time.")
+        bool, Option("--raw", help="Do not emulate latency, loss or limits; jobs take their real time.")
     ] = False,
     against: Annotated[
         bool, Option("--against", help="Also simulate the scenario, and report the differences.")
     ] = False,
     hosts: Annotated[
-        Path | None, Option(help="File with the machines of the run; each runs the same command.")
+        Path | None,
+        Option(help="File that lists the machines of the run; each machine runs the same command."),
     ] = None,
     host: Annotated[str | None, Option(help="Name of this machine in --hosts.")] = None,
     certificates: Annotated[Path | None, Option(help="Folder of certificates for several machines.")] = None,
@@ -51,7 +52,7 @@ def live(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Run a scenario on the wall clock: the same clients, in processes that communicate over TCP.
+    """Run a scenario in wall-clock time: the same clients, in processes that communicate over TCP.
 
     Results go to a directory, as with `coterie run`. A scenario with a sweep runs once for each cell; with
     --against and three or more cells, the ranking of methods is also compared.
@@ -143,14 +144,16 @@ def _print_verdicts(summary: dict[str, Any]) -> None:
     if caveat := summary.get("caveat"):
         echo(caveat)
     if summary["live"]["too_busy"]:
-        echo("no verdict: this machine was too busy, over 5 % of jobs or messages were late", err=True)
+        echo("no verdict: this machine was too busy; over 5 % of the jobs or messages were late", err=True)
 
 
 def _machines(hosts: Path | None, host: str | None, certificates: Path | None) -> "Machines | None":
     """Return the machines of the run, or None for this machine alone. Raises UserError."""
     if hosts is None:
         if host is not None or certificates is not None:
-            raise UserError("--host and --certificates need several machines: state their file by --hosts")
+            raise UserError(
+                "--host and --certificates are for several machines: name the file of machines with --hosts"
+            )
         return None
     from sim.live.hosts import read_hosts
     from sim.live.running import Machines
@@ -173,7 +176,7 @@ def _make_certificates(folder: Path, hosts: Path | None) -> str:
     from sim.live.placement import COORDINATOR, OWN_PROCESSES_MAX
 
     if hosts is None:
-        raise UserError("--make-certificates: state the machines by --hosts")
+        raise UserError("--make-certificates: name the file of machines with --hosts")
     count = sum(host.processes for host in read_hosts(hosts)) + OWN_PROCESSES_MAX
     make_certificates(folder, [COORDINATOR, *[f"process-{number}" for number in range(count)]])
     return f"certificates are in {folder}: copy the folder to each machine over a private connection"
@@ -188,7 +191,7 @@ def _scenarios(
     if scenario.sweep is None:
         return [scenario]
     if seed is not None:
-        raise UserError("--seed: the [sweep] of the scenario states the seeds; use --set sweep.seeds=[1]")
+        raise UserError("--seed: the [sweep] of the scenario sets the seeds; use --set sweep.seeds=[1]")
     from sim.studies.cells import plan
 
     planned = plan(file, overrides or (), unset=unset or (), code=code)

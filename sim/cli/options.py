@@ -31,7 +31,7 @@ def duration(text: str) -> float:
 def refuse_address(address: str | None) -> None:
     """Reject the address of an unused cluster, unless it comes from the environment."""
     if address is not None and address != os.environ.get("RAY_ADDRESS"):
-        raise typer.BadParameter("needs --on ray; add that, or remove --address", param_hint="--address")
+        raise typer.BadParameter("needs --on ray; add --on ray, or remove --address", param_hint="--address")
 
 
 TIME: Any = {"parser": duration, "metavar": "TIME"}
@@ -77,7 +77,7 @@ CheckpointEvery = Annotated[
     Option(help="Wall-clock time between checkpoints for `coterie resume`.", **TIME),
 ]
 Anyway = Annotated[
-    bool, Option("--anyway", help="Continue with other code or libraries; the trace may then differ.")
+    bool, Option("--anyway", help="Continue with different code or libraries; the trace may then differ.")
 ]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 Trace = Annotated[bool, Option("--trace", help="Also write trace.json for ui.perfetto.dev.")]
@@ -91,7 +91,7 @@ class Tracker(StrEnum):
 
 Track = Annotated[
     list[Tracker] | None,
-    Option("--track", help="Also write the metrics for a tracker; repeatable."),
+    Option("--track", help="Also write the metrics for a tracker; you can repeat the option."),
 ]
 TensorBoard = Annotated[bool, Option("--tensorboard", help="The same as --track tensorboard.")]
 

@@ -37,10 +37,10 @@ def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
 
 
 def notices_of(scenario: Scenario, plan: RunPlan) -> list[str]:
-    """Return a line for each setting with less effect than stated, or with a surely unintended one."""
+    """Return a line for each setting with less effect than its value suggests, or an unintended effect."""
     if not scenario.plugins:
         return list(plan.notices)
-    from sim.run.mistakes import users_files
+    from sim.run.code_warnings import users_files
     from sim.run.wall_clock import wall_clock
 
     return [*plan.notices, *wall_clock(users_files(scenario))]
@@ -104,7 +104,7 @@ def _last_round(scenario: Scenario) -> int | None:
 
 
 def _evaluated(scenario: Scenario) -> str:
-    """Describe the number of evaluations: at time 0, then regularly, and at the end."""
+    """Describe the number of evaluations: one at time 0, regular ones, and one at the end."""
     run, every = scenario.run, scenario.run.evaluate_every
     if run.duration is not None and every.seconds is not None:
         ends_sooner = (run.iterations, run.budget, _last_round(scenario)) != (None, None, None)
@@ -128,7 +128,7 @@ def _training(scenario: Scenario, plan: RunPlan) -> str:
     most, by_time = _steps_most(scenario, plan)
     if most == math.inf:
         return f"an unknown number of steps, {step}: the protocol decides the steps of an iteration"
-    trained = ", if every device trained all the time" if by_time else ""
+    trained = ", if every device trains all the time" if by_time else ""
     return f"at most {most:,} steps, {step}{trained}"
 
 
@@ -191,7 +191,7 @@ def _memory(scenario: Scenario, plan: RunPlan) -> str:
 def _trace(scenario: Scenario, plan: RunPlan) -> str:
     """Describe the size of the trace per message. The number of messages depends on the protocol."""
     if not scenario.run.keep_messages:
-        return "without messages (run.keep_messages)"
+        return "messages are not kept (run.keep_messages)"
     most, _ = _steps_most(scenario, plan)
     total = f", so {text.size(_MESSAGE_BYTES * most)} if each step sends one" if most < math.inf else ""
     return f"up to about {text.size(_MESSAGE_BYTES)} of events.parquet for each message{total}"

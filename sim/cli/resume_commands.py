@@ -71,7 +71,7 @@ def resume(
 
 def fork(
     directory: options.Run,
-    at: Annotated[float, Option(help="Virtual time after which the fork differs.", **options.TIME)],
+    at: Annotated[float, Option(help="Virtual time at which the fork starts to differ.", **options.TIME)],
     overrides: options.Overrides = None,
     unset: options.Unset = None,
     from_toml: Annotated[

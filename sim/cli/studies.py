@@ -64,14 +64,15 @@ def sweep(
     file: options.ScenarioFile,
     overrides: Annotated[
         list[str] | None,
-        Option("--set", metavar="KEY=VALUE,...", help="Override a key, or run several values of it."),
+        Option("--set", metavar="KEY=VALUE,...", help="Override a key, or run with several values: KEY=A,B."),
     ] = None,
     unset: options.Unset = None,
     seeds: Annotated[
         Any, Option(help="Number of seeds, or a list: 11,12,13, or 11, for one.", parser=_seeds, metavar="N")
     ] = None,
     only: Annotated[
-        list[str] | None, Option(metavar="AXIS=VALUE", help="Run only this value of an axis; repeatable.")
+        list[str] | None,
+        Option(metavar="AXIS=VALUE", help="Run only this value of an axis; you can repeat the option."),
     ] = None,
     full: Annotated[bool, Option("--full", help="Run the full form of a study, not the short one.")] = False,
     jobs: Annotated[
@@ -90,7 +91,7 @@ def sweep(
     device: options.Device = options.DeviceChoice.auto,
     reports: Annotated[bool, Option("--reports", help="Keep report.html of each run.")] = False,
     checkpoints: Annotated[
-        bool, Option("--checkpoints", help="Keep a checkpoint of the end of each run.")
+        bool, Option("--checkpoints", help="Keep a checkpoint at the end of each run.")
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only check and list all runs.")] = False,
     quiet: options.Quiet = False,
@@ -129,7 +130,7 @@ def sweep(
         except KeyboardInterrupt as error:
             finished = line.last or "no runs"
             stop(f"interrupted; {finished} finished; repeat the command to resume", code_of(error))
-    earlier = f", {result.there:,} of them earlier" if result.there else ""
+    earlier = f", {result.finished_before:,} of them earlier" if result.finished_before else ""
     finished_runs = result.cells - len(result.errors)
     echo(f"{finished_runs:,} of {result.cells:,} runs finished{earlier}: {result.directory}")
     for same in result.without_effect:
@@ -149,7 +150,7 @@ class SweepLine(StatusLine):
     last = ""
 
     def show(self, progress: SweepProgress) -> None:
-        self.last = f"{progress.there + progress.done:,} of {progress.cells:,} runs"
+        self.last = f"{progress.finished_before + progress.done:,} of {progress.cells:,} runs"
         parts = [self.last, f"{len(progress.running)} running"]
         parts += [f"{progress.failed:,} failed"] if progress.failed else []
         if progress.remaining_s is not None:
@@ -164,11 +165,13 @@ def compare(
     ],
     by: Annotated[str | None, Option(help="Horizontal axis of figures.")] = None,
     baseline: Annotated[
-        str | None, Option(metavar="AXIS=VALUE", help="Value that the others are compared with.")
+        str | None, Option(metavar="AXIS=VALUE", help="Value with which the other values are compared.")
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        Option("--metric", help="A metric, or a path in the summary: graph.l1; repeatable."),
+        Option(
+            "--metric", help="A metric, or a path in the summary such as graph.l1; you can repeat the option."
+        ),
     ] = None,
     target: Annotated[
         float | None, Option(help="Target quality; adds the time, bytes and steps to reach it: 0.8.")
@@ -208,7 +211,7 @@ def _print(comparison: Comparison) -> None:
 
 
 def _table(heads: list[str], rows: list[list[str]], words: int) -> None:
-    """Print aligned columns: the first `words` of them contain words, the others numbers."""
+    """Print aligned columns: the first `words` columns contain words, the other columns numbers."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows):
         cells = [

@@ -333,7 +333,7 @@ class DeviceCompute(Compute):
 
     async def spend(self, steps: float | None, flops: float | None) -> None:
         if (steps is None) == (flops is None):
-            raise ValueError("state a cost in steps or in flops, not in both")
+            raise ValueError("give the cost in steps or in flops, not both")
         if steps is not None:
             seconds = self.step_s * _positive("steps", steps)
         else:
@@ -349,7 +349,7 @@ class DeviceCompute(Compute):
         of_a_step = settings.architecture.training_flops_per_sample * self.samples_per_step
         if not of_a_step:
             raise ValueError(
-                f"a training step of {settings.architecture.key} has no flops; state the cost in steps"
+                f"a training step of {settings.architecture.key} has no FLOP count; give the cost in steps"
             )
         return self.step_s * flops / of_a_step
 
@@ -394,8 +394,8 @@ class DeviceCompute(Compute):
         if schedule.unit == "round":
             if self.round is None:
                 raise ValueError(
-                    "training.schedule is by round, but the server states none: add `round: int` to the "
-                    "class of its tasks"
+                    "training.schedule counts rounds, but the server's tasks have no round number: add "
+                    "`round: int` to their class"
                 )
             return rate * schedule.factor(self.round)
         rates = tuple([rate * schedule.factor(step) for step in range(first, first + steps)])
@@ -421,14 +421,14 @@ class DeviceCompute(Compute):
 
 def _positive(name: str, cost: float) -> float:
     if not 0 < cost < math.inf:
-        raise ValueError(f"{name} must be above 0 and finite, not {cost!r}")
+        raise ValueError(f"{name} must be finite and above 0, not {cost!r}")
     return cost
 
 
 def _learning_rate(stated: object) -> float:
     is_number = isinstance(stated, int | float | np.floating | np.integer) and not isinstance(stated, bool)
     if not is_number or not 0 <= stated < math.inf:  # type: ignore[operator]
-        raise ValueError(f"learning_rate must be a number, 0 or more and finite, not {stated!r:.60}")
+        raise ValueError(f"learning_rate must be a finite number, 0 or more, not {stated!r:.60}")
     return float(stated)  # type: ignore[arg-type]
 
 

@@ -77,13 +77,13 @@ class Draws:
         return BatchSampler(subset, count, "all", views=self.augmented.views)
 
     def advance(self, purpose: Purpose, batches: int) -> int:
-        """Draw `batches` batches, and return the number of the first."""
+        """Draw `batches` batches, and return the number of the first one."""
         first: int = getattr(self, purpose)
         setattr(self, purpose, first + batches)
         return first
 
     def next_job(self, purpose: Purpose, on: Samples) -> SampleJob:
-        """Return the next job of this purpose. On a fresh batch, it has the next undrawn batch number."""
+        """Return the next job of this purpose. On a new batch, it has the next undrawn batch number."""
         if isinstance(on, Batch):
             return SampleJob(self.client, self.key("batch"), on.number)
         return SampleJob(self.client, self.key(purpose), getattr(self, purpose) if on == "batch" else 0)
@@ -116,7 +116,7 @@ class Draws:
             what = "a number" if not vector.shape else f"{vector.width}"
             of = "training samples of the client" if on == "batch" else f"samples of on={on!r}"
             raise ValueError(f"weights must be one number for each of the {count} {of}, not {what}")
-        return vector, "by sample" if on == "batch" else "by place"
+        return vector, "by sample" if on == "batch" else "by position"
 
 
 def given_samples(engine: Engine, settings: LearningSettings, inputs: Any) -> Vector:

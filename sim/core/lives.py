@@ -1,4 +1,4 @@
-"""Clients and servers as the simulation sees them, over all their sessions."""
+"""Clients and servers in a simulation, over all their sessions."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +22,8 @@ A = TypeVar("A", Client, Server)
 
 @dataclass
 class Life(Generic[A]):
-    """A client or a server over all its sessions. The device and the view of peers stay, the actor changes.
+    """A client or a server over all its sessions. The device and the view of peers stay the same; the actor
+    changes.
 
     `make`: function that creates an actor. `compute`: device and data; None for a server without a device.
     `returns`: times (seconds) of returns, each with the kept state, by time; `later`: state after later

@@ -27,7 +27,9 @@ def observed(name: str, value: object) -> float | Scalar:
         pass
     what, must = type(value).__name__, "the value must be a number"
     if isinstance(value, Awaitable):  # without its address, which would make equal failures differ
-        raise TypeError(f"observe({name!r}, ...): {must}, not {what}: write `await` before what returns it")
+        raise TypeError(
+            f"observe({name!r}, ...): {must}, not {what}: write `await` before the call that returns it"
+        )
     raise TypeError(f"observe({name!r}, {value!r:.60}): {must}, not {what}")
 
 

@@ -38,7 +38,7 @@ def _require_name(name: object) -> str:
 
 
 def _taken(name: str, whose: str) -> TypeError:
-    return TypeError(f"observe({name!r}): {whose} itself; choose another name, e.g. my_{name}")
+    return TypeError(f"observe({name!r}): {whose} itself; choose another name, such as my_{name}")
 
 
 def _require_free(name: str, evaluated: Sequence[str]) -> None:

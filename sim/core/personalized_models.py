@@ -1,4 +1,4 @@
-"""Models that the observer measures for a client: those that `evaluated()` returns, or its one model."""
+"""Models that the observer measures for a client: the result of `evaluated()`, or its single model."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,8 @@ def _checked(models: object, params: Vector, predict: bool) -> dict[str, Ensembl
         if len(checked[name]) > 1 and not predict:
             raise ValueError(
                 f"evaluated(): {name} has {len(checked[name])} models, whose predictions would be averaged; "
-                "with quadratic data a model is a point and predicts nothing: name one, such as their mean"
+                "with quadratic data, a model is a point without predictions: name one model, such as "
+                "their mean"
             )
     return checked
 

@@ -39,7 +39,7 @@ class StepsTaken:
         self.last = _NONE
 
     def add(self, steps: int, learning_rate: float | tuple[float, ...], fresh: bool) -> None:
-        """Record steps; equal ones share an entry. fresh: True if the first reset the optimizer."""
+        """Record steps; equal steps share an entry. fresh: True if the first step reset the optimizer."""
         last, state_reset = self.last, fresh and self._optimizer.slots
         if last.learning_rate == learning_rate and type(learning_rate) is float and not state_reset:
             last.steps += steps

@@ -11,7 +11,7 @@ _DICTIONARY_DATA = 1  # the field of DictionaryBatch with its RecordBatch
 
 
 def unpacked_bytes(content: bytes) -> int:
-    """Return the unpacked size of all packed buffers of a stream, 0 without any. Raises for damaged ones."""
+    """Return the unpacked size of all packed buffers of a stream. Raises for damaged streams."""
     import pyarrow as pa
 
     total = 0
@@ -35,7 +35,7 @@ def unpacked_bytes(content: bytes) -> int:
 def _table(head: bytes, table: int, field: int) -> int:
     """Return the offset of a field's table or list. Raises if the field is missing."""
     if not (offset := _field(head, table, field)):
-        raise ValueError(f"a message of Arrow lacks field {field}")
+        raise ValueError(f"an Arrow message has no field {field}")
     return offset + _uint32(head, offset)
 
 

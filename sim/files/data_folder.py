@@ -13,7 +13,7 @@ FOLDER_VARIABLE = "COTERIE_DATA"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """The data folder: the named folder, else the one in COTERIE_DATA, else ./data.
+    """The data folder: the named folder, or else COTERIE_DATA, or else ./data.
 
     download: whether missing data sets are downloaded into it. A named folder that does not exist raises
     UserError on first use, since a run may not need it.
@@ -32,7 +32,9 @@ class DataFolder:
             raise UserError(f"{FOLDER_VARIABLE} is empty; name an existing folder, or unset it")
         folder = Path(self.named or variable or "")
         if not os.path.isdir(folder):  # unlike Path.is_dir, no error for impossible names
-            raise UserError(f"data folder {folder} ({self.chosen_by}): no such folder; name an existing one")
+            raise UserError(
+                f"data folder {folder} ({self.chosen_by}): no such folder; name an existing folder"
+            )
         return folder
 
     @property

@@ -80,7 +80,7 @@ def require_regular(path: Path) -> int:
 
 def too_large(limit: int, *, unpacked: bool = False) -> str:
     """Return the message for a file with more than `limit` bytes."""
-    return f"has more than {limit // 2**20} MiB{' when unpacked' * unpacked}; must be smaller"
+    return f"exceeds {limit // 2**20} MiB{' when unpacked' * unpacked}; must be smaller"
 
 
 def no_room(size_bytes: float) -> str:
@@ -143,7 +143,7 @@ class InputFile:
         except MemoryError:
             raise self.refusal(_NO_ROOM) from None
         except Exception as error:  # readers raise any error for damaged bytes
-            raise self.refusal(f"is not {what}, or damaged: {_words(error)}") from None
+            raise self.refusal(f"is not {what}, or is damaged: {_words(error)}") from None
 
     def text(self) -> str:
         return self.parsed(lambda content: content.decode("utf-8-sig"), "text in UTF-8")
@@ -179,7 +179,7 @@ class InputFile:
         return found
 
     def arrays(self, *names: str) -> list[np.ndarray]:
-        """Read these arrays of a .npz file, which may contain others."""
+        """Read these arrays of a .npz file, which may contain other arrays."""
 
         def parse(content: bytes) -> list[np.ndarray]:
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:

@@ -53,7 +53,7 @@ def read_table(file: InputFile, text: TextFormat, wanted: Sequence[str] = ()) ->
     names = [name.strip() for name in found.column_names]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise file.refusal(f"has the column {shown(twice)} twice; names of columns must be unique")
+        raise file.refusal(f"has the column {shown(twice)} twice; column names must be unique")
     if found.num_rows == 0:
         raise file.refusal("has no rows; must have at least one")
     frame = pl.from_arrow(found.rename_columns(names))

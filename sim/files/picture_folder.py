@@ -38,7 +38,7 @@ def picture_parts(folder: InputFile, *, by_client: bool) -> Mapping[str, list[Pi
     classes = {picture.label for picture in parts["train"]}
     if len(classes) < 2:
         one = shown(min(classes))
-        raise folder.refusal(f"has only the class {one}; must have a folder for each of at least two classes")
+        raise folder.refusal(f"has only the class {one}; must have at least two classes, each with a folder")
     for picture in parts.get("test", ()):
         if picture.label not in classes:
             known = shown(sorted(classes))
@@ -84,7 +84,7 @@ def _pictures(part: InputFile, *, by_client: bool) -> list[PictureFile]:
         for file in _files(each, by_client=by_client)
     ]
     if not found:
-        raise part.refusal("contains no folder of a class; must contain one for each class")
+        raise part.refusal("contains no class folder; must contain one for each class")
     return found
 
 
@@ -92,7 +92,7 @@ def _folders(folder: InputFile) -> list[InputFile]:
     """Return the subfolders of a folder without pictures. Other files, such as a README, are allowed."""
     folders, files = _inside(folder)
     if outside := list(filter(_is_picture, files)):
-        raise outside[0].refusal("is next to folders; must be in the folder of its class")
+        raise outside[0].refusal("is outside the class folders; move it into the folder of its class")
     return folders
 
 
@@ -104,10 +104,11 @@ def _files(folder: InputFile, *, by_client: bool) -> list[InputFile]:
         raise folders[0].refusal(f"is a folder; must be a picture of the class{hint}")
     if others := [file for file in files if not _is_picture(file)]:
         raise others[0].refusal(
-            f"is no picture by its name; must end in {', '.join(SUFFIXES)} (hidden files are ignored)"
+            f"does not have a picture's name; the name must end in {', '.join(SUFFIXES)} (hidden files are "
+            "ignored)"
         )
     if not files:
-        raise folder.refusal("has no picture; a folder of a class must have at least one")
+        raise folder.refusal("contains no picture; a class folder must contain at least one")
     return files
 
 
@@ -116,9 +117,9 @@ def _is_picture(file: InputFile) -> bool:
 
 
 def _inside(folder: InputFile) -> tuple[list[InputFile], list[InputFile]]:
-    """Return the folders and files in a folder, sorted by name, without hidden ones. Raises UserError."""
+    """Return the visible folders and files in a folder, sorted by name. Raises UserError."""
     if not os.path.isdir(folder.path):
-        raise folder.refusal("is no folder; must be a folder with a folder for each class")
+        raise folder.refusal("is not a folder; must be a folder with a folder for each class")
     folders: list[InputFile] = []
     files: list[InputFile] = []
     try:

@@ -104,12 +104,12 @@ def read_split(folder: InputFile) -> Split:
         tables.append(table)
         if sum(one.nbytes for one in tables) > input_file.LIMIT_BYTES:
             most = f"{input_file.LIMIT_BYTES // 2**20} MiB"
-            raise folder.refusal(f"has files with more than {most}; save fewer rows")
+            raise folder.refusal(f"its files exceed {most} in total; save fewer rows")
     table = pa.concat_tables(tables)
     require_bearable(folder, table.num_rows, table.num_columns)
     names = table.column_names
     if twice := [name for name in names if names.count(name) > 1]:
-        raise folder.refusal(f"has the column {shown(twice[0])} twice; names of columns must be unique")
+        raise folder.refusal(f"has the column {shown(twice[0])} twice; column names must be unique")
     if not table.num_rows:
         raise folder.refusal("has no rows; must have at least one")
     return Split(folder, table, meanings)

@@ -21,7 +21,7 @@ def _refuse(what: str, why: str) -> Any:
 
 
 class BareLoop(asyncio.AbstractEventLoop):
-    """Part of a virtual loop that does not concern time.
+    """Parts of a virtual loop that do not concern time.
 
     It refuses, with the reason, all methods with which the outside world could change the order of events.
     """

@@ -98,7 +98,7 @@ class VirtualLoop(TimerLoop):
         """Call `call_soon`, for code written for any loop; NotImplementedError from another thread."""
         if self._thread not in (None, threading.get_ident()):
             raise NotImplementedError(
-                "a virtual loop takes no calls from other threads: they have no virtual time"
+                "a virtual loop accepts no calls from other threads, because the calls have no virtual time"
             )
         return self.call_soon(callback, *args, context=context)
 
@@ -174,7 +174,7 @@ class VirtualLoop(TimerLoop):
         return event
 
     def wake(self, signal: Signal) -> None:
-        """Resume the task that awaits `signal`: at once, or after the events that come before it.
+        """Resume the task that awaits `signal`, after the events that come before it.
 
         Call it last in a callback, whose remainder would otherwise run after the task.
         """
@@ -345,11 +345,11 @@ class VirtualLoop(TimerLoop):
         return True
 
     def stop(self) -> None:
-        """End the run after the present iteration; if the loop is not running, end the next run at once."""
+        """End the run after the current iteration; without a running loop, end the next run at its start."""
         self._stopping, self.paused, self._interrupted = True, False, True
 
     def pause(self) -> None:
-        """Stop a run that continues later: `paused` is then true. It does not undo a `stop`."""
+        """Stop a run that continues later: `paused` is then true. A pause does not undo a `stop`."""
         if not self._stopping:
             self._stopping = self.paused = self._interrupted = True
 

@@ -20,11 +20,11 @@ class TimeStandsStill(RuntimeError):
 class Livelock(Deadlock):
     """Error: tasks continue at one virtual time, although TimeStandsStill was raised in each of them."""
 
-    problem = "time stands still at {} s of virtual time: these tasks run without any virtual time passing"
+    problem = "virtual time does not advance beyond {} s: these tasks run without any virtual time passing"
 
 
 class LivelockGuard:
-    """Interrupts tasks that run forever at one virtual time, by an exception."""
+    """Guard that interrupts tasks that run forever at one virtual time, by an exception."""
 
     def __init__(self) -> None:
         self._time_s = -1.0  # time of the last interruption

@@ -172,5 +172,5 @@ def shuffled_numbers(seed: int) -> Iterator[int]:
 
 
 def shuffled_number(seed: int, name: str) -> int:
-    """Return a sequence number that depends on a name, not on the count of earlier ones."""
+    """Return a sequence number that depends on a name, not on the count of earlier numbers."""
     return key(seed, "ties", name) << 64 | 1 << 63 | key(seed, "named tie", name) >> 1

@@ -1,4 +1,4 @@
-"""Tasks of a virtual loop, which sleep without a future, a timer handle and a callback.
+"""Tasks of a virtual loop. They sleep without a future, a timer handle or a callback.
 
 `asyncio.sleep` creates all three and takes two iterations of the loop, and simulations sleep very often. The
 `sleep` of this module yields the seconds to its task, and the task itself becomes the timer. Futures, other

@@ -52,7 +52,7 @@ _RESETS: Mapping[type[nn.Module], _Reset] = {
 
 
 def _reset_of(module: nn.Module) -> _Reset | None:
-    """Return the initialization of a module's direct parameters: coterie's have `reset`; None if unknown."""
+    """Return the initialization of a module's direct parameters, such as `reset`; None if unknown."""
     return _RESETS.get(type(module)) or getattr(module, "reset", None)
 
 
@@ -69,7 +69,7 @@ class Architecture:
     """
 
     examples: Tensor | None = None
-    """Samples whose operations are counted; by default zeros, which some models do not take."""
+    """Samples whose operations are counted; by default zeros, which some models do not accept."""
 
     def __init__(
         self,
@@ -413,12 +413,12 @@ class TrainingPass:
         return self._call(parameters, x)
 
     def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
-        """Return the same as `Architecture.embed`."""
+        """Return the result of `Architecture.embed`."""
         self.architecture.require_decoupled()
         return self._call(parameters, x, embed=True)
 
     def tensor(self, parameters: Parameters, name: str) -> Tensor:
-        """Return the same as `Architecture.tensor`."""
+        """Return the result of `Architecture.tensor`."""
         return self.architecture.tensor(parameters, name)
 
     def _call(self, parameters: Parameters, x: Tensor, **options: bool) -> Any:

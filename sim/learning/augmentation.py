@@ -83,7 +83,8 @@ class ImageChanges:
 
     top, left, height, width: the crop, in pixels. jittered: True if colors are. factors [M, 4]: factors of
     brightness, contrast and saturation, and the turn of the hue. blends [M, 3]: the order of the first three
-    (0, 1, 2). hue_place: number of blends before the hue (0 to 3). grayscale, flipped: True if applied.
+    (0, 1, 2). blends_before_hue: number of blends before the hue (0 to 3). grayscale, flipped: True if
+    applied.
     sigma: of the blur, 0 for no blur.
     """
 
@@ -94,7 +95,7 @@ class ImageChanges:
     jittered: np.ndarray
     factors: np.ndarray
     blends: np.ndarray
-    hue_place: np.ndarray
+    blends_before_hue: np.ndarray
     grayscale: np.ndarray
     sigma: np.ndarray
     flipped: np.ndarray
@@ -135,7 +136,7 @@ def draw_changes(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, 
         jittered=rest[0] < augmentation.jitter_probability,
         factors=low + (high - low) * rest[1:5].T,
         blends=_BLENDS[order // 4],
-        hue_place=order % 4,
+        blends_before_hue=order % 4,
         grayscale=rest[6] < augmentation.grayscale,
         sigma=np.where(rest[7] < augmentation.blur, _between(rest[8], augmentation.blur_sigma), 0.0),
         flipped=rest[9] < augmentation.flip,
@@ -182,7 +183,7 @@ def apply(changes: ImageChanges, x: Tensor, mean: float | Tensor = 0.0, std: flo
     x = (pixel - mean) / std; mean and std broadcast to [C, H, W].
     """
     # Sorted by the hue's position among the blends: each step then changes a slice, in place.
-    blends_before = np.where(changes.jittered, changes.hue_place, 4)
+    blends_before = np.where(changes.jittered, changes.blends_before_hue, 4)
     order = np.argsort(blends_before, kind="stable")
     blends_before, changes = blends_before[order], changes[order]
     rows = _crop_matrices(changes.top, changes.height, np.zeros(len(x), dtype=bool), x.shape[2], x.device)

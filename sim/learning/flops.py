@@ -1,4 +1,4 @@
-"""Count of the floating-point operations of torch's code."""
+"""Counts of the floating-point operations of torch's code."""
 
 import math
 import re
@@ -29,7 +29,7 @@ def _convolution_backward(
 def _trilinear(
     first: Tensor, second: Tensor, third: Tensor, *dims: Sequence[int], out_val: Tensor, **options: Any
 ) -> int:
-    """Return the operations of two products: of the first two factors, and of their sum with the third.
+    """Return the operations of two products: of the first two factors, and of their sum and the third.
 
     dims: missing dimensions of each factor, and summed dimensions.
     """
@@ -73,7 +73,7 @@ _PRODUCTS = re.compile(
     r"mm(_|$)|matmul|(^|_)linear(_|$)|conv|attention|encoder_layer|rnn|lstm|gru|linalg|(^|_)lu_|cholesky"
     r"|solve|(^|_)(geqrf|ormqr|svd|eig)|pdist"
 )
-"""Names of torch's operations that multiply and add numbers. All others count 0."""
+"""Names of torch's operations that multiply and add numbers. All other operations count 0, as in torch."""
 
 
 class FlopCounter(TorchDispatchMode):

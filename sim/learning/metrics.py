@@ -1,4 +1,4 @@
-"""Metrics of the observer. To add one, add it to `METRICS`, and to MEASURES of the results.
+"""Metrics of the observer. To add a metric, add it to `METRICS`, and to MEASURES of the results.
 
 The results call a metric `name`. It has one value for each client.
 """
@@ -17,7 +17,7 @@ from sim.learning.objectives import OBJECTIVES, Objective
 
 @dataclass(frozen=True)
 class Metric:
-    """Metric, computed by the function `of`; `on` states the function's arguments and result.
+    """Metric, computed by the function `of`; `on` defines the function's arguments and result.
 
     "samples": class scores [N, K, B] and true classes [N, B], or in a regression outputs [N, T, B] and
     targets [N, B, T], or for texts scores [N, K, B, T] and tokens [N, B, T], of N clients; it returns a

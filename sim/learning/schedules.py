@@ -29,7 +29,7 @@ class Schedule(Settings):
     def _in_one_unit(self) -> "Schedule":
         if len({value.unit for value in self.spans.values()}) > 1:
             written = ", ".join([f"{key} = {value}" for key, value in self.spans.items()])
-            problem = f"must all be steps, all rounds, or all durations: {written}"
+            problem = f"must all be steps, all be rounds, or all be durations: {written}"
             raise SettingError("warm_up", str(self.warm_up), problem)
         return self
 

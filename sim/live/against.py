@@ -118,7 +118,7 @@ def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) 
 def against(
     live: Found, scenario: Scenario, data_dir: Path | None, process_of: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Compare a live run with its simulation, and the simulation with simulations of slightly other devices.
+    """Compare a live run with its simulation, and with simulations of slightly slower or faster devices.
 
     The latter have devices that are up to 1 % slower or faster, an indistinguishable difference. docs/live.md
     explains each key. process_of: the process of each actor; message times are compared between processes.
@@ -160,9 +160,10 @@ def caveat(live: Mapping[str, Any]) -> str:
         return ""
     messages, jobs = live["forgiven"]["messages"], live["forgiven"]["jobs"]
     return (
-        f"Events that are late by less than {CAP_S:g} s count at their planned times: equal iterations show "
-        "that the code does the same on sockets, not that the model's times are right; --raw tests those. "
-        f"Forgiven: {messages['count']:,} messages ({messages['seconds']:.3g} s in total) and "
+        f"Events that are less than {CAP_S:g} s late count from their planned times: equal iterations show "
+        "that the code behaves the same on sockets, not that the modeled times are right; --raw tests "
+        f"these. Not counted as late: {messages['count']:,} messages ({messages['seconds']:.3g} s in "
+        "total) and "
         f"{jobs['count']:,} jobs ({jobs['seconds']:.3g} s) that were over 1 ms late."
     )
 
@@ -262,7 +263,8 @@ def ranking(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _iterations(predicted: Found, live: Found) -> dict[str, Any]:
-    """Return the relative differences of iterations: in total, and for the client with the largest one.
+    """Return the relative differences of iterations: in total, and for the client with the largest
+    difference.
 
     A client with few iterations may differ by one, which may end just before or after the run.
     """

@@ -121,7 +121,7 @@ def _codec_s(simulation: Simulation) -> float:
 
 
 class _Echo(Events):
-    """End that returns all messages."""
+    """Connection end that returns all messages."""
 
     wire: Wire
 
@@ -130,7 +130,7 @@ class _Echo(Events):
 
 
 class _Waits(Events):
-    """End that waits for messages."""
+    """Connection end that waits for messages."""
 
     def __init__(self) -> None:
         self.arrived = threading.Event()

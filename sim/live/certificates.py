@@ -28,7 +28,7 @@ def make_certificates(folder: Path, processes: list[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if existing := sorted(each.name for each in folder.iterdir()):
             raise UserError(
-                f"--make-certificates {folder}: the folder has {existing[0]}; must be empty or new"
+                f"--make-certificates {folder}: the folder contains {existing[0]}; must be empty or new"
             )
         authority_key = ec.generate_private_key(ec.SECP256R1())
         authority = _name("coterie run")

@@ -1,4 +1,4 @@
-"""Codec of the messages between processes, with checks of incoming ones."""
+"""Codec of the messages between processes, with checks of incoming messages."""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ def _reachable(address: str) -> str:
             ) from None
     else:
         if is_everywhere:
-            raise ValueError("means all addresses of a machine; state the one that other machines can reach")
+            raise ValueError(
+                "means all addresses of a machine; write the address that other machines can reach"
+            )
     return address
 
 
@@ -59,7 +61,7 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         keys = ", ".join(Host.model_fields)
-        raise UserError(f"{where}: {first['msg']}; a [[host]] has {keys}", path) from None
+        raise UserError(f"{where}: {first['msg']}; the keys of a [[host]] are {keys}", path) from None
     names = [host.name for host in hosts]
     if len(set(names)) < len(names):
         raise UserError(f"host: two hosts have the name {max(names, key=names.count)}", path)

@@ -1,4 +1,4 @@
-"""Virtual loop that waits for the wall clock, and for messages of other processes."""
+"""Virtual loop that waits for wall-clock time to pass, and for messages of other processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LiveLoop(VirtualLoop):
         self.inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
         """Calls from other threads; the other attributes are only for the loop's thread."""
         self.ends_by_clock = False
-        """True if `stop` has no effect, as clients of other processes still need those of this one."""
+        """True if `stop` has no effect, because clients of other processes still need this process."""
         self.late_jobs_s, self.job_lengths_s = array("d"), array("d")
         """Delay of the end of each finished job, and its duration, in seconds."""
         self.late_messages_s = array("d")

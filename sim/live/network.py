@@ -135,12 +135,12 @@ class LiveNetwork(SimulatedNetwork):
         self._wire.message(self._process_of[message.envelope.receiver], stamp, content)
 
     def read(self, numbers: Iterable[int]) -> None:
-        """Record that these messages of this process are at the other one, which reports their ends."""
+        """Record that these messages of this process reached the other process, which reports their ends."""
         for number in numbers:
             self._under_way.pop(number, None)
 
     def lost(self, number: int, dropped: bool, why: str) -> None:
-        """Record that a message of this process did not reach the other one."""
+        """Record that a message of this process did not reach the other process."""
         message = self._under_way.pop(number, None)
         if message is None:
             return

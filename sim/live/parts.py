@@ -86,7 +86,7 @@ class ProcessResults:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results of a live run, also of processes that ended early.
+    """Results of a live run, including processes that ended early.
 
     parts: the records of each process. crashes: times (seconds) and actors of killed processes. lost: lines
     about processes that exited unexpectedly, with their output. processes: the actors of each process.

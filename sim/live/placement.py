@@ -69,11 +69,11 @@ def place_actors(
 
 
 def require_live(scenario: Scenario) -> None:
-    """Raise UserError for a scenario that cannot run on the wall clock, or over sockets."""
+    """Raise UserError for a scenario that cannot run in wall-clock time, or over sockets."""
     run, membership = scenario.run, scenario.network.membership
     ends = "must be removed: a live run ends by run.duration"
     refused = [
-        ("run.duration", run.duration is None, "must be stated, as a live run ends by the clock"),
+        ("run.duration", run.duration is None, "is required, because a live run ends by the clock"),
         ("run.iterations", run.iterations is not None, ends),
         ("run.budget", run.budget is not None, ends),
         ("run.converged", run.converged is not None, "must be removed: a live run is evaluated at its end"),
@@ -85,7 +85,7 @@ def require_live(scenario: Scenario) -> None:
         (
             "run.shuffle_ties",
             run.shuffle_ties is not False,
-            "must be false: real events do not have equal times",
+            "must be false: real events never have equal times",
         ),
         (
             'network.membership.kind = "all-knowing"',

@@ -1,4 +1,4 @@
-"""Modules that processes of a live run are forked with, exempt from garbage collection."""
+"""Modules that are loaded before the processes of a live run are forked, exempt from garbage collection."""
 
 import gc
 

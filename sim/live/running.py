@@ -1,4 +1,4 @@
-"""Live runs of a scenario on the wall clock and over sockets, with the same tables as other runs."""
+"""Live runs of a scenario in wall-clock time over sockets, with the same tables as other runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from sim.live.tokens import read_token
 from sim.live.worker import ProcessOrder
 from sim.results.store.output_dir import forget
 from sim.results.store.run_directory import RunDirectory
+from sim.run.code_warnings import warnings_about_results
 from sim.run.local_baseline import record_ending, train_alone
-from sim.run.mistakes import mistakes_in_results
 from sim.run.options import DEFAULT, RunOptions
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.setup.builder import built
@@ -182,9 +182,9 @@ def _summary(
     summary = summarise(scenario, simulation, alone, time.perf_counter() - started_s, outcome.interrupted)
     summary["messages"]["in_flight"] = merged.in_flight
     folder = f"{directory.path.absolute()}/"  # renamed at the end
-    lines = [line for part in outcome.parts for line in part.facts["live"].get("mistakes", ())]
+    lines = [line for part in outcome.parts for line in part.facts["live"].get("code_warnings", ())]
     warnings = [*dict.fromkeys(line.replace(folder, "") for line in lines)]
-    warnings += mistakes_in_results(simulation)
+    warnings += warnings_about_results(simulation)
     summary |= {"live": figures(outcome, merged), "warnings": warnings}
     summary["finished"] = not (outcome.lost or outcome.interrupted)
     if held_against and summary["finished"]:

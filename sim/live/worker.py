@@ -48,7 +48,7 @@ from sim.live.reporting import Reporter, repeatedly, save_state
 from sim.live.simulation import LiveSimulation, live_classes
 from sim.live.tokens import tls_of
 from sim.live.wire import Events, Stamp, Wire
-from sim.run.mistakes import mistakes_in_code
+from sim.run.code_warnings import warnings_about_code
 from sim.run.process import shared_cores
 from sim.run.setup.builder import built
 from sim.scenario.resolved import digest
@@ -138,7 +138,7 @@ class _Worker(Events):
         self.lock = threading.Lock()
         self.came_bytes: Counter[str] = Counter()  # bytes of each process's messages that were passed on
         self.overflows = 0  # messages that were dropped, as too many waited
-        self.mistakes: list[str] = []  # errors of the user's code, known at the end  # prose: allow
+        self.code_warnings: list[str] = []  # about the user's code, known at the end
         self.memory: list[tuple[float, int]] = []  # seconds, and bytes of this process
         self.is_alone = False  # the coordinator is permanently gone
 
@@ -276,7 +276,7 @@ class _Worker(Events):
         repeatedly(loop, _TELL_EVERY_S, tell)
         repeatedly(loop, (scenario.run.duration or 60.0) / 20, partial(self._look_at_memory, loop))
         loop.ends_by_clock = True
-        with mistakes_in_code(scenario) as self.mistakes:
+        with warnings_about_code(scenario) as self.code_warnings:
             simulation.advance()
         loop.ends_by_clock = False
         tell()  # before the measurement, as this process may be killed meanwhile
@@ -320,7 +320,7 @@ class _Worker(Events):
             "reasons": dict(counts.reasons),
             "cpu_s": time.process_time(),
             "overflows": self.overflows,
-            "mistakes": list(self.mistakes),
+            "code_warnings": list(self.code_warnings),
         }
         lists: dict[str, Sequence[Any]] = {
             "late_jobs": loop.late_jobs_s,

@@ -40,7 +40,7 @@ class Plugin:
         return self.name.rpartition(":")[2]
 
     @property
-    def stated(self) -> str:
+    def key_and_value(self) -> str:
         """Key and value in the resolved scenario, such as `model.name = "my.py:Net"`."""
         return f'{self.key} = "{self.name}"'
 
@@ -82,7 +82,7 @@ def load_plugin(
     source, _, label = name.rpartition(":")
     stated = f'{key} = "{name}"'
     if not code:
-        refused = "needs Python code that is no part of coterie, which --no-code forbids"
+        refused = "needs Python code that does not come with coterie, which --no-code forbids"
         raise UserError(one_line(f"{stated}: {refused}; allowed: {instead}"))
     path = find_file(source) if source.endswith(".py") else None
     try:

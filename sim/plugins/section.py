@@ -33,7 +33,7 @@ class PluginSection(Settings):
     """Arguments of `provided` that the code has."""
     keys: ClassVar[tuple[str, ...]]
     """Other arguments of the code, which are keys of the table."""
-    stated: ClassVar[str]
+    key_and_value: ClassVar[str]
     """Key and value in the scenario, such as `model.name = "my.py:Net"`."""
 
     def call(self, **provided: Any) -> Any:
@@ -48,7 +48,7 @@ class PluginSection(Settings):
         file = inspect.getsourcefile(make) or ""
         lines = [frame for frame in of_error(error) if frame[0] == file] if error is not None else []
         where = written(*lines[-1]) if lines else of_definition(make)
-        return UserError(f"{self.stated}: {where}: {make.__name__} {problem}")
+        return UserError(f"{self.key_and_value}: {where}: {make.__name__} {problem}")
 
 
 Section = TypeVar("Section", bound=PluginSection)
@@ -61,8 +61,8 @@ def section_of(base: type[Section], key: str, plugin: Plugin) -> type[Section]:
     """
     if not (inspect.isclass(plugin.found) or inspect.isfunction(plugin.found)):
         what = type(plugin.found).__name__
-        raise UserError(f"{plugin.stated}: must be a class or a function, not a {what}")
-    return _section(base, key, plugin.stated, plugin.name, plugin.found)  # type: ignore[arg-type]
+        raise UserError(f"{plugin.key_and_value}: must be a class or a function, not a {what}")
+    return _section(base, key, plugin.key_and_value, plugin.name, plugin.found)  # type: ignore[arg-type]
 
 
 @cache
@@ -81,7 +81,7 @@ def _section(base: type[Section], key: str, stated: str, name: str, found: Any) 
     except (PydanticUserError, TypeError, NameError) as error:
         raise _refused(stated, found, str(error).partition("\n")[0]) from error
     made.make, made.takes = staticmethod(found), frozenset(takes)
-    made.keys, made.stated = tuple(fields), stated
+    made.keys, made.key_and_value = tuple(fields), stated
     return made
 
 
@@ -91,7 +91,7 @@ def _arguments(stated: str, found: Any) -> list[inspect.Parameter]:
         parameters = inspect.signature(found).parameters.values()
         hints = typing.get_type_hints(called, include_extras=True)
     except (TypeError, ValueError, NameError) as error:
-        raise _refused(stated, found, f"its arguments cannot be read: {error}") from error
+        raise _refused(stated, found, f"the arguments cannot be read: {error}") from error
     return [each.replace(annotation=hints.get(each.name, each.annotation)) for each in parameters]
 
 
@@ -109,7 +109,7 @@ def _field(
         problem = "has the name of a common key; rename it"
     elif kind is empty:
         given = ", ".join(base.provided)
-        problem = f"needs a type, such as `{name}: int`; arguments without a key are {given}"
+        problem = f"needs a type, such as `{name}: int`; the arguments that are not keys are {given}"
     if problem:
         raise _refused(stated, found, f"its argument {name} {problem}")
     if typing.get_origin(kind) is list:  # sections are immutable

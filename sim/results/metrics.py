@@ -158,7 +158,7 @@ class Metrics:
         return {texts[actor]: value for actor, value in zip(actors.tolist(), values.tolist(), strict=True)}
 
     def last_growth_s(self, name: str) -> dict[str, float]:
-        """Return the last time, by actor, at which its value had grown since its previous measurement."""
+        """Return the time of the last measurement that exceeded the previous one, by actor."""
         texts = list(self._ids)
         times, actors, values = self._recorded(name)
         order = np.argsort(actors, kind="stable")

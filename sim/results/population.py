@@ -66,7 +66,7 @@ class Panel(NamedTuple):
 
 
 def panel_of(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Panel | None:
-    """Return a metric of all clients from the long table of a run; None if not recorded."""
+    """Return a metric of all clients from the long table of a run; None if the metric was not recorded."""
     rows = metrics.filter(
         (pl.col("name") == name) & pl.col("actor").is_in(list(clients)) & pl.col("value").is_finite()
     )
@@ -137,7 +137,7 @@ def settled_summary(
     *,
     higher_is_better: bool = True,
 ) -> dict[str, float | None]:
-    """Summarize the measure of clients with at least `least` iterations in their present session.
+    """Summarize the measure of clients with at least `least` iterations in their current session.
 
     Default: `SETTLED_SHARE` of the median iterations of clients that `stayed` throughout, or of all clients
     if none stayed; at least one.
@@ -167,7 +167,7 @@ class Population:
         self._incumbents = lru_cache(maxsize=None)(self._incumbents_since)
 
     def has_incumbents(self, arrival: LifecycleEvent) -> bool:
-        """Return whether any client was measured before this arrival, as a reference for catching up."""
+        """Return True if a client was measured before this arrival, as an incumbent to catch up with."""
         return self._incumbents(*self._evaluation_before(arrival)) is not None
 
     def catch_up(self, arrival: LifecycleEvent) -> float | None:

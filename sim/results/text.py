@@ -1,4 +1,4 @@
-"""Readable numbers: short, with units, never broken across lines."""
+"""Readable numbers: short, with units, and without line breaks."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def points(value: float | None) -> str:
 
 
 def depth(fall: float) -> str:
-    """Format the fall of a share, above 0, in percentage points."""
+    """Format the drop of a share, above 0, in percentage points."""
     return f"{100 * fall:.1f}{_SPACE}points" if fall >= 0.0005 else f"less than 0.1{_SPACE}points"
 
 

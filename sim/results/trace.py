@@ -179,7 +179,7 @@ class Trace:
             self.lifecycles.append((time, actor, event, text))
 
     def record(self, entry: Entry) -> None:
-        """Record an entry; all other methods call this one."""
+        """Record an entry; all other methods call this method."""
         self._recent.append(entry)
         if len(self._recent) >= _BLOCK:
             self._convert()

@@ -65,7 +65,7 @@ class RunView:
 
     @property
     def question(self) -> str:
-        """First comment of the scenario, its question."""
+        """First comment of the scenario: its question."""
         comment = re.match(r"(?:[ \t]*#[^\n]*(?:\n|\Z))+", self.scenario_text)
         return " ".join(re.sub(r"(?m)^[ \t]*#+", "", comment[0]).split()) if comment else ""
 
@@ -75,7 +75,7 @@ class RunView:
 
     @cached_property
     def clusters(self) -> NDArray[np.int64] | None:
-        """True cluster of each client [N]; None if the data have no clusters."""
+        """True cluster of each client [N]; None if the data set has no clusters."""
         clusters = self.get("clusters")
         return None if clusters is None else np.array(clusters, dtype=np.int64)
 

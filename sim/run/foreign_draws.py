@@ -1,4 +1,4 @@
-"""Warnings about random numbers that do not depend on the run's seed and make it unrepeatable.
+"""Warnings about random numbers that do not depend on the run's seed and make the run unrepeatable.
 
 The states of the generators that all code of a process shares are compared before and after a run. If a
 state has changed, the source is searched for the line.
@@ -26,7 +26,7 @@ _INSTEAD = "draw from self.rng, which run.seed sets"
 
 @contextmanager
 def foreign_draws(files: Iterable[str]) -> Iterator[list[str]]:
-    """Collect, when this context ends, a line for each shared generator that code inside it drew from.
+    """Collect, when this context ends, a line for each shared generator from which code inside it drew.
 
     files: the user's code, which is searched for the lines; generators that it creates without a seed are
     also reported.

@@ -131,7 +131,9 @@ class RayWorkers(Workers):
         self._threads_each = threads = int(scenario.engine.threads)
         slots = sum(int(node) // threads for node in self._cores_of_nodes())
         if not slots:
-            raise UserError(f"engine.threads = {threads}: more than the cores of any node of the Ray cluster")
+            raise UserError(
+                f"engine.threads = {threads}: more than the number of cores of any node of the Ray cluster"
+            )
         stated = scenario.engine.workers
         super().__init__(slots if stated == "auto" else stated)
         warnings.filterwarnings("ignore", _READ_ONLY)
@@ -245,5 +247,5 @@ def _loaded(kernel: Any) -> Kernel:
 
 
 def _conditions() -> dict[str, str]:
-    """Return the conditions that the last bits of results depend on."""
+    """Return the conditions on which the last bits of results depend."""
     return computed_by() | {"the instructions of the CPU": torch.backends.cpu.get_cpu_capability()}

@@ -37,7 +37,7 @@ class RunOptions:
     checkpoint_every_s: float | None = None
     """Wall-clock seconds between two checkpoints. If set, a signal also writes a checkpoint."""
     checkpoint_at_end: bool = True
-    """True to write a checkpoint at the end of the run, if it is small."""
+    """True to write a checkpoint at the end of the run, if the checkpoint is small."""
     checkpoints_s: Sequence[float] = ()
     """Virtual times of further checkpoints, which are kept."""
     anyway: bool = False

@@ -21,10 +21,10 @@ from sim.learning.engine.replay_log import RecordedReadLog
 from sim.results.outcome import why_failed
 from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
+from sim.run.code_warnings import warnings_about_code, warnings_about_results
 from sim.run.collection import GarbageCollection
 from sim.run.interrupts import Interrupts
 from sim.run.local_baseline import record_ending, train_alone
-from sim.run.mistakes import mistakes_in_code, mistakes_in_results
 from sim.run.options import DEFAULT, RunOptions
 from sim.run.resume.checkpoint import Checkpointer
 from sim.run.resume.resuming import ResumableRun, other_future
@@ -164,7 +164,7 @@ class _RunOfScenario:
         """Run, and return the summary, and the error that ended the run early, if any."""
         scenario, simulation, interrupts = self.run.scenario, self.simulation, self.interrupts
         alone, error = None, None
-        with mistakes_in_code(scenario) as warnings:
+        with warnings_about_code(scenario) as warnings:
             try:
                 interrupts.run(simulation)
                 if scenario.run.compare_alone and interrupts.number is None:
@@ -180,7 +180,7 @@ class _RunOfScenario:
             summary = summarise(scenario, simulation, alone, self.watcher.elapsed_s, interrupted)
         if self.earlier is not None and self.earlier.fork is not None:
             summary["fork"] = self.earlier.fork
-        summary["warnings"] = [*warnings, *mistakes_in_results(simulation), *simulation.hooks.removed]
+        summary["warnings"] = [*warnings, *warnings_about_results(simulation), *simulation.hooks.removed]
         if error is not None:
             summary["ended_by"] = self._why(error)
         summary["finished"] = not interrupted and error is None and why_failed(summary) is None

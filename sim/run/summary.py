@@ -61,7 +61,7 @@ def summarise(
         "class_counts": _class_counts(simulation),
         "samples": [client.compute.samples for client in simulation.clients],
         "client_names": [client.name for client in simulation.clients],
-        "places": None if simulation.network.places is None else dict(simulation.network.places),
+        "places": None if simulation.network.positions is None else dict(simulation.network.positions),
         "rounds": _rounds(simulation),
         "population": _population(simulation),
         **_of_the_failures(simulation, up),

@@ -28,7 +28,7 @@ _CYCLES_MAX = 10**9  # of good and bad, or fast and slow, times: those in one jo
 _STARTS = re.compile(
     r"(churn|change|server\.crash)\.\d+\.at|(network\.partition|devices\.slowdown)\.\d+\.start"
 )
-"""Keys that state the start of an event."""
+"""Keys that set the start of an event."""
 
 
 def misfits(sections: Sections) -> Iterator[SettingError]:
@@ -65,7 +65,7 @@ def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) 
             suits = need.suits(value)
         if not suits:
             accepting = f'protocol.unusual = ["{need.key}"]'
-            problem = f'protocol.name = "{name}" {need.problem} (to run it anyway, state {accepting})'
+            problem = f'protocol.name = "{name}" {need.problem} (to run it anyway, set {accepting})'
             yield SettingError(need.key, value, problem)
 
 
@@ -77,7 +77,7 @@ def _is_missing(key: str, data: Any) -> bool:
 
 
 def _form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingError]:
-    """Reject an inherited form without rounds: it ignores what the subclass overrides."""
+    """Reject an inherited form without rounds, because it ignores the methods that the subclass overrides."""
     form = form_of(method, settings)
     if form is not method and "asynchronous" not in vars(method):
         problem = (
@@ -102,7 +102,7 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
     if isinstance(sections.network.membership, Bootstrap) and topology.kind != "complete":
         problem = (
             f'chooses peers from all clients, but clients.topology = "{topology.kind}" does not connect all '
-            'pairs: must be another kind, or use the topology "complete"'
+            'pairs: use another kind, or the topology "complete"'
         )
         yield SettingError("network.membership.kind", "bootstrap", problem)
     for misfit in topology.misfits(sections.clients.count):
@@ -196,6 +196,6 @@ def _too_often(sections: Sections) -> Iterator[SettingError]:
             repeated.append((key, process.every, until_s, "arrivals of clients", _ARRIVALS_MAX))
     for key, every_s, until_s, what, most in repeated:
         if (count := until_s / every_s) > most:
-            allowed = f"must be at most {most:,}: state a longer time, or a shorter run"
+            allowed = f"must be at most {most:,}: set a longer time, or a shorter run"
             problem = f"makes about {count:.2g} {what} in the run; {allowed}"
             yield SettingError(key, DURATION.format(every_s), problem)

@@ -13,7 +13,7 @@ from sim.plugins.section import USERS_CODE
 from sim.scenario.schema import Schema, resolve
 
 Choice = tuple[Schema, Schema]
-"""Schema of a table's kind, or name, and schema of tables of that kind or name."""
+"""Schema of the kind (or name) of a table, and schema of tables with this kind (or name)."""
 
 _NULL: Schema = {"type": "null"}  # TOML has no null
 _OURS = ("discriminator", "x-own", "x-named")  # not keywords of JSON Schema
@@ -102,7 +102,7 @@ def _by_kind(schema: Schema, definitions: Schema) -> dict[str, Any]:
 def _by_name(
     key: str, tables: Sequence[Choice], definitions: Schema, others: Sequence[Choice] = ()
 ) -> dict[str, Any]:
-    """Return the schema of a table that states its kind in `key`.
+    """Return the schema of a table that names its kind in `key`.
 
     `others` may contain any keys; only their known keys are listed.
     """

@@ -40,7 +40,7 @@ def apply(raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -
 
 
 def add(raw: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Merge other contents in: lists are extended, tables merged, other values replaced."""
+    """Merge other contents: extend lists, merge tables, and replace other values."""
     for key, value in more.items():
         current = raw.get(key)
         if isinstance(current, dict) and isinstance(value, dict):

@@ -203,7 +203,7 @@ def _without_arrived(kind: type[Client], server: type) -> Iterator[str]:
     handlers = (AsyncServer.arrived, AsyncServer.on_message)
     if server is AsyncServer:
         must = "write `server = ...`, a subclass of AsyncServer with arrived()"
-        yield f"{defined(kind)}: {kind.__name__} names no server: {must}"
+        yield f"{defined(kind)}: {kind.__name__} does not name a server: {must}"
     elif issubclass(server, AsyncServer) and (server.arrived, server.on_message) == handlers:
         must = "write `def arrived(self, work, client, staleness):`"
         yield f"{defined(server)}: {server.__name__} has no arrived(): {must}"

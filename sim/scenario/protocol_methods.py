@@ -64,7 +64,7 @@ def _is_ours(cls: type) -> bool:
 
 
 def _of_ours(kind: type) -> dict[str, Any]:
-    """Return the attributes that a class has from coterie's code, also those that the user overrides."""
+    """Return the attributes that a class has from coterie's code, even if the user overrides them."""
     return {name: what for cls in reversed(kind.__mro__) if _is_ours(cls) for name, what in vars(cls).items()}
 
 
@@ -148,7 +148,7 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     if _is_used(name, kind, of_any=not is_slip, as_text=is_handler and not is_slip):
         return
     if is_server(value):
-        hint = "a RoundClient states its class of server in `server`, other clients in servers()"
+        hint = "a RoundClient names its server class in `server`, other clients in servers()"
     elif elsewhere:
         hint = f"it belongs to a {elsewhere[0]}"
     elif near:

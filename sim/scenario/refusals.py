@@ -18,7 +18,7 @@ Path = tuple[str | int, ...]
 _KEY_SHOWN = 200  # characters
 _DEVICE = "use the option --device of a command, or device= of coterie.run"
 _OPTIONS = {f"{prefix}device": _DEVICE for prefix in ("", "engine.", "run.", "training.")}
-"""Options of commands that a scenario cannot state, as they depend on the machine."""
+"""Options of commands that a scenario cannot set, because they depend on the machine."""
 
 
 def refused(error: ValidationError) -> list[ErrorDetails]:

@@ -1,4 +1,4 @@
-"""Scenarios with every setting stated, and digests that distinguish scenarios."""
+"""Scenarios with explicit values of all settings, and digests that distinguish scenarios."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ _FILES = {"file", "test_file", "path", "source", "tokenizer", "base"}
 
 
 def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Write the scenario with every setting stated, including defaults; it loads to an equal scenario.
+    """Write the scenario with all settings, including defaults; the file loads to an equal scenario.
 
     instead: other values of some keys, such as the copy of the user's code that a table names.
     """

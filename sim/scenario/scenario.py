@@ -210,8 +210,9 @@ def sweep_alone(
         assert sweep is not None and sweep.scenario is not None
         if raw:
             problem = (
-                f"is the scenario of the runs, but this file also has {show(', '.join(raw))}; state changes "
-                "of the scenario in sweep.set"
+                f"is the scenario of the runs, but this file also has {show(', '.join(raw))}; write "
+                "changes of "
+                "the scenario into sweep.set"
             )
             raise file.refusal([SettingError("sweep.scenario", sweep.scenario, problem)])
         return path.parent / sweep.scenario, sweep

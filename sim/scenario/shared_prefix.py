@@ -28,7 +28,7 @@ def prefix_digest(scenario: Scenario, time_s: float) -> str:
 
 
 def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> None:
-    """Raise UserError, with the key, if a scenario differs from its parent at or before `time_s`."""
+    """Raise UserError that names the key if a scenario differs from its parent at or before `time_s`."""
     ours, theirs = (dict(_leaves(resolved(_up_to(each, time_s)))) for each in (scenario, parent))
     for key in dict.fromkeys([*ours, *theirs]):
         if ours.get(key) != theirs.get(key):

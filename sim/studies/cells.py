@@ -285,7 +285,7 @@ def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choi
     narrowed = [list(filter(is_wanted, dimension)) for dimension in dimensions]
     for before, after in zip(dimensions, narrowed, strict=True):
         if not after:
-            raise UserError(f"--only: no row of {', '.join(before[0].values)} has this combination of values")
+            raise UserError(f"--only: no run has this combination of values of {', '.join(before[0].values)}")
     return narrowed
 
 

@@ -318,7 +318,7 @@ class Comparison:
         if len(seeds) > 1:
             found.append("groups have different seeds; differences are paired by common seeds")
         if max(len(group.runs) for group in self.groups) == 1:
-            found.append("one seed per group: no intervals, and differences may be chance")
+            found.append("one seed per group: there are no intervals, and differences may be due to chance")
         for kind in self._budgets():
             if ends := self.unequal(kind):
                 (least, of_least), (most, of_most) = ends
@@ -375,7 +375,7 @@ def _spent(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[floa
 
 
 def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contrast:
-    """Compare by common seeds if there are several, since they share data, devices and random numbers."""
+    """Compare runs with equal seeds in pairs, if there are several: they share data, devices and draws."""
     common = [seed for seed in ours if seed in theirs]
     if len(common) > 1:
         return contrast([ours[seed] for seed in common], [theirs[seed] for seed in common], paired=True)

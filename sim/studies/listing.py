@@ -26,13 +26,13 @@ def runs_in(folder: Path) -> list[Row]:
     """
     if not folder.is_dir():
         raise UserError(
-            f"{folder} is no folder; name the --out folder of `coterie run` or `sweep`, by default ./runs"
+            f"{folder} is not a folder; name the --out folder of `coterie run` or `sweep`, by default ./runs"
         )
     return [_row(each) for each in [folder, *sorted(folder.iterdir())] if _is_run(each)]
 
 
 def _is_run(folder: Path) -> bool:
-    """Return whether a folder contains the first or the last files that a run writes."""
+    """Return True if a folder contains the first or the last files that a run writes."""
     if folder.name.startswith(".") and not HIDDEN.fullmatch(folder.name):
         return False
     has_started = all((folder / name).is_file() for name in ("scenario.toml", "provenance.json"))

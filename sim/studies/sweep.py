@@ -43,12 +43,12 @@ _SPAWN = multiprocessing.get_context("spawn")
 class SweepProgress:
     """Progress of a sweep.
 
-    there: cells that were done before. running: completed share of each running cell. elapsed_s,
+    finished_before: cells that were done before. running: completed share of each running cell. elapsed_s,
     remaining_s: wall-clock time; the latter is an estimate, None while unknown.
     """
 
     cells: int
-    there: int
+    finished_before: int
     done: int
     failed: int
     running: tuple[float, ...]
@@ -57,22 +57,22 @@ class SweepProgress:
 
     @property
     def share(self) -> float:
-        """Completed share of the cells that were not done before."""
-        todo = self.cells - self.there
+        """Completed share of the cells that were not finished before."""
+        todo = self.cells - self.finished_before
         return (self.done + self.failed + sum(self.running)) / todo if todo else 1.0
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Outcome of a sweep. directory: folder of its index. there: cells that were done before."""
+    """Outcome of a sweep. directory: folder of its index. finished_before: cells with earlier results."""
 
     directory: Path
     cells: int
-    there: int
+    finished_before: int
     errors: Mapping[str, str]
     """Errors of failed cells, by the cell's description."""
     without_effect: tuple[str, ...] = ()
-    """Descriptions of values that made no difference."""
+    """Descriptions of values without effect."""
 
 
 AddResult = Callable[[Task, CellResult], None]
@@ -98,15 +98,15 @@ def run_sweep(
     """
     index, how = _Index(plan, out), how or CellOptions()
     tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
-    there = len(plan.cells) - sum(cell.key in tasks for cell in plan.cells)
+    finished_before = len(plan.cells) - sum(cell.key in tasks for cell in plan.cells)
     started_s, pace = time.perf_counter(), Pace()
     index.write()
 
     def show_running(running: tuple[float, ...]) -> None:
         states = Counter(index.state(cell.key) for cell in plan.cells)
         elapsed_s = time.perf_counter() - started_s
-        done, failed = states[DONE] - there, states[FAILED]
-        progress = SweepProgress(len(plan.cells), there, done, failed, running, elapsed_s)
+        done, failed = states[DONE] - finished_before, states[FAILED]
+        progress = SweepProgress(len(plan.cells), finished_before, done, failed, running, elapsed_s)
         show(replace(progress, remaining_s=pace.remaining_s(elapsed_s, progress.share)))
 
     def ran(task: Task, result: CellResult) -> None:
@@ -135,7 +135,7 @@ def run_sweep(
     failures = {str(cell): errors[cell.key] for cell in plan.cells if cell.key in errors}
     done = [(cell, out / index.found[cell.key]) for cell in plan.cells if cell.key in index.found]
     same = tuple(values_without_effect(done))
-    return SweepResult(index.directory, len(plan.cells), there, failures, same)
+    return SweepResult(index.directory, len(plan.cells), finished_before, failures, same)
 
 
 def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:

@@ -244,7 +244,7 @@ def caption(comparison: Comparison) -> str:
         )
     if any(group.excluded for group in comparison.groups):
         parts.append(
-            "Clients excluded by a case do not count in its rows, and for differences not in its baseline; "
+            "Clients excluded by a case count neither in its rows nor, for differences, in its baseline; "
             "graphs, totals, catch-up and recovery cover all clients."
         )
     horizons = [_horizons(comparison, metric) for metric in comparison.metrics if metric in WAITS]

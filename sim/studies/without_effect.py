@@ -12,7 +12,7 @@ from sim.studies.cells import SweepCell
 
 
 def values_without_effect(cells: Iterable[tuple[SweepCell, Path]]) -> list[str]:
-    """Return a line per axis with values that made no difference: "local_steps = 1, 5: the same runs".
+    """Return a line per axis with values that had no effect: "local_steps = 1, 5: the same runs".
 
     cells: done cells with their results folders. Two values have no effect if all pairs of runs that differ
     only in them are the same. Seeds are no axis.
@@ -30,7 +30,7 @@ def values_without_effect(cells: Iterable[tuple[SweepCell, Path]]) -> list[str]:
 
 
 def _alike(by_value: Mapping[Any, Mapping[Hashable, Hashable]]) -> list[list[Any]]:
-    """Return groups of at least two values with the same runs."""
+    """Return groups of at least two values that have the same runs."""
     groups: dict[frozenset[tuple[Hashable, Hashable]], list[Any]] = defaultdict(list)
     for value, runs in by_value.items():
         groups[frozenset(runs.items())].append(value)

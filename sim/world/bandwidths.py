@@ -67,7 +67,7 @@ else:
 def bandwidth_of_each(
     way: Way, settings: ClientBandwidth, participants: Participants
 ) -> Callable[[str], float | None]:
-    """Return the function from an actor's name to one of its bandwidths (None: unlimited). UserError."""
+    """Return the function from an actor's name to a bandwidth (None: unlimited). Raises UserError."""
     if isinstance(settings, Constant):
         return lambda name: settings.value
     if isinstance(settings, Distribution):

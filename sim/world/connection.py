@@ -53,7 +53,7 @@ class Message:
         self.due = NEVER
 
     def fire(self) -> None:
-        """Arrive. If several messages arrive together, each timer delivers the first one that is left."""
+        """Arrive. If several messages arrive together, each timer delivers the first remaining message."""
         self.connection.arrived(self if self.together is None else self.together.pop(0))
 
 

@@ -114,7 +114,7 @@ class Transfer:
         self.find_ceiling()
 
     def find_ceiling(self) -> None:
-        """Set the ceiling from the present capacities."""
+        """Set the ceiling from the current capacities."""
         self.ceiling_bps = min([link.capacity_bps for link in self.links])
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class SharedLinks:
             self._touch(transfer.links)  # its use of its other links may change
 
     def remove(self, transfer: Transfer) -> None:
-        """Give the share of an ended transfer to the others."""
+        """Give the share of an ended transfer to the other transfers."""
         for link in transfer.links:
             del link.transfers[transfer]
         self._changed_transfers.pop(transfer, None)
@@ -235,7 +235,7 @@ class SharedLinks:
     def _unsettled_links(
         self, rates_bps: dict[Transfer, float], closed_links: list[Link], open_links: dict[Link, None]
     ) -> list[Link]:
-        """Return the links of transfers that have no bottleneck at these rates: they must be opened, too.
+        """Return the links of transfers that have no bottleneck at these rates: they must also be opened.
 
         Rates are max-min fair if and only if each transfer has a bottleneck: a full link on which no transfer
         is faster. Only transfers on a closed link, on which some rates are new and others are not, can lack

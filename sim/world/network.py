@@ -112,9 +112,9 @@ class SimulatedNetwork(Transport):
         return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
 
     @property
-    def places(self) -> Mapping[str, tuple[float, float]] | None:
+    def positions(self) -> Mapping[str, tuple[float, float]] | None:
         """Latitude and longitude of each actor in degrees, if latencies are computed from positions."""
-        return getattr(self._model.default.latency, "places", None)
+        return getattr(self._model.default.latency, "positions", None)
 
     sleep = staticmethod(sleep)
     bell = Bell
@@ -122,9 +122,9 @@ class SimulatedNetwork(Transport):
     # -- Attached actors
 
     def attach(self, name: str, deliver: Callable[[Envelope], None]) -> None:
-        """Make `name` reachable: arrivals call `deliver(envelope)`. ValueError if it is attached already."""
+        """Make `name` reachable: arrivals call `deliver(envelope)`. ValueError if it is already attached."""
         if name in self._deliver:
-            raise ValueError(f"{name!r} is attached already")
+            raise ValueError(f"{name!r} is already attached")
         self._deliver[name] = deliver
         self._known[name] = None
 
@@ -135,7 +135,7 @@ class SimulatedNetwork(Transport):
                 self._break_off(transfer, "down")
 
     def abort(self, name: str) -> None:
-        """Crash `name`: detach it, and end its uploads, too. Departed messages are not affected."""
+        """Crash `name`: detach it, and also end its uploads. Departed messages are not affected."""
         self.detach(name)
         if name in self._uplinks:
             for transfer in list(self._uplinks[name].transfers):
@@ -158,7 +158,7 @@ class SimulatedNetwork(Transport):
                 self.set_bandwidths(name, *both)
 
     def expect(self, names: Iterable[str]) -> None:
-        """State all names of the run. Sending to any other name then raises UnknownPeer."""
+        """Declare all names of the run. Sending to any other name then raises UnknownPeer."""
         self._expected = dict.fromkeys(names)
 
     def require_known(self, name: str) -> None:
@@ -168,7 +168,7 @@ class SimulatedNetwork(Transport):
     # -- The four steps of a message
 
     def send(self, envelope: Envelope) -> None:
-        """Send a message and return at once. Later changes of the message by the sender have no effect.
+        """Send a message and return immediately. Later changes of the message by the sender have no effect.
 
         TypeError if it cannot be encoded. UnknownPeer if no actor of the run has the receiver's name. An
         unreachable receiver is no error.

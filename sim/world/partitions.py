@@ -85,10 +85,12 @@ class NetworkPartition(Settings):
         forms = {"groups": self.groups, "share": self.share, "from": self.sources, "to": self.to}
         stated = [key for key, value in forms.items() if value is not None]
         if stated not in (["groups"], ["share"], ["from", "to"]):
-            problem = "state either 'groups' or 'share' (two-way cut), or both 'from' and 'to' (one-way)"
+            problem = "set either 'groups' or 'share' (two-way cut), or both 'from' and 'to' (one-way)"
             raise SettingError(stated[-1] if stated else "groups", None, problem)
         if self.groups is not None and len(self.groups) < 2:
-            raise SettingError("groups", self.groups, "needs at least two groups, cut off from each other")
+            raise SettingError(
+                "groups", self.groups, "needs at least two groups that are cut off from each other"
+            )
         if is_one_client((*(self.sources or ()), *(self.to or ()))):
             raise SettingError("to", self.to, "cuts a client off from itself; name a different client")
         return self

@@ -79,7 +79,7 @@ def test_an_answer_to_a_tell_is_a_failure_that_explains_itself() -> None:
 
     [failure] = simulate(main).supervisor.failures
     assert failure.where == "Work"
-    assert "on_message() returned a Note for a Work that came by tell(), not ask()" in failure.error
+    assert "on_message() returned a Note for a Work that was sent with tell(), not ask()" in failure.error
 
 
 def test_a_message_without_a_handler_is_a_failure() -> None:
@@ -89,7 +89,7 @@ def test_a_message_without_a_handler_is_a_failure() -> None:
         await asyncio.sleep(1)
 
     [failure] = simulate(main).supervisor.failures
-    assert failure.error == "ActorError: Actor got a Note, but defines no on_message()"
+    assert failure.error == "ActorError: Actor got a Note, but does not define on_message()"
 
 
 @pytest.mark.parametrize("hook", ["on_start", "on_stop", "on_failure", "intercept"])
@@ -202,7 +202,7 @@ def test_a_factory_that_cannot_replace_is_a_failure(trouble: str) -> None:
     failures = simulate(main, on_failure="restart").supervisor.failures
     errors = {
         "raises": "ZeroDivisionError: no more",
-        "renames": "ActorError: the factory of client made an actor named another",
+        "renames": "ActorError: the factory of client returned an actor with the name another",
     }
     assert [(failure.where, failure.action) for failure in failures] == [
         ("run", "restart"),

@@ -94,5 +94,5 @@ def test_code_that_results_carry_is_refused_unread(tmp_path: Path, words: tuple[
     command, *options = words
     done = CliRunner().invoke(app, [command, str(results), *options, "--no-code"])
     assert done.exit_code == 2
-    assert "needs Python code that is no part of coterie, which --no-code forbids" in done.stderr
+    assert "needs Python code that does not come with coterie, which --no-code forbids" in done.stderr
     assert sprung(copy.parent) == []

@@ -38,7 +38,7 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
         "  data      digits; samples per client: 20 training, 359 test",
         "  model     mlp; 610 parameters (2.44 kB)",
         "  time      10 s virtual, evaluated every 3 s (5 times)",
-        "  training  at most 400 steps, 100 ms each, if every device trained all the time",
+        "  training  at most 400 steps, 100 ms each, if every device trains all the time",
         "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of pending "
         "results; torch and each call need additional memory",
         "  trace     up to about 30 B of events.parquet for each message, so 12 kB if each step sends one",
@@ -113,7 +113,7 @@ def test_a_budget_says_how_many_steps_there_are_at_most(tmp_path: Path) -> None:
     assert said["training"] == "at most 200 steps, 100 ms each"
     said = rows(tmp_path, by_budget, "run.duration=2 s", "run.evaluate_every=1 s")
     assert said["time"] == "2 s virtual or 50 steps of each client, evaluated every 1 s (at most 3 times)"
-    assert said["training"] == "at most 80 steps, 100 ms each, if every device trained all the time"
+    assert said["training"] == "at most 80 steps, 100 ms each, if every device trains all the time"
     said = rows(tmp_path, changed(SHORT, 'duration = "10 s"', "budget = { samples = 1_000 }"))
     assert said["time"].startswith("1,000 samples of each client, ")
     assert said["training"] == "at most 1,000 steps, 100 ms each"
@@ -171,7 +171,7 @@ def test_what_the_trace_will_weigh(tmp_path: Path) -> None:
 
     assert trace() == ("up to about 30 B of events.parquet for each message, so 12 kB if each step sends one")
     assert trace("run.duration=100 s").endswith("so 120 kB if each step sends one")
-    assert trace("run.keep_messages=false") == "without messages (run.keep_messages)"
+    assert trace("run.keep_messages=false") == "messages are not kept (run.keep_messages)"
 
 
 def test_the_last_round_of_a_server_ends_it(tmp_path: Path) -> None:

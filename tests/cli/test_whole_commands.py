@@ -255,4 +255,4 @@ def test_cuda_where_there_is_none(invoke: Callable[..., Result]) -> None:
 def test_a_report_of_no_run(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert result.exit_code == 2
-    assert f"{tmp_path} is no results folder" in result.stderr
+    assert f"{tmp_path} is not a results folder" in result.stderr

@@ -51,7 +51,7 @@ def test_what_cannot_be_a_path(path: str | Path, finished: Path) -> None:
     }
     for name, use in uses.items():
         with pytest.raises(
-            UserError, match=rf"^{name} = .*(cannot be the name of a file|this home folder is unknown)"
+            UserError, match=rf"^{name} = .*(cannot be the name of a file|the home folder is unknown)"
         ):
             use()
     with pytest.raises(UserError, match=r"^directory = "):

@@ -129,6 +129,6 @@ async def waits(evaluation: Evaluation) -> None:
 
 @pytest.mark.parametrize("function", [3, waits])
 def test_what_is_no_function_is_refused(here: Path, function: Any) -> None:
-    with pytest.raises(UserError, match=r"on_evaluation = .*: must be a function of an Evaluation"):
+    with pytest.raises(UserError, match=r"on_evaluation = .*: must be a function that takes an Evaluation"):
         coterie.run(CONTENTS, quiet=True, on_evaluation=function)
     assert not (here / "runs").exists()

@@ -434,8 +434,11 @@ def test_numbers_of_numpy_paths_and_ranges_are_taken(here: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda run: coterie.run(None), "scenario = None: must be a name, a path, or contents"),
-        (lambda run: coterie.run(CONTENTS, protocol=Halves.step), "protocol = .*: must be a method's name"),
+        (lambda run: coterie.run(None), "scenario = None: must be a name, a path, or the contents"),
+        (
+            lambda run: coterie.run(CONTENTS, protocol=Halves.step),
+            "protocol = .*: must be the name of a method",
+        ),
         (
             lambda run: coterie.run(CONTENTS, set={"model.name": lambda x: x}),
             "must be defined at the top level of",
@@ -533,6 +536,7 @@ def test_what_a_notebook_has_is_to_be_in_a_file(here: Path, monkeypatch: pytest.
     exec(compile(NET, "<cell>", "exec"), vars(cell))
     monkeypatch.setitem(sys.modules, "__main__", cell)
     with pytest.raises(
-        UserError, match=r"model.name = Net: must be defined in a file, of which results keep a copy$"
+        UserError,
+        match=r"model.name = Net: must be defined in a file, because results keep a copy of the code$",
     ):
         coterie.run(CONTENTS | {"model": {"name": cell.Net}}, quiet=True)

@@ -150,7 +150,7 @@ def test_a_class_of_a_notebook_is_run_without_a_sweep(monkeypatch: pytest.Monkey
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     for methods, key in (([local.Local, Mine], "protocol.name.1"), (Mine, "protocol.name")):
         with pytest.raises(
-            UserError, match=f"^{key} = Mine: .*, of which results keep a copy; .*, protocol=Mine"
+            UserError, match=f"^{key} = Mine: .*, because results keep a copy of the code; .*, protocol=Mine"
         ):
             coterie.sweep("gossip", set={"protocol.name": methods})
 

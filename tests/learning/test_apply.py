@@ -374,7 +374,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a parameter that apply takes": (
         costly,
         ValueError,
-        "steps= is apply's keyword for the cost",
+        "apply uses the keyword steps= for the cost",
     ),
     "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear is a Linear"),
     "no function": (3, TypeError, f"{TOP} int is a int"),

@@ -59,7 +59,7 @@ def of_torchvision(image: Tensor, drawn: ImageChanges) -> Tensor:
     image = f.resized_crop(image, *crop, size=size, antialias=True)
     if one["jittered"]:
         adjust = (f.adjust_brightness, f.adjust_contrast, f.adjust_saturation, f.adjust_hue)
-        for which in np.insert(one["blends"], one["hue_place"], 3):
+        for which in np.insert(one["blends"], one["blends_before_hue"], 3):
             image = adjust[which](image, float(one["factors"][which]))
     if one["grayscale"]:
         image = f.rgb_to_grayscale(image, num_output_channels=image.shape[0])
@@ -133,7 +133,9 @@ def test_drawn_numbers_have_their_ranges_and_frequencies() -> None:
     for which, (low, high) in enumerate([(0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1)]):
         assert_uniform(drawn.factors[:, which], low, high)
     assert_uniform(drawn.sigma[drawn.sigma > 0], 0.1, 2.0)
-    orders = np.unique(np.column_stack([drawn.blends, drawn.hue_place]), axis=0, return_counts=True)[1]
+    orders = np.unique(np.column_stack([drawn.blends, drawn.blends_before_hue]), axis=0, return_counts=True)[
+        1
+    ]
     assert len(orders) == 24
     assert np.abs(orders / count - 1 / 24).max() < 5 * np.sqrt(1 / 24 / count)
 

@@ -83,9 +83,9 @@ def test_losses_of_samples_are_those_of_each_by_itself(model: str, backend: str)
         job = SampleJob(client, 0, 0)
         weights = engine.vector(weights_of(client))
         plain.append(engine.losses(engine.intern(Losses(jobs.kernel, sampler)), of[client], job))
-        operation = engine.intern(Losses(jobs.kernel, sampler, "by place"))
+        operation = engine.intern(Losses(jobs.kernel, sampler, "by position"))
         weighted.append(engine.losses(operation, of[client], job, weights))
-        mean = engine.intern(Loss(jobs.kernel, sampler, "by place"))
+        mean = engine.intern(Loss(jobs.kernel, sampler, "by position"))
         means.append(engine.loss(mean, of[client], job, weights))
     for client in CLIENTS:
         module = plain_module(model, of[client].tensor())
@@ -155,7 +155,7 @@ def test_a_gradient_on_all_samples_is_made_in_pieces(weighted: bool, monkeypatch
     weights = weights_of(0) if weighted else torch.ones(9)
     handle = engine.vector(weights) if weighted else None
     monkeypatch.setattr(operations_module, "_SAMPLES_AT_ONCE", 4)  # 4, 4 and 1
-    operation = Gradient(jobs.kernel, sampler, "by place" if weighted else None)
+    operation = Gradient(jobs.kernel, sampler, "by position" if weighted else None)
     gradient = engine.gradient(operation, at, SampleJob(0, 0, 0), handle)
     losses = engine.losses(Losses(jobs.kernel, sampler), at, SampleJob(0, 0, 0))
     x, y = own_samples(engine.data, 0)

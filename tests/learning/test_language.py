@@ -224,7 +224,9 @@ def test_a_tokenizer_of_a_file(tmp_path: Path) -> None:
     assert tokenizer.vocabulary == 3
     assert tokenizer.numbers("dog cat\nbird cat").tolist() == [2, 1, 0, 1]
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(UserError, match=r"data.tokenizer: .*other.json: is not a tokenizer.json, or damaged"):
+    with pytest.raises(
+        UserError, match=r"data.tokenizer: .*other.json: is not a tokenizer.json, or is damaged"
+    ):
         TokenizerFile(InputFile("data.tokenizer", tmp_path / "other.json"))
 
 
@@ -262,7 +264,9 @@ def test_a_tokenizer_that_hardly_knows_the_texts(tmp_path: Path, kind: str, know
     files = [{"language": "ab", "file": str(tmp_path / "text.txt")}]
     keys = {"name": "text", "texts": files, "context": 9, "tokenizer": str(file)}
     [said] = DATASETS["text"].model_validate(keys).load(1, 1, DataFolder()).notices
-    assert "knows 20% of the characters of the text of ab; unknown characters share one token" in said
+    assert (
+        "has tokens for 20% of the characters in the text of ab. All other characters share one token" in said
+    )
     for other in ("bytes", "characters"):
         keys["tokenizer"] = other
         assert DATASETS["text"].model_validate(keys).load(1, 1, DataFolder()).notices == ()
@@ -350,7 +354,7 @@ def test_every_language_needs_a_client_and_a_name_of_its_own(tmp_path: Path) -> 
     (misfit,) = texts(tmp_path).misfits(2)
     assert (misfit.key, misfit.value) == ("clients.count", 2) and "3 languages (ab, cd, ef)" in misfit.problem
     twice = [{"language": "ab", "file": "a.txt"}] * 2
-    with pytest.raises(ValueError, match="must have a different language for each"):
+    with pytest.raises(ValueError, match="must name a different language for each text"):
         DATASETS["text"].model_validate({"name": "text", "texts": twice})
     with pytest.raises(ValueError, match="language"):
         DATASETS["text"].model_validate({"name": "text", "texts": [{"language": "../x", "file": "a.txt"}]})
@@ -410,7 +414,7 @@ SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no file": (lambda folder: folder / "base.safetensors", "no such file"),
     "a pipe": (pipe, "must be a regular file"),
     "truncated": (truncated, "is not a .safetensors file, or is damaged"),
-    "without notes": (without_notes, "does not state the number of heads"),
+    "without notes": (without_notes, "does not give the number of heads"),
     "heads that do not fit": (
         spoil_tensors(lambda weights: None, heads=3),
         "8 numbers, which 3 heads do not divide",
@@ -523,7 +527,7 @@ def test_equal_settings_give_equal_files(tmp_path: Path) -> None:
     ("keys", "problem"),
     [
         ({"context": 5_000}, "corpus: has 960 tokens; must have more than the context, 5,000"),
-        ({"out": "nowhere/base.safetensors"}, "there is no folder nowhere; use an existing folder"),
+        ({"out": "nowhere/base.safetensors"}, "the folder nowhere does not exist; use an existing folder"),
         ({"corpus": "missing.txt"}, 'corpus = "missing.txt": no such file in the current folder'),
     ],
 )

@@ -75,7 +75,7 @@ def test_samples_dealt_over_and_over_are_enough_for_any_number_of_clients(
 
 
 def test_what_cannot_be_dealt_over_and_over_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="needs samples_per_client; set it, too"):
+    with pytest.raises(ValueError, match="needs samples_per_client; also set this key"):
         PARTITIONS["iid"].model_validate({"kind": "iid", "repeat": True})
     with pytest.raises(UserError, match=r"samples_per_client = 6001: .* no client may have a sample twice"):
         iid(TEN, 3, 0, samples_per_client=6001, repeat=True)

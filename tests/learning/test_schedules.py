@@ -83,9 +83,12 @@ def test_by_time_lengths_are_seconds() -> None:
     [
         (
             {"kind": "step", "every": "3 steps", "warm_up": "1 s"},
-            "must all be steps, all rounds, or all durations",
+            "must all be steps, all be rounds, or all be durations",
         ),
-        ({"kind": "step", "every": "3 steps", "warm_up": "1 round"}, "must all be steps, all rounds, or all"),
+        (
+            {"kind": "step", "every": "3 steps", "warm_up": "1 round"},
+            "must all be steps, all be rounds, or all",
+        ),
         ({"kind": "step", "every": "0 rounds"}, "must be at least 1"),
         ({"kind": "step", "every": "0 steps"}, "must be at least 1"),
         ({"kind": "step", "every": "3 iterations"}, "or steps or rounds, such as"),
@@ -255,7 +258,7 @@ def test_a_task_that_says_no_round_is_a_failure_that_says_so(tmp_path: Path) -> 
     with closing(make(QUADRATIC, f"protocol.name={tmp_path}/mine.py:Mine", BY_ROUNDS)) as simulation:
         simulation.run()
         failures = [str(failure) for failure in simulation.supervisor.failures]
-    assert failures and all("add `round: int` to the class of its tasks" in each for each in failures)
+    assert failures and all("add `round: int` to their class" in each for each in failures)
 
 
 def test_every_task_that_is_shipped_says_its_round() -> None:

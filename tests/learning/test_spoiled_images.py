@@ -119,7 +119,7 @@ def test_a_small_file_that_becomes_large_is_refused(
     with OPENERS[suffix](file.with_name(file.name + suffix), "wb") as large:
         large.write(bytes(2**20 + 1))
     file.unlink()
-    with pytest.raises(UserError, match="has more than 1 MiB when unpacked; must be smaller"):
+    with pytest.raises(UserError, match="exceeds 1 MiB when unpacked; must be smaller"):
         read_images("mnist", tmp_path)
 
 
@@ -147,7 +147,7 @@ def test_colour_images_of_one_colour_are_damage(tmp_path: Path) -> None:
     ("batch", "problem"),
     [
         ({"data": PIXELS / 255}, "type float64 .*; must be bytes"),
-        ({"data": PIXELS[:, :3000]}, "is not a batch of CIFAR, with data and labels, or damaged"),
+        ({"data": PIXELS[:, :3000]}, "is not a batch of CIFAR, with data and labels, or is damaged"),
         ({"labels": [0, 1, 2, 3, 4, 10]}, "labels: number 5 is 10; must be from 0 to 9"),
         ({"labels": [0, 1, 2, 3, 4, -1]}, "labels: number 5 is -1; must be from 0 to 9"),
         ({"labels": [0, 1, 2, 3, 4, 2.5]}, "labels: have the type float64 .*; must be 6 whole numbers"),

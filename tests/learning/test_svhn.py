@@ -124,7 +124,9 @@ def test_no_such_file_of_matlab(tmp_path: Path, content: bytes) -> None:
 def test_a_small_file_that_becomes_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_svhn(tmp_path / "svhn", X=np.zeros((32, 32, 3, 500), np.uint8))
     monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
-    with pytest.raises(UserError, match=r"contains X with the shape \(32, 32, 3, 500\), which does not fit"):
+    with pytest.raises(
+        UserError, match=r"contains X with the shape \(32, 32, 3, 500\), which exceeds the limit"
+    ):
         read_images("svhn", tmp_path)
 
 
@@ -144,7 +146,9 @@ def test_a_variable_that_is_there_twice(tmp_path: Path, monkeypatch: pytest.Monk
     file = tmp_path / "svhn" / TRAIN
     file.write_bytes(large + file.read_bytes()[head:])
     monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
-    with pytest.raises(UserError, match=r"contains X with the shape \(32, 32, 3, 500\), which does not fit"):
+    with pytest.raises(
+        UserError, match=r"contains X with the shape \(32, 32, 3, 500\), which exceeds the limit"
+    ):
         read_images("svhn", tmp_path)
 
 

@@ -50,7 +50,7 @@ def test_what_was_forgiven_is_said_beside_the_verdicts() -> None:
     forgiven = {"messages": _forgiven(late_s), "jobs": _forgiven(late_s[:1])}
     assert forgiven == {"messages": {"count": 3, "seconds": 0.502}, "jobs": {"count": 0, "seconds": 0.0}}
     said = caveat(LATE | {"forgiven": forgiven})
-    assert "Events that are late by less than 0.5 s count at their planned times" in said
+    assert "Events that are less than 0.5 s late count from their planned times" in said
     assert "3 messages (0.502 s in total) and 0 jobs (0 s)" in said
     assert caveat(LATE | {"raw": True, "forgiven": {}}) == ""
 

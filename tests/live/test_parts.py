@@ -238,7 +238,7 @@ def test_what_a_process_tells_is_what_is_read(tmp_path: Path, simulation: Any) -
         metrics.add(float(time_s), "client-1", "accuracy", 0.1 * time_s)
         metrics.graph(float(time_s // 2), 0, 1 + time_s % 2, 0.5)
         lateness.append(float(time_s))
-        teller.tell({"mistakes": []}, {"late_jobs": lateness})
+        teller.tell({"code_warnings": []}, {"late_jobs": lateness})
     found = ProcessResults.read("process-1", log_path(tmp_path, "process-1"))
     assert found.events.equals(pl.DataFrame(pl.from_arrow(own.to_table())))
     assert found.metrics.rows() == metrics.rows_from(0)

@@ -54,7 +54,7 @@ def test_more_processes_than_clients_are_not_needed() -> None:
 @pytest.mark.parametrize(
     ("name", "overrides", "refused"),
     [
-        ("cobo_cross_silo", (), "run.duration: must be stated"),
+        ("cobo_cross_silo", (), "run.duration: is required"),
         ("gossip", ("run.iterations=5",), "run.iterations: must be removed"),
         ("gossip", ("run.budget.steps=5",), "run.budget: must be removed"),
         ("gossip", ("run.evaluate_every=2 iterations",), 'run.evaluate_every: must be a time, such as "5 s"'),

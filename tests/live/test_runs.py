@@ -236,12 +236,12 @@ def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:
         assert found.exit_code == 2, found.output
         return found.output
 
-    assert "run.duration: must be stated" in refused("--unset", "run.duration", "--set", "run.iterations=3")
+    assert "run.duration: is required" in refused("--unset", "run.duration", "--set", "run.iterations=3")
     hosts = tmp_path / "hosts.toml"
     hosts.write_text("[[host]]\nname = 'a'\naddress = '127.0.0.1'\n")
     assert "--host x: must be one of a" in refused("--hosts", str(hosts), "--host", "x")
     assert "--certificates" in refused("--hosts", str(hosts), "--host", "a")
-    assert "state their file by --hosts" in refused("--host", "a")
+    assert "name the file of machines with --hosts" in refused("--host", "a")
     nothing = str(tmp_path / "none")
     assert "has no valid token" in refused("--hosts", str(hosts), "--host", "a", "--certificates", nothing)
     assert Counter(path.name for path in tmp_path.iterdir()) == {"hosts.toml": 1}

@@ -255,11 +255,11 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "trained before evaluation": (Seen, "Seen sets self.seen in training and uses it in evaluation"),
     "norm always in training": (
         chain(AlwaysTraining, lambda: nn.BatchNorm1d(8)),
-        r"BatchNorm1d \(at 1\) is in training mode in evaluation",
+        r"BatchNorm1d \(at 1\) is in training mode during evaluation",
     ),
     "dropout always in training": (
         chain(AlwaysTraining, lambda: nn.Dropout(0.5)),
-        r"Dropout \(at 1\) is in training mode in evaluation",
+        r"Dropout \(at 1\) is in training mode during evaluation",
     ),
     "layer made in forward": (Lazily, "Lazily creates late in forward.* create it in __init__"),
     "functional dropout": (
@@ -338,7 +338,7 @@ def test_what_is_kept_and_never_read_is_taken(layer: nn.Module) -> None:
 
 def test_a_mode_that_fails_is_not_called_a_kept_attribute() -> None:
     make = chain(AlwaysTraining, lambda: nn.BatchNorm1d(8))
-    with pytest.raises(UserError, match="is in training mode in evaluation"):
+    with pytest.raises(UserError, match="is in training mode during evaluation"):
         architecture(lambda: By(lambda m, x: kept(m, m.inner(x)), inner=make()))
 
 

@@ -194,7 +194,7 @@ WRONG = {  # what the function returns, and what is said of it
         r"sample 1 has 2 values and x of the shape \(\(1,\),\); must have 2 and \(\(2,\),\)",
     ),
     "samples without labels": ("iter(x)", r"sample 0 is array.*; must be \(x, y\)"),
-    "another part": ('{"train": (x, y), "valid": (x, y)}', "a table of 'train', 'valid'; must be of train"),
+    "another part": ('{"train": (x, y), "valid": (x, y)}', "a dict with 'train', 'valid'; must have train"),
     "parts that differ": (
         '{"train": (x, y), "test": (x[:, :1], y)}',
         r"x of test has samples of the shape \(1,\); must be \(2,\), as in x of train",
@@ -230,12 +230,12 @@ def test_what_is_wrong_is_refused_with_file_and_line(tmp_path: Path, name: str) 
         (IID + '\ntask = "regression"', "x, who", "y has the type <U1; must be real numbers"),
         (IID + '\ntask = "regression"', "x, y[:5]", r"y has the shape \(5,\); must be \(30,\), or \(30, num"),
         (IID + '\ntask = "regression"', "x, y / 0", r"y\[0\] is nan"),
-        (NAME + 'partition = "natural"', "x, y", "the data state no clients of samples"),
-        (NAME + 'partition = "natural"', "x, y, y // 2", "the data have 2 clients .0, 1.; must be 2"),
+        (NAME + 'partition = "natural"', "x, y", "the data set has no owners of samples"),
+        (NAME + 'partition = "natural"', "x, y, y // 2", "the data set has 2 clients .0, 1.; must be 2"),
         (
             NAME + 'partition = "natural"',
             'dict(train=(x, y, who), test=(x, y))',
-            'data.partition.tests = "own": the data do not state the client of each test sample; must',
+            'data.partition.tests = "own": the data set does not give the client of each test sample; must',
         ),
         (
             NAME + 'partition = "natural"',
@@ -274,7 +274,9 @@ def test_a_regression_has_no_classes_to_share_out(tmp_path: Path) -> None:
     "options", [["model.name=point"], ["model.name=decoupled", 'model.backbones=["small-mlp"]']]
 )
 def test_models_that_predict_no_numbers_are_refused(tmp_path: Path, options: list[str]) -> None:
-    message = r'model\.name = .*is not for data\.task = "regression"; must be one of logistic-regression, mlp'
+    message = (
+        r'model\.name = .*does not support data\.task = "regression"; must be one of logistic-regression, mlp'
+    )
     with pytest.raises(UserError, match=message):
         load(tmp_path, IID + '\ntask = "regression"', *options, code=SAMPLES + "def load():\n    return x, y")
 

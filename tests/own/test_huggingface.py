@@ -223,7 +223,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         "column 'label' must contain whole numbers",
     ),
-    "one class": ({"label": [-1] * 30}, {}, "row 0: column 'label' has no value; add one"),
+    "one class": ({"label": [-1] * 30}, {}, "row 0: column 'label' has no value; add a value"),
     "images of two sizes": (
         {"image": [png(GREY[0])] * 29 + [png(GREY[0].T)]},
         {},
@@ -253,12 +253,12 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a damaged image": (
         {"image": [*WIDE[1:], {"bytes": DEEP[1]["bytes"][:50], "path": None}]},
         {},
-        "row 29: column 'image' contains no image .PNG, .* or a damaged one",
+        "row 29: column 'image' does not contain an intact image .PNG, .*",
     ),
     "a program": (
         {"image": [{"bytes": EPS, "path": None}] * 30},
         {},
-        "row 0: .*contains no image .PNG, JPEG",
+        "row 0: .*does not contain an intact image .PNG, JPEG",
     ),
     "texts as images": (
         {"image": ["a.png"] * 30},
@@ -268,7 +268,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a subset of a folder": (
         {},
         {"subset": "plain"},
-        "data.subset: only for the Hub; data.source = .*s is a folder",
+        "data.subset: applies only to the Hub; data.source = .*s is a folder",
     ),
 }
 
@@ -318,7 +318,11 @@ def test_images_that_do_not_fit_in_memory_are_not_unpacked(
 
 
 SPOILED: dict[str, tuple[str, Any, str]] = {
-    "not Arrow": (ARROW, b"junk" * 9, f"{ARROW}: is not an Arrow file as save_to_disk writes it, or damaged"),
+    "not Arrow": (
+        ARROW,
+        b"junk" * 9,
+        f"{ARROW}: is not an Arrow file as save_to_disk writes it, or is damaged",
+    ),
     "a pickle": (ARROW, b"\x80\x04N.", f"{ARROW}: is not an Arrow file"),
     "an empty file": (ARROW, b"", f"{ARROW}: is empty"),
     "no file": (ARROW, None, f"{ARROW}: no such file"),
@@ -340,13 +344,13 @@ SPOILED: dict[str, tuple[str, Any, str]] = {
     "a file elsewhere": (
         "state.json",
         b'{"_data_files": [{"filename": "../../secret.arrow"}]}',
-        r"state\.json: is not the list of a split's files, or damaged: _data_files\.0\.filename: String",
+        r"state\.json: is not the list of a split's files, or is damaged: _data_files\.0\.filename: String",
     ),
     "no files": ("state.json", b'{"_data_files": []}', r"state\.json: is not the list of a split's files"),
     "no JSON": (
         "dataset_info.json",
         b"{",
-        r"dataset_info\.json: is not the column types of a split, or damaged",
+        r"dataset_info\.json: is not the column types of a split, or is damaged",
     ),
     "a type of Python": (
         "dataset_info.json",
@@ -386,7 +390,7 @@ def test_offsets_that_lead_outside_are_refused(tmp_path: Path) -> None:
     offsets = np.arange(0, 62, 2, dtype=np.int32).tobytes()
     assert content.count(offsets) == 1
     file.write_bytes(content.replace(offsets, offsets[:-8] + np.array([10**6, 60], np.int32).tobytes()))
-    with pytest.raises(UserError, match=r"or damaged: Column 2: In chunk 0: Invalid"):
+    with pytest.raises(UserError, match=r"or is damaged: Column 2: In chunk 0: Invalid"):
         read(source)
 
 
@@ -395,7 +399,7 @@ def test_pipes_and_what_is_too_large_are_not_read(tmp_path: Path, monkeypatch: p
     state = {"_data_files": [{"filename": ARROW}] * 3}
     (tmp_path / "s" / "train" / "state.json").write_text(json.dumps(state))
     monkeypatch.setattr(input_file, "LIMIT_BYTES", 8000)
-    with pytest.raises(UserError, match=r"s/train: has files with more than 0 MiB; save fewer rows"):
+    with pytest.raises(UserError, match=r"s/train: its files exceed 0 MiB in total; save fewer rows"):
         read(source)
     file = tmp_path / "s" / "train" / ARROW
     file.unlink()
@@ -428,7 +432,7 @@ def test_folders_that_are_none_and_names_that_are_none(tmp_path: Path) -> None:
         UserError, match=r'there is no such folder in the .* names on the Hub look like "ylecun/mnist"'
     ):
         read("my data/mnist")
-    with pytest.raises(UserError, match=r"data\.label: must be stated for data\.task"):
+    with pytest.raises(UserError, match=r"data\.label: is required for data\.task"):
         load(tmp_path, 'name = "huggingface"\nsource = "a/b"\npartition = "iid"\ntask = "regression"')
     with pytest.raises(UserError, match=r"data\.test_split = \"train\": must be different from data\.split"):
         load(tmp_path, 'name = "huggingface"\nsource = "a/b"\npartition = "iid"\ntest_split = "train"')
@@ -491,7 +495,7 @@ def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pyte
     message = (
         r"could not be downloaded from the Hub: ConnectionError: Couldn't reach 'ylecun/mnist' on the Hub\n.*"
         r"datasets\.load_dataset\('ylecun/mnist', 'plain'\)\.save_to_disk\(folder\) saves it; copy .*"
-        r"huggingface/ylecun--mnist@plain, or state another data folder by --data-dir or COTERIE_DATA"
+        r"huggingface/ylecun--mnist@plain, or name another data folder with --data-dir or COTERIE_DATA"
     )
     with pytest.raises(UserError, match=message):
         hub(tmp_path, subset="plain")
@@ -568,7 +572,7 @@ def test_the_package_downloads(tmp_path: Path, datasets: Any) -> None:
     download(str(theirs), None, None, into)  # as two runs at once do
     (theirs / "train-00000-of-00001.parquet").rename(theirs / "a.tar")
     with pytest.raises(
-        UserError, match=r"is read by webdataset; must be read by one of arrow, csv, imagefolder"
+        UserError, match=r"has the format webdataset; must have one of the formats arrow, csv, imagefolder"
     ):
         download(str(theirs), None, None, tmp_path / "data" / "other")
     (theirs / "repository.py").write_text("raise SystemExit('executed')")

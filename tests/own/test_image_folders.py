@@ -162,7 +162,7 @@ def test_names_with_odd_characters(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["check", str(scenario)]).exit_code == 0
     put(tmp_path / "s" / names[-1] / "3.txt", b"x")
     result = CliRunner().invoke(app, ["check", str(scenario)])
-    assert result.exit_code == 2 and "3.txt: is no picture" in result.output
+    assert result.exit_code == 2 and "3.txt: does not have a picture's name" in result.output
 
 
 def test_links_are_followed(tmp_path: Path) -> None:
@@ -275,41 +275,44 @@ def with_file(name: str, content: bytes = b"") -> Callable[[Path], None]:
 CONTENT = encoded(picture(40, 40))
 DEEP = encoded(np.arange(30, dtype=np.uint16).reshape(6, 5) * 900)
 WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
-    "an empty folder": (gone, "s: contains no folder of a class; must contain one for each class"),
+    "an empty folder": (gone, "s: contains no class folder; must contain one for each class"),
     "one class": (
         only("Cat/1.png"),
-        "s: has only the class 'Cat'; must have a folder for each of at least two",
+        "s: has only the class 'Cat'; must have at least two",
     ),
     "no folder of a class": (
         only("1.png"),
-        r"s/1\.png: is next to folders; must be in the folder of its class",
+        r"s/1\.png: is outside the class folders; move it into the folder of its class",
     ),
     "a class without pictures": (
         lambda folder: (folder / "empty").mkdir(),
-        "s/empty: has no picture; a folder of a class must have at least one",
+        "s/empty: contains no picture; a class folder must contain at least one",
     ),
-    "only hidden files": (with_file("new/.1.png"), "s/new: has no picture"),
+    "only hidden files": (with_file("new/.1.png"), "s/new: contains no picture"),
     "junk": (
         with_file("Cat/1.png", b"junk"),
-        r"Cat/1\.png: contains no image \(PNG, .*\), or a damaged one$",
+        r"Cat/1\.png: does not contain an intact image \(PNG, .*\)$",
     ),
     "an empty file": (
         lambda folder: (folder / "Cat/1.png").write_bytes(b"") and None,
         r"Cat/1\.png: is empty",
     ),
-    "cut off": (with_file("Cat/1.png", CONTENT[:-900]), r"Cat/1\.png: contains no image .*truncated"),
+    "cut off": (
+        with_file("Cat/1.png", CONTENT[:-900]),
+        r"Cat/1\.png: does not contain an intact image .*truncated",
+    ),
     "changed": (
         with_file("Cat/1.png", CONTENT[:200] + bytes(50) + CONTENT[250:]),
-        r"Cat/1\.png: contains no image .* or a damaged",
+        r"Cat/1\.png: does not contain an intact image",
     ),
-    "a bomb": (bomb, r"Cat/1\.png: contains no image.*decompression bomb"),
+    "a bomb": (bomb, r"Cat/1\.png: does not contain an intact image.*decompression bomb"),
     "16 bits": (
         with_file("Cat/1.png", DEEP),
         r"Cat/1\.png: contains an image of the mode I;16; must have 8 bits",
     ),
     "a text": (
         with_file("Cat/notes.txt", b"x"),
-        r"Cat/notes\.txt: is no picture by its name; must end in \.p",
+        r"Cat/notes\.txt: does not have a picture's name; the name must end in \.p",
     ),
     "a folder in a class": (
         with_file("Cat/more/1.png"),
@@ -353,8 +356,8 @@ def test_refused(tmp_path: Path, how: str) -> None:
             "test/cow/1.png",
             r"test/cow/1\.png: has class 'cow' without training pictures; must be one of 10, 9, C",
         ),
-        ("test/1.png", r"test/1\.png: is next to folders"),
-        ("test/README", "test: contains no folder of a class"),
+        ("test/1.png", r"test/1\.png: is outside the class folders"),
+        ("test/README", "test: contains no class folder"),
         ("more/Cat/1.png", "more: is next to train; must be one of test"),
     ],
 )
@@ -369,12 +372,15 @@ def test_refused_beside_train(tmp_path: Path, file: str, problem: str) -> None:
     ("keys", "problem"),
     [
         ('source = "x/none"', 'data.source = "x/none": no such file'),
-        ('source = "scenario.toml"', "is no folder; must be a folder with a folder for each class"),
+        ('source = "scenario.toml"', "is not a folder; must be a folder with a folder for each class"),
         ('source = "s"\nsize = 0', "data.size = 0"),
         ('source = "s"\nsize = 5000', "data.size = 5000"),
         ('source = "s"\ntask = "regression"', 'data.task = "regression": unknown key'),
-        ('source = "s"\nclient_folders = true', r"is next to folders; must be in the folder of its class"),
-        ('source = "s"\npartition = "natural"', "the data state no clients of samples"),
+        (
+            'source = "s"\nclient_folders = true',
+            r"is outside the class folders; move it into the folder of its class",
+        ),
+        ('source = "s"\npartition = "natural"', "the data set has no owners of samples"),
     ],
 )
 def test_keys_that_do_not_fit(tmp_path: Path, keys: str, problem: str) -> None:
@@ -392,7 +398,7 @@ def test_more_than_fits_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         read(tmp_path / "s", size=8)
     assert len(read(tmp_path / "s").train_y) == 16
     monkeypatch.setattr(input_file, "LIMIT_BYTES", 50)
-    with pytest.raises(UserError, match=r"10/0\.png: has more than"):
+    with pytest.raises(UserError, match=r"10/0\.png: exceeds"):
         read(tmp_path / "s")
 
 

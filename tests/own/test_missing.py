@@ -121,7 +121,7 @@ def test_texts_that_are_categories_stay_such(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("text", ["N/A", "n/a", "<NA>", "NaT", "NULL", "None", "#N/A"])
 def test_what_other_programs_write_for_nothing_is_missing(tmp_path: Path, text: str) -> None:
     keys = with_texts(tmp_path, ["red", "green", text, "blue"])
-    with pytest.raises(UserError, match=r"row 3: column 'size' has no value; add one"):
+    with pytest.raises(UserError, match=r"row 3: column 'size' has no value; add a value"):
         section(keys)
 
 

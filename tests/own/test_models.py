@@ -202,26 +202,26 @@ CLASS = """class Net(nn.Module):
         FORWARD
 """
 ELSE = {
-    "no module": ("def Net(classes):\n    return 3", "cannot be made: .* an nn.Module, not a int"),
+    "no module": ("def Net(classes):\n    return 3", "cannot be created: .* an nn.Module, not a int"),
     "an error when it is made": (
         "def Net(classes):\n    return nn.Linear(64)",
-        "net.py:4: Net cannot be made",
+        "net.py:4: Net cannot be created",
     ),
     "a list": ("Net = []", "must be a class or a function, not a list"),
     "attention that drops": (
         "def Net(classes):\n    return nn.TransformerEncoderLayer(64, 2)",
-        "cannot be made: ValueError: self_attn drops values .*set self_attn.dropout = 0.0",
+        "cannot be created: ValueError: self_attn drops values .*set self_attn.dropout = 0.0",
     ),
     "batch norm with a mean of all batches": (
         "def Net(classes):\n    return nn.Sequential(nn.BatchNorm1d(64, momentum=None), nn.Linear(64, 10))",
-        "cannot be made: ValueError: .*set a momentum",
+        "cannot be created: ValueError: .*set a momentum",
     ),
 }
 
 
 def test_a_model_that_leaves_is_refused_with_its_line(tmp_path: Path) -> None:
     text = GOOD["plain"].replace("super()", "exit(4)\n        super()")
-    with pytest.raises(UserError, match=r"net.*py:\d+: Net cannot be made: SystemExit: 4"):
+    with pytest.raises(UserError, match=r"net.*py:\d+: Net cannot be created: SystemExit: 4"):
         build(load_scenario(write(tmp_path, DIGITS), [net(tmp_path, text)]), device="cpu")
 
 

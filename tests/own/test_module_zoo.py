@@ -326,7 +326,8 @@ CASES: dict[str, Case] = {
         linear(16, 8) + linear(8, CLASSES),
     ),
     "frozen bias": Case(
-        lambda: nn.Sequential(nn.Linear(16, 8), nn.Tanh(), frozen(nn.Linear(8, 8)), nn.Tanh(), nn.Linear(8, CLASSES)),
+        lambda: nn.Sequential(nn.Linear(16, 8), nn.Tanh(), frozen(nn.Linear(8, 8)), nn.Tanh(), nn.Linear(8,
+        CLASSES)),
         linear(16, 8) + linear(8, 8) + linear(8, CLASSES),
         linear(16, 8) + linear(8, 8) + 2 * linear(8, CLASSES),
     ),
@@ -339,7 +340,8 @@ CASES: dict[str, Case] = {
         Attention, TOKENS, 16, linear(4, 12, 4) + ATTENTION, linear(4, 12, 4) + 2 * ATTENTION
     ),
     "causal attention": inside(
-        lambda: Attention(causal=True), TOKENS, 16, linear(4, 12, 4) + ATTENTION, linear(4, 12, 4) + 2 * ATTENTION
+        lambda: Attention(causal=True), TOKENS, 16, linear(4, 12, 4) + ATTENTION, linear(4, 12, 4) + 2 *
+        ATTENTION
     ),
     "multihead attention": inside(
         SelfAttention,
@@ -387,7 +389,8 @@ CASES: dict[str, Case] = {
     "convolution": inside(
         lambda: nn.Conv2d(1, 2, 3, padding=1), (1, 4, 4), 32, linear(9, 2, 16), linear(9, 2, 16)
     ),
-    "convolution 1d": inside(lambda: nn.Conv1d(4, 2, 3, padding=1), TOKENS, 8, linear(12, 2, 4), linear(12, 2, 4)),
+    "convolution "
+    "1d": inside(lambda: nn.Conv1d(4, 2, 3, padding=1), TOKENS, 8, linear(12, 2, 4), linear(12, 2, 4)),
     "grouped convolution": inside(
         lambda: nn.Conv1d(4, 4, 3, padding=1, groups=2), TOKENS, 16, linear(6, 4, 4), linear(6, 4, 4)
     ),
@@ -404,7 +407,8 @@ CASES: dict[str, Case] = {
     "prelu": inside(lambda: nn.Sequential(nn.Linear(16, 8), nn.PReLU()), (16,), 8, linear(16, 8), linear(16, 8)),
     "gated": inside(lambda: nn.Sequential(nn.Linear(16, 8), nn.GLU()), (16,), 4, linear(16, 8), linear(16, 8)),
     "residual": inside(
-        lambda: Residual(nn.Sequential(nn.Linear(16, 16), nn.GELU())), (16,), 16, linear(16, 16), linear(16, 16)
+        lambda: Residual(nn.Sequential(nn.Linear(16, 16), nn.GELU())), (16,), 16, linear(16, 16), linear(16,
+        16)
     ),
     "upsampling": inside(
         lambda: nn.Sequential(nn.Linear(16, 8), nn.Unflatten(1, (2, 4)), nn.Upsample(scale_factor=2, mode="linear")),
@@ -522,7 +526,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "complex": (lambda: nn.Linear(16, CLASSES).to(torch.complex64), "weight is complex64"),
     "shared memory": (shared_memory, "0.weight and 1.weight share their memory"),
     "a hook on a gradient": (masked_gradient, "weight has a hook on its gradient"),
-    "a tensor with history": (with_history, "cannot be made"),
+    "a tensor with history": (with_history, "cannot be created"),
     "old weight norm": (lambda: nn.utils.weight_norm(nn.Linear(16, CLASSES)), "cannot be (made|computed)"),
     "spectral norm": (
         lambda: parametrizations.spectral_norm(nn.Linear(16, CLASSES)),

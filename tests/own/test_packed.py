@@ -60,7 +60,7 @@ def test_a_long_text_that_is_there_many_times(tmp_path: Path, kind: pa.DataType,
         pa.table({"x": pa.DictionaryArray.from_arrays(places, texts)}), file, store_schema=store_schema
     )
     assert file.stat().st_size < 20_000
-    assert refused(file).endswith("t.parquet: has more than 1 MiB when unpacked; must be smaller")
+    assert refused(file).endswith("t.parquet: exceeds 1 MiB when unpacked; must be smaller")
 
 
 @pytest.mark.usefixtures("one_mib")
@@ -69,7 +69,7 @@ def test_texts_of_which_only_the_ends_are_stored(tmp_path: Path) -> None:
     file = tmp_path / "t.parquet"
     pq.write_table(table, file, use_dictionary=False, column_encoding={"x": "DELTA_BYTE_ARRAY"})
     assert file.stat().st_size < 20_000
-    assert "has more than 1 MiB when unpacked" in refused(file)
+    assert "exceeds 1 MiB when unpacked" in refused(file)
 
 
 @pytest.mark.usefixtures("one_mib")
@@ -111,7 +111,7 @@ def test_an_arrow_stream_with_packed_buffers(tmp_path: Path, compression: str, i
     for name, content in saved_split(sink.getvalue(), {}).items():
         is_arrow = name.endswith(".arrow")
         (tmp_path / name).write_bytes(content if is_arrow else json.dumps(content).encode())
-    with pytest.raises(UserError, match=r"\.arrow: has more than 1 MiB when unpacked; must be smaller"):
+    with pytest.raises(UserError, match=r"\.arrow: exceeds 1 MiB when unpacked; must be smaller"):
         read_split(InputFile("data.source", tmp_path))
 
 
@@ -137,10 +137,10 @@ def matlab(code: int, kind: int, shape: tuple[int, ...], length: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (matlab(6, 9, (32, 32, 3, 50), 8 * 3072 * 50), "which does not fit in memory"),  # doubles
+        (matlab(6, 9, (32, 32, 3, 50), 8 * 3072 * 50), "which exceeds the limit of 1 MiB"),  # doubles
         (
             matlab(9, 2, (32, 32, 3, 1), 2 * MIB),
-            "has more than 1 MiB when unpacked",
+            "exceeds 1 MiB when unpacked",
         ),  # more than the shape says
     ],
 )
@@ -236,7 +236,7 @@ def test_a_packed_file_that_is_long_itself(tmp_path: Path) -> None:
     os.truncate(file, MIB)
     assert InputFile("data.file", file).text() == "a,b\n1,2\n"
     os.truncate(file, MIB + 1)
-    with pytest.raises(UserError, match="has more than 1 MiB; must be smaller"):
+    with pytest.raises(UserError, match="exceeds 1 MiB; must be smaller"):
         InputFile("data.file", file).text()
 
 

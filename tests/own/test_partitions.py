@@ -123,7 +123,7 @@ def test_a_file_beside_the_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[0], [1]", "is not JSON, or damaged"),
+        ("[[0], [1]", "is not JSON, or is damaged"),
         ("", "is empty"),
         ("[[0], [1], [12]]", r"train\[2\]\[0\] is 12; must be from 0 to 11"),
         ("[[0], [1], null]", r"train\[2\] has the type object"),
@@ -154,7 +154,7 @@ def test_a_validation_part_of_the_datas_own_comes_behind_the_training_part(tmp_p
     partition = from_file(write(tmp_path, json.dumps(lists), "who.json"), labels)
     assert partition.validation is not None
     assert [row.tolist() for row in partition.validation] == lists["validation"]
-    with pytest.raises(UserError, match=r"has no validation lists, but the data have a validation part"):
+    with pytest.raises(UserError, match=r"has no validation lists, but the data set has a validation part"):
         from_file(write(tmp_path, json.dumps(lists["train"]), "who.json"), labels)
 
 

@@ -139,7 +139,7 @@ def test_missing_values(tmp_path: Path, missing: str) -> None:
     else:  # 47.5 is the mean of those that are known; the last category is that of what is missing
         assert data.train_x.tolist()[1] == [47.5, 0, 0, 0, 1]
         assert data.train_x[:, 0].tolist() == [30, 47.5, 47.5, 60, 20, 80]
-    with pytest.raises(UserError, match=r"people\.csv, row 2: column 'age' has no value; add one"):
+    with pytest.raises(UserError, match=r"people\.csv, row 2: column 'age' has no value; add a value"):
         table(tmp_path, text, **keys)
 
 
@@ -185,7 +185,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "a class that training has not": (
         PEOPLE.replace("yes", "perhaps"),
         {},
-        "tests.csv, row 2: column 'paid' is 'yes'; must be a class of data.file: no, perhaps",
+        "tests.csv, row 2: column 'paid' is 'yes'; must be one of the classes in data.file: no, perhaps",
     ),
     "no label": (PEOPLE.replace("3,yes", "3,"), {"missing": "fill"}, "row 4: column 'paid' has no value"),
     "an empty column": (
@@ -227,7 +227,7 @@ def test_parquet_of_what_are_no_values(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"column 'tags' has type .*list.*; must contain numbers or text"):
         section(keys)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UserError, match=r"people\.parquet: is not a Parquet table, or damaged"):
+    with pytest.raises(UserError, match=r"people\.parquet: is not a Parquet table, or is damaged"):
         section(keys)
 
 
@@ -335,7 +335,7 @@ def test_an_archive_that_asks_for_too_much_is_refused(
     zeros = np.zeros((2**17, 1))
     np.savez_compressed(tmp_path / "f.npz", **{"x": X, "y": Y, name: zeros})
     assert (tmp_path / "f.npz").stat().st_size < 2**14
-    with pytest.raises(UserError, match=r"f\.npz: has more than 1 MiB when unpacked; must be smaller"):
+    with pytest.raises(UserError, match=r"f\.npz: exceeds 1 MiB when unpacked; must be smaller"):
         input_file.InputFile("data.file", tmp_path / "f.npz").arrays("x", "y")
 
 

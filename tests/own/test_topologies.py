@@ -78,7 +78,7 @@ def test_messages_go_along_directed_links_only(tmp_path: Path) -> None:
 def test_methods_that_need_both_ways_refuse_directed_links(tmp_path: Path) -> None:
     path = scenario_with(tmp_path, TOPOLOGY, CHAIN, keys="directed = true", base=QUADRATIC)
     for name in ("dpsgd", "cobo"):
-        with pytest.raises(UserError, match=r"clients.topology = .*needs links that go both ways"):
+        with pytest.raises(UserError, match=r"clients.topology = .*needs two-way links"):
             load_scenario(path, [f"protocol.name={name}"])
     load_scenario(path, ["protocol.name=dpsgd", "protocol.alone=true"])
     load_scenario(path, ["protocol.name=dpsgd", 'protocol.unusual=["clients.topology"]'])

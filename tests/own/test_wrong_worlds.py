@@ -40,7 +40,7 @@ WRONG = {
     "a link to oneself": (
         TOPOLOGY,
         "return [(0, 1), (2, 2)]",
-        r"returned \(2, 2\); a client has no link to its",
+        r"returned \(2, 2\); a client cannot have a link to its",
     ),
     "no links": (TOPOLOGY, "return []", "returned no link"),
     "a single number": (TOPOLOGY, "return [3]", r"returned 3 .*must be a link \(sender, receiver\)"),

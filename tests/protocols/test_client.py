@@ -171,17 +171,17 @@ class Undefined(Client):
         (
             "Hasty",
             "RuntimeError: step() of Hasty took no virtual time 1000 times in a row, so virtual time "
-            "cannot advance: train, sleep or wait for a message in it",
+            "cannot advance: train, sleep or wait for a message in step()",
         ),
         (
             "Yielding",
             "RuntimeError: step() of Yielding took no virtual time 1000 times in a row, so virtual "
-            "time cannot advance: train, sleep or wait for a message in it",
+            "time cannot advance: train, sleep or wait for a message in step()",
         ),
         (
             "Stuck",
             "RuntimeError: step() of Stuck took no virtual time 1000 times in a row, so virtual time "
-            "cannot advance: train, sleep or wait for a message in it",
+            "cannot advance: train, sleep or wait for a message in step()",
         ),
     ],
 )
@@ -239,7 +239,7 @@ def test_pick_peer_without_peers() -> None:
         world.run()
         (failure,) = world.supervisor.failures
         assert failure.error == (
-            "PeerUnavailable: every peer is unavailable: client-0 knows of no peer that is up"
+            "PeerUnavailable: every peer is unavailable: client-0 knows no peer that is up"
         )
 
 

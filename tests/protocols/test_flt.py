@@ -250,7 +250,9 @@ def test_who_needs_longer_than_the_server_waits_is_there_later() -> None:
     ids=["quadratic", "regression"],
 )
 def test_what_has_no_classes_is_refused(text: str, options: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match=r'data\.task = .*by their classes .*must be "classification"'):
+    with pytest.raises(
+        UserError, match=r'data\.task = .*by the classes of their samples, .*must be "classification"'
+    ):
         make(text, *options, "protocol.name=flt")
 
 

@@ -15,7 +15,7 @@ from protocols.learn_to_collaborate.method import CollaboratingClient
 from protocols.learn_to_collaborate.pareto_search import ParetoSearch
 from sim.core.simulation import Simulation
 from sim.errors import UserError
-from sim.run.mistakes import mistakes_in_results
+from sim.run.code_warnings import warnings_about_results
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.draws import examples
@@ -117,7 +117,7 @@ def test_the_weights_of_a_search_are_observed_at_each_step(tmp_path: Path) -> No
 
 
 def test_who_is_watched_must_be_there(tmp_path: Path) -> None:
-    told = "clients.count = 4.*watched = 4, the number of a client; must be more"
+    told = "clients.count = 4.*watched = 4, which is the number of a client; must be greater"
     with pytest.raises(UserError, match=told), finished(tmp_path, "protocol.watched=4"):
         pass
 
@@ -297,12 +297,12 @@ def test_a_run_says_that_no_coalition_was_found_in_its_time(
     tmp_path: Path, override: str, warned: list[str]
 ) -> None:
     with finished(tmp_path, override, "run.evaluate_every=5 s") as simulation:
-        assert mistakes_in_results(simulation) == warned
+        assert warnings_about_results(simulation) == warned
 
 
 def test_members_may_keep_the_best_model_of_their_front(tmp_path: Path) -> None:
     with finished(tmp_path, "protocol.inside=pareto") as simulation:
-        assert mistakes_in_results(simulation) == []
+        assert warnings_about_results(simulation) == []
         assert "PartnerModel" not in simulation.network.counts.by_type
         for client in range(4):
             found = learner(simulation, client)
@@ -320,7 +320,7 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
 def test_what_it_needs_of_a_scenario(tmp_path: Path) -> None:
     for override, problem in (
         ("data.validation_share=0.0", "chooses collaborators by validation losses"),
-        ("clients.topology=ring", "a coordinator that talks to all clients"),
+        ("clients.topology=ring", "a coordinator that communicates with all clients"),
     ):
         with pytest.raises(UserError, match=problem), finished(tmp_path, override):
             pass

@@ -215,7 +215,7 @@ def test_a_client_that_never_assigns_its_model_is_told_so(tmp_path: Path, shown:
         world.run()
         failures = [str(failure) for failure in world.supervisor.failures]
     assert bool(failures) is not shown
-    assert all("Forgetful has done a task and assigned nothing to self.params" in each for each in failures)
+    assert all("Forgetful has finished a task without assigning self.params" in each for each in failures)
 
 
 TOLD = 'server = Mean\n\n    class Settings(RoundSettings):\n        broadcast: str = "all"\n'
@@ -230,7 +230,7 @@ NEWS = "    def news(self, client):\n        return Task(self.params)\n\n    def
             11,
             {
                 "TypeError: Mean.task() ({path}:12) returned Task, which is not a RoundTask: write a frozen "
-                "dataclass that derives from it, `class Task(RoundTask)`"
+                "dataclass that is derived from it, `class Task(RoundTask)`"
             },
         ),
         (

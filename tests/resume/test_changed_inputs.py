@@ -96,4 +96,6 @@ def test_a_changed_input_is_noticed(
         refused = coterie(*words, "--data-dir", tmp_path, *QUIET)
         assert refused.exit_code == 2 and problem in refused.stderr, refused.output
     explained = coterie(*explain)
-    assert f"this may differ from the run in {run}: " in explained.stderr and problem in explained.stderr
+    assert (
+        f"this replay may differ from the run in {run}: " in explained.stderr and problem in explained.stderr
+    )

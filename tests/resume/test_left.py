@@ -170,7 +170,7 @@ def test_what_made_a_run_is_compared_without_a_checkpoint(tmp_path: Path) -> Non
 
     explained = coterie("explain", path, "--at", "1 s", "--client", "0")
     assert explained.exit_code == 0, explained.output
-    assert f"this may differ from the run in {path}: " in explained.stderr
+    assert f"this replay may differ from the run in {path}: " in explained.stderr
     result = coterie(*fork)
     assert result.exit_code == 2
     assert f"{path} cannot continue exactly: the user's code was" in result.stderr

@@ -95,7 +95,7 @@ def test_a_terabyte_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "large.toml"
     path.touch()
     os.truncate(path, 1 << 40)
-    assert refusal(path) == f"{path}: cannot be read: has more than 4 MiB; must be smaller\n"
+    assert refusal(path) == f"{path}: cannot be read: exceeds 4 MiB; must be smaller\n"
 
 
 @pytest.mark.timeout(60)

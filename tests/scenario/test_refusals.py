@@ -87,7 +87,7 @@ BAD = {
     ),
     "cut without sides": (
         SMALL + CUT + 'start = "1 s"\nend = "2 s"\nfrom = [1]\n',
-        "network.partition.0.from = [1]: state either 'groups' or 'share' (two-way",
+        "network.partition.0.from = [1]: set either 'groups' or 'share' (two-way",
     ),
     "cut of an unknown client": (
         SMALL + CUT + 'start = "1 s"\nend = "2 s"\ngroups = [[0], [1, 4]]\n',
@@ -116,7 +116,8 @@ BAD = {
     ),
     "model that does not fit the data": (
         edited('name = "mlp"\nhidden = [8]', 'name = "point"'),
-        'model.name = "point": is not for data.name = "digits"; must be one of logistic-regression, mlp, '
+        'model.name = "point": does not support data.name = "digits"; must be one of logistic-regression, '
+        "mlp, "
         "cnn, resnet9, decoupled",
     ),
     "backbones that need images": (
@@ -125,7 +126,7 @@ BAD = {
     ),
     "data that does not fit the model": (
         edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2'),
-        'model.name = "mlp": is not for data.name = "quadratic"; must be one of point',
+        'model.name = "mlp": does not support data.name = "quadratic"; must be one of point',
     ),
     "groups that do not divide": (
         edited('name = "mlp"\nhidden = [8]', 'name = "resnet9"\nwidth = 8\ngroups = 3'),
@@ -151,15 +152,16 @@ BAD = {
         .replace(GOSSIP, 'name = "dfedavgm"')
         .replace("batch_size", "momentum = 0.9\nbatch_size"),
         'model.initialisation = "independent": protocol.name = "dfedavgm" averages layers of different '
-        'clients, which has little effect if these start apart; must be "shared" (to run it anyway, '
-        'state protocol.unusual = ["model.initialisation"])',
+        'clients, which has little effect if the layers start from different values; must be "shared" (to '
+        "run it anyway, "
+        'set protocol.unusual = ["model.initialisation"])',
     ),
     "what a protocol needs of other data": (
         edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2')
         .replace('name = "mlp"\nhidden = [8]', 'name = "point"')
         .replace(GOSSIP, 'name = "fedfomo"'),
         'data.name = "quadratic": has no data.validation_share, but protocol.name = "fedfomo" compares '
-        "models on samples that are held back; must be more than 0",
+        "models on held-back samples; must be more than 0",
     ),
     "missing protocol file": (
         edited(GOSSIP, 'name = "/none/mine.py:Mine"'),
@@ -171,12 +173,13 @@ BAD = {
     ),
     "no end": (
         edited('duration = "1 min"\n', ""),
-        "run.duration: state 'duration', 'iterations', 'budget' or several (the first one ends the run)",
+        "run.duration: set 'duration', 'iterations', 'budget' or several of these (the first one that is "
+        "reached ends the run)",
     ),
     "budget that nobody may spend": (
         edited('duration = "1 min"', 'budget = { bytes = "1 MB" }'),
-        "run.budget.bytes = \"1 MB\": needs 'duration' or 'iterations' also: a client that sends nothing "
-        "never uses it",
+        "run.budget.bytes = \"1 MB\": also needs 'duration' or 'iterations': a client that sends "
+        "nothing never uses this budget",
     ),
     "no evaluation": (
         edited('evaluate_every = "15 s"\n', ""),
@@ -184,7 +187,7 @@ BAD = {
     ),
     "no cost of a step": (
         edited('step_time = "100 ms"', ""),
-        "devices.step_time: state exactly one of 'step_time' or 'speed'",
+        "devices.step_time: set exactly one of 'step_time' or 'speed'",
     ),
     "device of an unknown client": (
         SMALL + "\n[[devices.override]]\nclients = [9]\nslowdown = 2\n",
@@ -192,7 +195,7 @@ BAD = {
     ),
     "override in other terms": (
         SMALL + '\n[[devices.override]]\nclients = [1]\nspeed = "1 GFLOP/s"\n',
-        "devices.override.0.speed = \"1 GFLOP/s\": [devices] states 'step_time'; state 'step_time' here also",
+        "devices.override.0.speed = \"1 GFLOP/s\": [devices] sets 'step_time'; set 'step_time' here instead",
     ),
     "steps of a class without duration": (
         SMALL + '\n[[devices.class]]\nname = "a"\nshare = 0.5\n'
@@ -229,23 +232,23 @@ BAD = {
     ),
     "groups of no norms": (
         edited('name = "mlp"\nhidden = [8]', 'name = "cnn"\ngroups = 4'),
-        'model.groups = 4: does nothing: it applies to "group", but model.norm is "none"',
+        'model.groups = 4: has no effect: it applies to "group", but model.norm is "none"',
     ),
     "betas of sgd": (
         edited("batch_size = 4", "batch_size = 4\nbetas = [0.5, 0.9]"),
-        'training.betas = [0.5, 0.9]: does nothing: only adam and adamw use it, and optimizer is "sgd"',
+        'training.betas = [0.5, 0.9]: has no effect: only adam and adamw use it, and optimizer is "sgd"',
     ),
     "epsilon of sgd": (
         edited("batch_size = 4", "batch_size = 4\nepsilon = 1e-4"),
-        "training.epsilon = 0.0001: does nothing: only adam and adamw use it",
+        "training.epsilon = 0.0001: has no effect: only adam and adamw use it",
     ),
     "a change of nothing": (
         edited("[devices]", '[[change]]\nat = "1 s"\n[devices]'),
-        "change.0.network: state 'network', 'training', 'churn' or 'protocol'; otherwise this does nothing",
+        "change.0.network: set 'network', 'training', 'churn' or 'protocol'; otherwise, this has no effect",
     ),
     "a change to a network as it was": (
         edited("[devices]", '[[change]]\nat = "1 s"\nnetwork = {}\n[devices]'),
-        "change.0.network.latency: state 'latency', 'loss', 'uplink' or 'downlink'; otherwise this does",
+        "change.0.network.latency: set 'latency', 'loss', 'uplink' or 'downlink'; otherwise, this has",
     ),
     "a change of no setting": (
         edited(

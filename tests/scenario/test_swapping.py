@@ -146,7 +146,7 @@ def test_no_code_executes_nothing_that_the_scenario_brings(
     result = CliRunner().invoke(app, [command, str(path), "--no-code"])
     assert result.exit_code == 2
     assert (
-        "needs Python code that is no part of coterie, which --no-code forbids; allowed: afl, cga, "
+        "needs Python code that does not come with coterie, which --no-code forbids; allowed: afl, cga, "
         in result.output
     )
     assert not (tmp_path / "sprung").exists()

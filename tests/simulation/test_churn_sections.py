@@ -135,7 +135,7 @@ CRASH_3 = entry(at="2 s", event="crash", clients=[3])
         ),
         (entry(at="2 s", event="join", clients=[*range(10)]), (), "churn: every client joins later"),
         (entry(at="12 s", event="crash", clients=[0]), (), "must be before run.duration"),
-        (entry(at="2 s", event="crash", clients=[0], share=0.5), (), "state exactly one of"),
+        (entry(at="2 s", event="crash", clients=[0], share=0.5), (), "set exactly one of"),
         (CRASH_3 + process(**POISSON, clients="[2, 3]"), (), "client 3 is also in churn.0"),
         (process(**POISSON, clients="[2, 3]") * 2, (), "client 2 is also in churn_process.0"),
         (process(**POISSON), (), "at least one must be up at the start"),

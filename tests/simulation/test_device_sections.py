@@ -161,13 +161,13 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     ("added", "problem"),
     [
         ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nslowdown = 2\n' * 2, "the shares add up to 1.2"),
-        ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nspeed = "1 GFLOP/s"\n', "states 'step_time'"),
-        ('\n[[devices.override]]\nclients = [3]\n', "override.0.slowdown: state 'slowdown', 'step_time' or"),
-        ('\n[[devices.class]]\nname = "a"\nshare = 1\n', "class.0.slowdown: state 'slowdown', 'step_"),
+        ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nspeed = "1 GFLOP/s"\n', "sets 'step_time'"),
+        ('\n[[devices.override]]\nclients = [3]\n', "override.0.slowdown: set 'slowdown', 'step_time' or"),
+        ('\n[[devices.class]]\nname = "a"\nshare = 1\n', "class.0.slowdown: set 'slowdown', 'step_"),
         ("\n[[devices.override]]\nclients = [3, 1]\nslowdown = 1e4\n" * 2, "client 3 multiply to 1e+08"),
         ("\n[[devices.override]]\nclients = [3]\nslowdown = 1e-4\n" * 2, "must be from 1e-06 to 1,000,000"),
         (SLOW.format("1 s", "2 s") * 17, "slowdown.16.factor = 1000000.0: the factors of simultaneous slow"),
-        ('\n[[devices.class]]\nname = "a"\n', "state exactly one of 'share' or 'clients'"),
+        ('\n[[devices.class]]\nname = "a"\n', "set exactly one of 'share' or 'clients'"),
         ('\n[[devices.class]]\nname = "a"\nclients = [77]\nslowdown = 2\n', "there is no client 77"),
         (
             '\n[[devices.class]]\nname = "a"\nclients = [0, 1]\nslowdown = 2\n'
@@ -179,7 +179,7 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         ('\n[devices.measured]\nfile = "slow.csv"\nclients = [77]\n', "devices.measured.clients = [77]: "),
         (
             '\n[devices.transient]\nevery = "1 s"\nlength = "1 s"\nfactor = 2\nclients = [1]\nshare = 1\n',
-            "devices.transient.share = 1: state either 'clients' or 'share', not both",
+            "devices.transient.share = 1: set either 'clients' or 'share', not both",
         ),
     ],
 )  # fmt: skip

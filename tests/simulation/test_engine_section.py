@@ -300,7 +300,8 @@ def test_devices_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
     assert (
-        refusal() == "are GPU cuda:0 and GPU cuda:1; must be of one kind, as results would differ otherwise"
+        refusal()
+        == "are GPU cuda:0 and GPU cuda:1; must be of the same kind; otherwise, results would differ"
     )
     for device in ("cpu", "cuda"):
         assert refusal(device).startswith(f"cannot be combined with --device {device}; remove one")

@@ -122,7 +122,7 @@ def test_the_report_has_the_means_of_who_was_measured_and_leaves_out_what_is_not
     assert view.evaluate_share == 0.34 and view.population is None and view.get("population") is None
     assert view.get("accuracy", "clients") == 6 and not np.isnan(view.at_the_end).any()
     page = (directory / "report.html").read_text()
-    assert "Each evaluation measures a random 34.0% of them, the last one all." in page
+    assert "Each evaluation measures a random 34.0% of them; the last evaluation measures all." in page
     assert "Arrivals and departures" in page and "Catch-up" not in page and "Time to accuracy" not in page
     assert view.measure is not None
     for client in range(6):

@@ -122,5 +122,5 @@ def test_points_of_quadratic_data_are_not_averaged(tmp_path: Path) -> None:
     assert result.directory is not None
     summary = RunDirectory.load(result.directory).summary()
     [failure] = [line for line in summary["failures"] if "evaluated" in line]
-    assert "mixture has 2 models" in failure and "a point and predicts nothing" in failure
+    assert "mixture has 2 models" in failure and "a point without predictions" in failure
     assert summary["distance"] is not None

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sim.core.simulation import Simulation
+from sim.run.code_warnings import warnings_about_results
 from sim.run.collection import GarbageCollection
-from sim.run.mistakes import mistakes_in_results
 from tests.hooks import FailureLines
 from tests.simulation.worlds import QUADRATIC, events, simulation
 
@@ -282,7 +282,7 @@ def test_a_run_says_when_reference_cycles_held_vectors(tmp_path: Path) -> None:
     with simulation(tmp_path, QUADRATIC, own(tmp_path, CYCLES), *options) as built:
         built.add_hook(GarbageCollection())
         built.run()
-        [line] = [each for each in mistakes_in_results(built) if "reference cycles" in each]
+        [line] = [each for each in warnings_about_results(built) if "reference cycles" in each]
         assert line.startswith(
             f"reference cycles held {built.engine.vectors_in_cycles} otherwise unreachable vectors"
         )

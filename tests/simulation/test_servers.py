@@ -162,8 +162,9 @@ def test_without_data_a_server_that_trains_fails_and_says_what_is_missing() -> N
     with closing(make(DIGITS, f"protocol.name={HERE}:WithHopeful")) as world:
         world.run()
         (failure,) = world.supervisor.failures
-        assert "server has no data and no device; give servers some in the scenario's [server]" in str(
-            failure
+        assert (
+            "server has no data and no device; add `samples` and `step_time` or `speed` to [server]"
+            in str(failure)
         )
 
 
@@ -342,7 +343,7 @@ CRASHES: Mapping[str, tuple[str, str]] = {
     "late": (crash("9 s"), "is after the end of the run"),
     "no time": ("\n[server]\nsamples = 3\n", "training on them takes time"),
     "no data": ('\n[server]\nspeed = "1 GFLOP/s"\n', "a server's device needs data"),
-    "two speeds": (SERVER + 'speed = "1 GFLOP/s"\n', "state either 'step_time' or 'speed', not both"),
+    "two speeds": (SERVER + 'speed = "1 GFLOP/s"\n', "set either 'step_time' or 'speed', not both"),
 }
 
 
@@ -355,7 +356,7 @@ def test_what_cannot_be_said_of_servers_is_refused(kind: str) -> None:
 
 def test_without_servers_nothing_is_said_of_them() -> None:
     with pytest.raises(
-        UserError, match=r"server: must be removed, as protocol.name = .gossip. has no servers"
+        UserError, match=r"server: must be removed, because protocol.name = .gossip. has no servers"
     ):
         make(DIGITS.replace('"local"', '"gossip"') + SERVER)
     scenario = loaded(DIGITS.replace('"local"', '"fedavg"') + SERVER, "protocol.name=gossip")

@@ -89,7 +89,7 @@ def test_a_process_that_does_nothing(tmp_path: Path) -> None:
     process = f"churn_process=[{{kind='table', file={str(tmp_path / 'up.csv')!r}, clients=[0, 1]}}]"
     result = answered("check", tmp_path, QUADRATIC, "run.duration=5 s", process)
     assert result.exit_code == 0, result.output
-    assert "churn_process.0: makes no join or departure before the end of the run" in result.stderr
+    assert "churn_process.0: causes no join or departure before the end of the run" in result.stderr
 
 
 # --- lists and numbers that contradict each other -----------------------------------------------------------
@@ -106,7 +106,7 @@ def test_a_process_that_does_nothing(tmp_path: Path) -> None:
 def test_a_client_that_is_there_twice(option: str, key: str, tmp_path: Path) -> None:
     result = answered("check", tmp_path, QUADRATIC, "run.duration=5 s", option)
     assert result.exit_code == 2
-    assert key in result.output and "client 1 twice; list each client once" in result.output
+    assert key in result.output and "client 1 twice; list each client only once" in result.output
 
 
 def test_more_samples_at_least_than_each_client_has(tmp_path: Path) -> None:

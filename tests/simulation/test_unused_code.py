@@ -55,7 +55,7 @@ REFUSED = {
     },
     "a server of a plain client": (
         with_client("    server = Coordinator\n").replace("class Own(Client):", "class Own(Client):  # here"),
-        "Own.server is used neither by coterie nor by this code; a RoundClient states its class of server",
+        "Own.server is used neither by coterie nor by this code; a RoundClient names its server class",
     ),
     "a server of a plain client that talks to it": (
         with_client(
@@ -273,7 +273,7 @@ FORM = {
     ),
     "no server": (
         f"{BEGIN}\n\nclass Own(AsyncClient):  # here\n    pass\n",
-        "Own names no server: write `server = ...`, a subclass of AsyncServer with arrived()",
+        "Own does not name a server: write `server = ...`, a subclass of AsyncServer with arrived()",
     ),
     "a server that makes use of nothing": (
         f"{BEGIN}\n\nclass Mine(AsyncServer):  # here\n    pass\n\n\nclass Own(AsyncClient):\n"

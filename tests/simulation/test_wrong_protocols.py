@@ -91,7 +91,7 @@ REFUSED = {
     ),
     "a patience with a unit": (
         "    def setup(self):\n        self.rounds = Rounds(self, '10 s')  # here\n" + STEP,
-        "Own.setup() failed: TypeError: Rounds() needs for its patience a number of seconds, such as 2.0 (a "
+        "Own.setup() failed: TypeError: the patience of Rounds() must be a number of seconds, such as 2.0 (a "
         "setting of type Duration is one), not '10 s'\n",
     ),
     "other arguments": (
@@ -182,7 +182,7 @@ FAILS = {
     "leaving": (STEP + "        exit(7)  # here\n", "RuntimeError: sys.exit(7) was called"),
     "a learning rate that is none": (
         STEP + "        await self.train(learning_rate=float('nan'))  # here\n",
-        "ValueError: learning_rate must be a number, 0 or more and finite, not nan",
+        "ValueError: learning_rate must be a finite number, 0 or more, not nan",
     ),
     "a name that evaluations use": (
         STEP + "        self.observe('distance_of_shared', 1.0)  # here\n",
@@ -190,7 +190,7 @@ FAILS = {
     ),
     "a name that all clients report": (
         STEP + "        self.observe('iterations', 5.0)  # here\n",
-        "TypeError: observe('iterations'): coterie records that itself; choose another name, e.g. my_iter",
+        "TypeError: observe('iterations'): coterie records that itself; choose another name, such as my_iter",
     ),
     "observe": (
         STEP + "        self.observe('x', [1])  # here\n",
@@ -198,23 +198,26 @@ FAILS = {
     ),
     "observe what was not awaited": (
         STEP + "        self.observe('x', self.loss(self.params))  # here\n",
-        "TypeError: observe('x', ...): the value must be a number, not coroutine: write `await` before what ",
+        "TypeError: observe('x', ...): the value must be a number, not coroutine: write `await` before the "
+        "call ",
     ),
     "tell nobody": (
         STEP + "        self.tell('client7', Note(1))  # here\n",
-        "UnknownPeer: no actor in this run is named 'client7'; the names are client-0, client-1, client-2, "
+        "UnknownPeer: no actor in this run has the name 'client7'; the names are client-0, client-1, "
+        "client-2, "
         "client-3, client-4, client-5; did you mean 'client-",
     ),
     "ask for ever": (
         STEP + "        await self.ask('client-1', Note(1), timeout=None)  # here\n",
-        "TypeError: ask() needs for a timeout a number of seconds, such as 2.0 (a setting of type Duration "
+        "TypeError: the timeout of ask() must be a number of seconds, such as 2.0 (a setting of type "
+        "Duration "
         "is one), not None",
     ),
     "collect for a text": (
         "    collected = (Note,)\n"
         + STEP
         + "        await self.collect(Note, ['client-1'], timeout='2 s')  # here\n",
-        "TypeError: collect() needs for a timeout a number of seconds, such as 2.0 (a setting of type "
+        "TypeError: the timeout of collect() must be a number of seconds, such as 2.0 (a setting of type "
         "Duration is one), not '2 s'",
     ),
     "collect from a text": (
@@ -248,7 +251,9 @@ ROUNDS = """\
         await self.sleep(1)
 """
 ANNOUNCED = "        self.rounds.announce()\n"
-TAKEN = "TypeError: observe('staleness'): coterie records that itself; choose another name, e.g. my_staleness"
+TAKEN = (
+    "TypeError: observe('staleness'): coterie records that itself; choose another name, such as my_staleness"
+)
 FAILS_IN_ROUNDS = {
     "a name that rounds record": (
         ROUNDS

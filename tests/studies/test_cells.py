@@ -78,7 +78,7 @@ def test_rows_go_together(tmp_path: Path) -> None:
         ("sweep.grid.a=3", "sweep.grid.a = 3"),
         ("sweep.zip={a=[1],b=[1,2]}", "all lists must have the same length"),
         ("sweep.case=[{nam='x'}]", "did you mean 'name'?"),
-        ("sweep.case=[{name='x'},{name='x'}]", "already has a case of this name"),
+        ("sweep.case=[{name='x'},{name='x'}]", "already has a case with this name"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_key(tmp_path: Path, option: str, said: str) -> None:
@@ -154,7 +154,7 @@ def test_a_file_may_hold_a_sweep_of_another_files_scenario(tmp_path: Path) -> No
     [
         (
             f"{ALONE}[run]\nseed = 2\n",
-            'but this file also has "run"; state changes of the scenario in sweep.set',
+            'but this file also has "run"; write changes of the scenario into sweep.set',
         ),
         (ALONE.replace("study.toml", "stud.toml"), "stud.toml: no such scenario file; did you mean"),
         (ALONE.replace('"study.toml"', "3"), "sweep.scenario = 3: must be text"),
@@ -196,7 +196,7 @@ def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
     )
     assert len(plan(study(tmp_path, text), only=["network.loss=0", "run.seed=1"]).cells) == 4
     with pytest.raises(
-        UserError, match=r"--only: no row of network\.loss, run\.seed has this combination of values"
+        UserError, match=r"--only: no run has this combination of values of network\.loss, run\.seed"
     ):
         plan(study(tmp_path, text), only=["network.loss=0", "run.seed=2"])
 

@@ -144,7 +144,7 @@ def test_who_is_struck_counts_on_neither_side(tmp_path: Path) -> None:
         ours[others].mean() - theirs[others].mean() for ours, theirs in zip(gossip, alone, strict=True)
     ]
     assert means["gossip"].against.difference.mean == pytest.approx(np.mean(against))
-    assert "Clients excluded by a case do not count" in caption(comparison)
+    assert "Clients excluded by a case count neither" in caption(comparison)
     budgets = {group.values["method"]: group.budget("steps") for group in comparison.groups}
     steps = [run.view.last("training_steps")[others].mean() for run in comparison.groups[1].runs]
     assert budgets["gossip"] == pytest.approx(np.mean(steps))
@@ -402,10 +402,12 @@ def test_what_there_is_not_is_refused(small: Small, arguments: list[str], said: 
 
 def test_what_is_no_sweep_is_refused(small: Small, tmp_path: Path) -> None:
     code, output = run("compare", tmp_path)
-    assert code == 2 and "is no results folder" in output
+    assert code == 2 and "is not a results folder" in output
     (tmp_path / INDEX).write_text("{}")
     code, output = run("compare", tmp_path)
-    assert code == 2 and f"{INDEX}: is not the index of a sweep, or damaged: name: Field required" in output
+    assert (
+        code == 2 and f"{INDEX}: is not the index of a sweep, or is damaged: name: Field required" in output
+    )
     later = (small[1].directory / INDEX).stat().st_mtime + 10
     os.utime(tmp_path / INDEX, (later, later))
     code, output = run("compare", small[1].directory, tmp_path)

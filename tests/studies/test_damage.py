@@ -66,7 +66,7 @@ def test_a_damaged_run_is_run_again(whole: Swept, swept: Path, name: str, how: s
     WAYS[how](run / name)
     again: list[str] = []
     result = run_sweep(planned, out=out, execute=counting(again))
-    assert (again, result.there, result.errors) == ([planned.cells[1].key], 1, {})
+    assert (again, result.finished_before, result.errors) == ([planned.cells[1].key], 1, {})
     found = found_in(out, {cell.key for cell in planned.cells})
     assert len(found) == 2
     for directory in found.values():
@@ -121,7 +121,7 @@ def test_a_list_of_runs_with_wrong_types(swept: Path, change: Callable[[Any], ob
     change(index)
     file.write_text(json.dumps(index))
     shown = " ".join(refusal("compare", swept).split())
-    assert shown.startswith(f"{file}: is not the index of a sweep, or damaged: {said}")
+    assert shown.startswith(f"{file}: is not the index of a sweep, or is damaged: {said}")
 
 
 @pytest.mark.parametrize("how", [how for how in WAYS if how != "gone"])
@@ -130,7 +130,7 @@ def test_a_list_of_runs_that_is_none(whole: Swept, swept: Path, how: str) -> Non
     file.unlink()
     WAYS[how](file)
     refused = refusal("compare", swept)
-    assert str(file) in refused or "is no results folder" in refused
+    assert str(file) in refused or "is not a results folder" in refused
     if how != "a folder":  # in whose place no file can be put
         result = run_sweep(whole[0], out=swept.parent, execute=counting([]))
-        assert result.there == 2 and len(load_study([swept]).runs) == 2
+        assert result.finished_before == 2 and len(load_study([swept]).runs) == 2

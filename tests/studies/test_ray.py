@@ -30,7 +30,7 @@ def test_two_nodes_give_the_traces_of_this_process(
     other = run_sweep(planned, out=tmp_path, execute=on_ray(nodes.address))
     assert other.errors == {} and hashes(other.directory) == hashes(result.directory)
     again = run_sweep(planned, out=tmp_path, execute=on_ray("nowhere:1"))  # nothing is left to do there
-    assert again.there == again.cells == 8
+    assert again.finished_before == again.cells == 8
 
 
 SLOW = '''

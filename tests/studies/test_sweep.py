@@ -49,7 +49,7 @@ def counting(ran_too: list[str]) -> Callable:
 
 def test_each_cell_is_the_single_run_of_its_scenario(small: tuple[Plan, SweepResult], tmp_path: Path) -> None:
     planned, result = small
-    assert result.errors == {} and (result.cells, result.there) == (8, 0)
+    assert result.errors == {} and (result.cells, result.finished_before) == (8, 0)
     for number in (0, 7):
         cell = planned.cells[number]
         alone = run_scenario(load_scenario(planned.file, cell.overrides, cell.seed), RunOptions(out=tmp_path))
@@ -130,11 +130,11 @@ def test_what_is_done_is_not_done_again(small: tuple[Plan, SweepResult], tmp_pat
     planned, result = small
     again: list[str] = []
     second = run_sweep(planned, out=result.directory.parent, execute=counting(again))
-    assert again == [] and second.there == 8
+    assert again == [] and second.finished_before == 8
     # Another seed, and another value: only what is new is run.
     more = plan(planned.file, ["network.loss=0,0.3"], seeds=(3,))
     third = run_sweep(more, out=result.directory.parent, execute=counting(again))
-    assert third.there == 2 and len(again) == 2
+    assert third.finished_before == 2 and len(again) == 2
 
 
 def test_results_of_another_version_or_of_a_failed_run_are_none(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_results_of_another_version_or_of_a_failed_run_are_none(tmp_path: Path) 
     mark = json.loads(second.read_text())
     second.write_text(json.dumps(mark | {"finished": False}))
     again: list[str] = []
-    assert run_sweep(planned, out=tmp_path / "runs", execute=counting(again)).there == 0
+    assert run_sweep(planned, out=tmp_path / "runs", execute=counting(again)).finished_before == 0
     assert len(again) == 2
     assert len(list((tmp_path / "runs").glob("study-[0-9]*"))) == 2  # in the place of the others
     assert hashes(result.directory)
@@ -205,7 +205,7 @@ def test_progress_counts_what_is_left(tmp_path: Path) -> None:
     run_sweep(plan(study(tmp_path), ["network.loss=0"], seeds=1), out=tmp_path / "runs", execute=here)
     seen: list[SweepProgress] = []
     run_sweep(planned, out=tmp_path / "runs", execute=here, show=seen.append)
-    assert [(each.there, each.done, each.share) for each in seen] == [(2, 1, 0.5), (2, 2, 1.0)]
+    assert [(each.finished_before, each.done, each.share) for each in seen] == [(2, 1, 0.5), (2, 2, 1.0)]
 
 
 # --- processes ----------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(
     assert 2 <= done < 8
     again: list[str] = []
     result = run_sweep(planned, out=tmp_path, execute=counting(again))
-    assert result.there >= done and len(again) == 8 - result.there
+    assert result.finished_before >= done and len(again) == 8 - result.finished_before
     assert hashes(result.directory) == hashes(whole.directory)
     tables = []
     for place, directory in enumerate((result.directory, whole.directory)):

@@ -71,7 +71,7 @@ def test_a_possible_schedule_passes() -> None:
                 ChurnEvent(4.0, "rejoin", (1,), "stale", 10.0),
             ],
             "client 1 makes a backup every 60 s for one rejoin, and every 10 s for the rejoin "
-            "at 4 s; state the same backup_every for both",
+            "at 4 s; set the same backup_every for both",
         ),
     ],
 )

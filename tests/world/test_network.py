@@ -312,7 +312,7 @@ def test_going_twice_is_harmless_and_coming_twice_is_not() -> None:
     world.network.abort("a")
     world.network.abort("nobody")
     world.attach("a")
-    with pytest.raises(ValueError, match="'a' is attached already"):
+    with pytest.raises(ValueError, match="'a' is already attached"):
         world.attach("a")
 
 

@@ -327,7 +327,7 @@ ONE_CLASS = "[[network.class]]\nloss = 0.1\n"
         ('link = "datagram"\nreorder = 0.1\nreorder_delay = "1 s"\n[[network.class]]\nservers = true\n'
          'reorder = 0.0\nreorder_delay = "2 s"', "network.class.0.reorder_delay = .*: has no effect"),
         ('uplink_queue = "0 B"', "network.uplink_queue = .*: must be more than 0"),
-        ('[[network.class]]\nlatency = "1 s"', "network.class.0.inside: state exactly one of"),
+        ('[[network.class]]\nlatency = "1 s"', "network.class.0.inside: set exactly one of"),
         ('[[network.class]]\nacross = [[0, 1]]', "network.class.0.across = .*: must have at least two"),
         (ONE_CLASS + "inside = [[0, 4]]", r"class.0.inside.0 = \[0, 4\]: there is no client 4"),
         ("[[network.class]]\nservers = true\nreorder = 0.5", "network.class.0.reorder = 0.5: needs link"),
@@ -339,12 +339,12 @@ ONE_CLASS = "[[network.class]]\nloss = 0.1\n"
         (ONE_CUT + "groups = [[0]]", "network.partition.0.groups = .*: needs at least two groups"),
         (ONE_CUT + "from = [1]\nto = [1]", "partition.0.to = .*: cuts a client off from itself"),
         (ONE_CUT + "from = [1, 1]\nto = [1]", "partition.0.to = .*: cuts a client off from itself"),
-        ("[[network.class]]\ninside = [[0, 1]]", "class.0.latency: state 'latency', .* otherwise"),
-        ("[[network.class]]\nservers = true", "network.class.0.latency: state .* otherwise this does"),
+        ("[[network.class]]\ninside = [[0, 1]]", "class.0.latency: set 'latency', .* otherwise"),
+        ("[[network.class]]\nservers = true", "network.class.0.latency: set .* otherwise, this has"),
         (ONE_CLASS + "inside = [[0], [1]]", "network.class.0.inside = .*: has no connection"),
-        (ONE_CUT + "groups = [[0], [0, 1]]", "without a common member"),
-        (ONE_CUT + "share = 0.5\nfrom = [1]\nto = [2]", "partition.0.to = .*: state either"),
-        (ONE_CUT + "share = 0.5\ngroups = [[1], [2]]", "partition.0.share = 0.5: state"),
+        (ONE_CUT + "groups = [[0], [0, 1]]", "that share no member"),
+        (ONE_CUT + "share = 0.5\nfrom = [1]\nto = [2]", "partition.0.to = .*: set either"),
+        (ONE_CUT + "share = 0.5\ngroups = [[1], [2]]", "partition.0.share = 0.5: set"),
         (ONE_CUT + 'from = ["server"]\nto = [2]', "partition.0.from = .*: must be a list"),
     ],
 )  # fmt: skip
@@ -374,7 +374,7 @@ def test_what_is_said_about_servers_needs_a_protocol_that_has_some(tmp_path: Pat
     network(tmp_path, section, servers=["server"])
     text = changed(SMALL, f'latency = "20 ms"\n{LINKS}', section)
     scenario = load_scenario(write(tmp_path, text), ["clients.count=4"])
-    with pytest.raises(UserError, match=r', as protocol\.name = "gossip" has no servers') as refusal:
+    with pytest.raises(UserError, match=r', because protocol\.name = "gossip" has no servers') as refusal:
         build(scenario, device="cpu")
     allowed = "must be less than 1" if "share" in stated else "must be removed"
     assert str(refusal.value).startswith(f"{stated}: {allowed}, ")

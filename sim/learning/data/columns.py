@@ -100,7 +100,7 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
 
 
 def _own_categories(section: TabularData, part: TablePart, column: Column) -> str:
-    """Describe a text column with mostly unique values; empty for other columns."""
+    """Describe a text column with mostly unique values; return "" for other columns."""
     rows, width = len(part.frame), column.width
     if column.categories is None or column.name in section.categorical:
         return ""
@@ -108,7 +108,8 @@ def _own_categories(section: TabularData, part: TablePart, column: Column) -> st
         return ""
     return (
         f"{part.file.key}: column {shown(column.name)} has {width:,} different texts in {rows:,} rows, and "
-        "each becomes a category. Free texts, dates and identifiers teach a model nothing about other rows: "
+        "each becomes a category. Free texts, dates and identifiers give a model no information about "
+        "other rows: "
         "list the column in data.leave_out, or convert it to numbers (data.categorical silences this notice)"
     )
 
@@ -172,7 +173,8 @@ def usable(section: TabularData, part: TablePart) -> TablePart:
         if (gaps := frame[name].is_null()).any():
             others = "" if name in needed else '; data.missing = "fill" fills it'
             raise file.refusal(
-                f'column {shown(name)} has no value; add one (data.missing = "drop" leaves out incomplete '
+                f'column {shown(name)} has no value; add a value (data.missing = "drop" leaves out '
+                "incomplete "
                 f"rows{others})",
                 part.row(gaps),
             )
@@ -210,7 +212,9 @@ def _labels(
         unknown = pl.Series(indices[name] < 0)
         if unknown.any():
             value = table.frame[label][_first(unknown)]
-            problem = f"is {shown(value)}; must be a class of {train.file.key}: {shown(list(classes))}"
+            problem = (
+                f"is {shown(value)}; must be one of the classes in {train.file.key}: {shown(list(classes))}"
+            )
             raise table.file.refusal(f"column {shown(label)} {problem}", table.row(unknown))
     return indices, len(classes)
 

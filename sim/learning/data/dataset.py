@@ -35,7 +35,8 @@ class Dataset:
     regression, float32 [n, T]. outputs: K classes, or T numbers; 0 if samples have neither.
     scaling: mean and standard deviation per channel of images [C, H, W], which are (pixel - mean) / std with
     pixels in [0, 1]; None for other data. held_back: number of the training samples, at the end, that are the
-    validation part of the data. owners: owners of the samples, if the data state them. inputs: shapes of
+    validation part of the data. owners: owners of the samples, if the data set defines them. inputs: shapes
+    of
     several inputs, which are concatenated in a sample; None for one input. features: description of the
     user's samples as they were read. tokenizer: identity of the tokenizer of texts, whose samples x and
     targets y are int64 [n, T].
@@ -81,7 +82,7 @@ class DataSection(Settings):
     classes: ClassVar[int | None]
     """Number of classes K; 0 if samples have no classes, None if only the samples state the number."""
     input_shape: ClassVar[tuple[int, ...] | None]
-    """Shape of one sample; None if the keys or the samples decide it."""
+    """Shape of one sample; None if the keys or the samples determine it."""
 
     name: str
     """Name of the data set."""
@@ -98,7 +99,7 @@ class DataSection(Settings):
 
     @abstractmethod
     def misfits(self, clients: int) -> Iterator[SettingError]:
-        """Yield settings that are impossible for this many clients; their keys start with `data`."""
+        """Yield settings that are impossible for this number of clients; their keys start with `data`."""
 
     @abstractmethod
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
@@ -134,8 +135,8 @@ class LabelledData(DataSection):
         if self.validation_share:
             if partition.validation is not None:
                 raise UserError(
-                    f"data.validation_share = {self.validation_share}: the data or the partition state the "
-                    "validation samples already; leave the key out"
+                    f"data.validation_share = {self.validation_share}: the data or the partition already "
+                    "defines the validation samples; remove the key"
                 )
             partition = partition.hold_back(self.validation_share, seed)
         elif dataset.held_back and partition.validation is None:

@@ -26,7 +26,7 @@ class HuggingFaceData(HuggingFaceKeys):
 
     @property
     def is_images(self) -> bool:
-        """True, as samples may be images: only the data state it."""
+        """True, because samples may be images: only the data shows this."""
         return True
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
@@ -41,7 +41,9 @@ class HuggingFaceData(HuggingFaceKeys):
         for path in (Path(self.source), folder.path / self.source):
             if os.path.exists(path) or os.path.isabs(self.source):
                 if stated:
-                    raise UserError(f"data.{stated[0]}: only for the Hub; data.source = {path} is a folder")
+                    raise UserError(
+                        f"data.{stated[0]}: applies only to the Hub; data.source = {path} is a folder"
+                    )
                 return path
         looked = (
             f'data.source = "{self.source}": there is no such folder in the current folder, the scenario\'s '
@@ -76,5 +78,5 @@ class HuggingFaceData(HuggingFaceKeys):
             raise UserError(
                 f"{looked}, and it could not be downloaded from the Hub: {problem}\n"
                 f"With Hub access, datasets.load_dataset({given}).save_to_disk(folder) saves it; copy the "
-                f"folder to {into}, or state another data folder by --data-dir or {FOLDER_VARIABLE}"
+                f"folder to {into}, or name another data folder with --data-dir or {FOLDER_VARIABLE}"
             ) from None

@@ -43,7 +43,7 @@ class HuggingFaceKeys(TabularData):
     @model_validator(mode="after")
     def _says_what_is_what(self) -> HuggingFaceKeys:
         if self.purpose == "regression" and self.label is None:
-            raise SettingError("label", None, 'must be stated for data.task = "regression"')
+            raise SettingError("label", None, 'is required for data.task = "regression"')
         if self.test_split == self.split:
             raise SettingError("test_split", self.test_split, "must be different from data.split")
         return self

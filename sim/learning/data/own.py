@@ -14,8 +14,8 @@ from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
 from sim.plugins.section import FAILURES, PluginSection, in_short
 
 _FORM = (
-    "(x, y), (x, y, clients), a torch Dataset of such samples, or a table of these: train, and test and "
-    "validation"
+    "(x, y), (x, y, clients), a torch Dataset of such samples, or a dict of these with the keys train, "
+    "and optionally test and validation"
 )
 NUMBERS_MAX = 10**9
 """Largest count of numbers from a data set that is read sample by sample: 4 GB as float32."""
@@ -48,7 +48,7 @@ class OwnData(PluginSection, UserArrays):
         unknown = [name for name in found if name not in PARTS]
         if unknown or "train" not in found:
             has = ", ".join(map(repr, found)) or "nothing"
-            raise self._refuse(f"a table of {has:.60}; must be of train, and optionally test and validation")
+            raise self._refuse(f"a dict with {has:.60}; must have train, and optionally test and validation")
         for name in PARTS:
             if name in found:
                 yield name, self._part(found[name], (f"x of {name}", f"y of {name}", f"clients of {name}"))

@@ -20,7 +20,7 @@ _NUMBER_BYTES = 5  # as a byte, and as float32
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")  # for others Pillow may start programs: Ghostscript for EPS
 _MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGBA"}
-"""Target mode of images, by their mode, unless the data state it."""
+"""Target mode of images, by their mode, unless the data set defines it."""
 
 _DEEP = ("I", "F")  # and "I;16": more than 8 bits
 
@@ -54,7 +54,7 @@ def pixels(
         except Exception as error:  # damaged bytes can make any decoder fail in any way
             # Pillow's message for an unknown format contains a memory address.
             reason = "" if isinstance(error, UnidentifiedImageError) else f": {one_line(error, 100)}"
-            problem = f"contains no image ({', '.join(_FORMATS)}), or a damaged one{reason}"
+            problem = f"does not contain an intact image ({', '.join(_FORMATS)}){reason}"
             raise refuse(index, problem) from None
         if not index:
             found = np.empty((count, *image.shape), np.uint8)

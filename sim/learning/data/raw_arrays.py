@@ -1,4 +1,4 @@
-"""Conversion of users' array types to NumPy: missing or rounded values are never taken for numbers."""
+"""Conversion of users' array types to NumPy; missing or rounded values never become numbers."""
 
 from collections.abc import Callable
 from numbers import Real
@@ -102,7 +102,7 @@ def require_told_apart(values: np.ndarray, name: str, refuse: Refuse, remedy: st
 
 
 def _is_missing(value: Any) -> bool:
-    """Return True if an object is a missing value: None, NaN, or that of pandas or numpy."""
+    """Return True if an object is a missing value: None, NaN, or the missing value of pandas or numpy."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, Real | np.datetime64 | np.timedelta64) and bool(value != value)

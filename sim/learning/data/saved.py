@@ -1,4 +1,4 @@
-"""Columns of a saved folder as numbers or pixels, and their roles if the scenario does not state them."""
+"""Columns of a saved folder as numbers or pixels, and their roles if the scenario does not set them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray
                 raise file.refusal(f"has MATLAB's type {kind}; must have one of {', '.join(_KINDS)}", name)
             taken += math.prod(shape) * np.dtype(kind).itemsize
             if taken > input_file.LIMIT_BYTES:
-                raise file.refusal(f"contains {name} with the shape {shape}, which does not fit in memory")
+                raise file.refusal(
+                    f"contains {name} with the shape {shape}, which exceeds the limit of "
+                    f"{input_file.LIMIT_BYTES // 2**20} MiB"
+                )
         found = loadmat(io.BytesIO(_unpacked(content, file)), variable_names=_NAMES)
         return found["X"].transpose(3, 2, 0, 1), found["y"].reshape(-1)
 

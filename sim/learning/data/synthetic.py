@@ -80,7 +80,7 @@ class QuadraticData(DataSection):
 
 
 class SyntheticRegression(DataSection):
-    """Linear functions near a common one, with the opposite sign in the second half of the clients.
+    """Linear functions near a common function, with the opposite sign in the second half of the clients.
 
     Learning to collaborate, section 5.1: y = s_i u_i x + e with u_i = v + r_i, v uniform in [0, 1], r_i
     normal with standard deviation rho, x uniform in [-1, 1], and s_i = -1 for the second half of the clients.

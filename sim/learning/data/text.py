@@ -74,7 +74,7 @@ class TextData(DataSection):
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if clients < len(self.languages):
             some = f"{len(self.languages)} languages ({', '.join(self.languages)})"
-            yield SettingError("clients.count", clients, f"needs a client for each of the {some}")
+            yield SettingError("clients.count", clients, f"needs at least one client for each of the {some}")
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """Return the windows of all languages: x int64 [n, context], and y, the next tokens."""
@@ -115,9 +115,10 @@ class TextData(DataSection):
         for language, text in zip(self.languages, texts, strict=True):
             if (known := tokenizer.known_share(text)) < _KNOWN_MIN:
                 yield (
-                    f'data.tokenizer = "{self.tokenizer}": knows {known:.0%} of the characters of the text '
-                    f"of {language}; unknown characters share one token, easy to predict: a low perplexity "
-                    'means little. Use a tokenizer of this language, or "bytes"'
+                    f'data.tokenizer = "{self.tokenizer}": has tokens for {known:.0%} of the characters in '
+                    f"the text of {language}. All other characters share one token, which is easy to "
+                    "predict, so "
+                    'a low perplexity means little. Use a tokenizer of this language, or "bytes"'
                 )
 
     def _windows(self, tokens: np.ndarray) -> np.ndarray:
@@ -225,7 +226,7 @@ class OwnTexts(TextData):
     @model_validator(mode="after")
     def _each_once(self) -> OwnTexts:
         if len(set(self.languages)) < len(self.texts):
-            problem = "must have a different language for each"
+            problem = "must name a different language for each text"
             raise SettingError("texts", self.languages, problem)
         return self
 

@@ -210,7 +210,9 @@ def _owners(parts: Mapping[str, ArraysPart], refuse: Refuse) -> tuple[tuple[str,
         return (), {}
     for name, part in parts.items():
         if name not in named and name != "test":
-            raise refuse(f"{part.names[2]} is missing; must state each sample's client, as in other parts")
+            raise refuse(
+                f"{part.names[2]} is missing; must give the client of each sample, as in the other parts"
+            )
     names, indices = np.unique(np.concatenate(list(named.values())), return_inverse=True)
     ends = np.cumsum([len(clients) for clients in named.values()])[:-1]
     return tuple(map(str, names.tolist())), dict(zip(named, np.split(indices, ends), strict=True))
@@ -287,7 +289,7 @@ class UserSamples(LabelledData):
     input_shape = None
 
     test_share: _BetweenNoneAndAll = 0.2
-    """Share of the samples that is used for testing if the data have no test part: of each client's samples,
+    """Share of the samples used for testing if the data set has no test part: of each client's samples,
     or else of each class's, at least one. The test samples are the same for all seeds."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:

@@ -286,7 +286,7 @@ class Engine:
         return self.held(vectors)[:]
 
     def held(self, vectors: Sequence[Vector]) -> HeldRows:
-        """Return the same rows, to be copied piece by piece before any other computation."""
+        """Return rows that are copied piece by piece before any other computation."""
         self.read_log.arrive(self.flushes)
         slots = [self._input(vector, vectors[0].width) for vector in vectors]
         if nodes := [slot.node for slot in slots if slot.node is not None]:
@@ -294,7 +294,7 @@ class Engine:
         return HeldRows(slots[0].pool, np.array([slot.row for slot in slots], dtype=np.int64))
 
     def flush(self) -> None:
-        """Compute every pending node that is still held, level by level."""
+        """Compute every pending node that is still needed, level by level."""
         self._run(self._pending.take_all())
 
     def compute(self, nodes: Iterable[GraphNode]) -> None:

@@ -15,7 +15,7 @@ from sim.learning.engine.vector_pool import index_tensor
 from sim.learning.engine.workers import Workers
 
 _WAVE, _WAVE_BYTES = 16, 256e6
-"""Largest number of parts that start before the first is stored, and limit of their results in bytes.
+"""Largest number of parts that start before the first part is stored, and limit of their results in bytes.
 
 The limits do not depend on the number of cores, since the rows of the results depend on them.
 """

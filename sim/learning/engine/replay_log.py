@@ -243,7 +243,7 @@ _END = object()
 
 
 class _Recent:
-    """Longer rows that were read last, by digest; a replay keeps the same rows as the run."""
+    """Recently read longer rows, by digest; a replay keeps the same rows as the run."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[bytes, bytes] = OrderedDict()

@@ -44,7 +44,7 @@ def collect(engine: Engine) -> None:
     before = {width: len(pool.free) for width, pool in engine.pools.items()}
     engine.collections += 1
     # Only the number of the collection decides: Python's counters depend on all other code of the process.
-    # Therefore `sim.run.process` disables automatic collections: they would move objects to older
+    # Therefore `sim.core.process` disables automatic collections: they would move objects to older
     # generations.
     gc.collect(_YOUNG if engine.collections % _ALL_EVERY else _OLD)
     for width, count in before.items():

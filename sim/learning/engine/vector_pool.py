@@ -40,7 +40,7 @@ class VectorPool:
         """Serial of the `Slot` that holds each row; any number for a free row."""
         self.next_serial = itertools.count().__next__
         self.give_back: Callable[[int], None] = self._free.append
-        """Free one row, which must not be read again; called without a frame, for each freed row."""
+        """Free one row, which must not be read again; runs without a frame, for each freed row."""
 
     @property
     def in_use(self) -> int:
@@ -182,7 +182,7 @@ class HeldRows:
 
 
 def on_lines(items: Tensor) -> Tensor:
-    """Return the same numbers [N, ...], those of each n starting at a cache line."""
+    """Return the same numbers [N, ...], with each n starting at a cache line."""
     count, shape = len(items), items.shape[1:]
     numbers, line = shape.numel(), LINE_BYTES // items.itemsize
     if count == 1 or numbers % line == 0 or items.device.type != "cpu":

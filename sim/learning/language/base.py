@@ -172,8 +172,8 @@ def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
     stored, metadata = _tensors(file)
     if _METADATA not in metadata:
         raise file.refusal(
-            "does not state the number of heads, as files of `coterie pretrain` do; use one of these files, "
-            f"or a folder with {_CONFIG} and {_WEIGHTS}"
+            "does not give the number of heads, unlike files of `coterie pretrain`; use a file of `coterie "
+            f"pretrain`, or a folder with {_CONFIG} and {_WEIGHTS}"
         )
     try:
         return stored, BaseNotes.model_validate_json(metadata[_METADATA])

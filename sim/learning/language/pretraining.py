@@ -110,7 +110,7 @@ def pretrain(
 def _require_writable(path: Path, numbers: int) -> None:
     """Raise UserError before the training if a base of this many `numbers` cannot be written."""
     if not os.path.isdir(path.parent):
-        raise UserError(f'out = "{path}": there is no folder {path.parent}; use an existing folder')
+        raise UserError(f'out = "{path}": the folder {path.parent} does not exist; use an existing folder')
     if os.path.isdir(path):
         raise UserError(f'out = "{path}": is a folder; must be a file')
     try:
@@ -134,7 +134,9 @@ def _kept(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> Path:
     try:
         save_base(instead, weights, notes)
     except OSError as error:
-        problem = f"cannot be written: {reason.strerror}; {instead} cannot, either: {error.strerror}"
+        problem = (
+            f"cannot be written: {reason.strerror}; {instead} cannot be written either: {error.strerror}"
+        )
         raise UserError(f'out = "{path}": {problem}') from None
     return instead
 

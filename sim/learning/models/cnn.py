@@ -1,4 +1,4 @@
-"""FedAvg's convolutional network, and similar ones."""
+"""FedAvg's convolutional network, and similar networks."""
 
 from __future__ import annotations
 

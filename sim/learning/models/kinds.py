@@ -1,4 +1,4 @@
-"""Kinds of models. To add one, write a file with its class, and add the class to `Model`."""
+"""Kinds of models. To add a kind, write a file with its class, and add the class to `Model`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated
@@ -32,4 +32,4 @@ def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingErr
         return
     fitting = ", ".join([name for name, kind in MODELS.items() if data.task in kind.tasks])
     meant = f'data.name = "{data.name}"' if len(data.tasks) == 1 else f'data.task = "{data.task}"'
-    yield SettingError("model.name", model.name, f"is not for {meant}; must be one of {fitting}")
+    yield SettingError("model.name", model.name, f"does not support {meant}; must be one of {fitting}")

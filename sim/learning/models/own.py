@@ -51,7 +51,7 @@ class OwnModel(PluginSection, ModelSection):
             _require_vector(made)
             return made if inputs is None else SeveralInputs(made, inputs)
         except FAILURES as error:
-            raise self.refusal(f"cannot be made: {in_words(error)}", error) from error
+            raise self.refusal(f"cannot be created: {in_words(error)}", error) from error
 
     def architecture(
         self, input_shape: tuple[int, ...], classes: int, seed: int = 0, **options: Any
@@ -73,7 +73,7 @@ class OwnModel(PluginSection, ModelSection):
         except UserError:
             raise
         except FAILURES as error:
-            raise self.refusal(f"cannot be made: {in_words(error)}", error) from error
+            raise self.refusal(f"cannot be created: {in_words(error)}", error) from error
 
     def require_pure(
         self, architecture: Architecture, objective: Objective, views: int, dataset: Dataset

@@ -119,8 +119,8 @@ class _Trial:
             if self._training:
                 return
             raise ValueError(
-                f"{_of(module, path)} is in training mode in evaluation, where statistics must not move and "
-                "nothing is dropped: leave it in evaluation mode after `eval()`"
+                f"{_of(module, path)} is in training mode during evaluation, when statistics must not "
+                "change and nothing is dropped: leave it in evaluation mode after `eval()`"
             )
         if name in self._architecture.constants:
             kind = "buffer" if own in part._buffers else "frozen parameter"

@@ -31,7 +31,7 @@ class Dirichlet(Sampled):
 
     kind: Literal["dirichlet"]
     alpha: Annotated[PositiveFloat, Within(0.001, 1_000_000)]
-    """Concentration: a small value gives few classes per client, a large one approaches iid."""
+    """Concentration: a small value gives few classes per client, and a large value approaches iid."""
     min_samples: Count = 2
     """Smallest number of training samples of a client, if `samples_per_client` is not set."""
     class_clusters: Count | None = None

@@ -12,7 +12,7 @@ from sim.kernel.random import stream
 
 @dataclass(frozen=True)
 class Owners:
-    """Owners of the samples, for data sets that state them.
+    """Owners of the samples, for data sets that define them.
 
     names: the data's names of clients, in order. train, test, validation: the index in `names` of each
     sample's client, int64 [n]. test is None if test samples have no owners.
@@ -26,7 +26,7 @@ class Owners:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of a data set's parts, and the owners of the samples if the data state them.
+    """Labels of a data set's parts, and the owners of the samples if the data set defines them.
 
     Labels are int64 [n] in 0 .. classes - 1, or for a regression float32 [n, classes]."""
 
@@ -38,7 +38,7 @@ class Labels:
 
 
 def even_sizes(total: int, parts: int) -> list[int]:
-    """Return `total` as a sum of `parts` whole numbers that are as equal as possible, larger ones first."""
+    """Return `total` as a sum of `parts` whole numbers, as equal as possible, in descending order."""
     return [total // parts + (part < total % parts) for part in range(parts)]
 
 

@@ -26,7 +26,7 @@ class Iid(Sampled):
     @model_validator(mode="after")
     def _says_how_many(self) -> Iid:
         if self.repeat and self.samples_per_client is None:
-            problem = "needs samples_per_client; set it, too"
+            problem = "needs samples_per_client; also set this key"
             raise SettingError("repeat", True, problem)
         return self
 

@@ -1,4 +1,4 @@
-"""Kinds of partitions. To add one, write its class, and add the class to `PartitionKind`."""
+"""Kinds of partitions. To add a kind, write its class, and add the class to `PartitionKind`."""
 
 from collections.abc import Mapping
 from typing import Annotated

@@ -96,7 +96,9 @@ def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, ref
     counts = {"train": train, "test": test, "validation": train + held_back}
     rows = {name: _checked(lists, name, clients, counts[name], refuse) for name, lists in parts.items()}
     if held_back and "validation" not in rows:
-        raise refuse("has no validation lists, but the data have a validation part; distribute it, too")
+        raise refuse(
+            "has no validation lists, but the data set has a validation part; also distribute this part"
+        )
     _require_apart(rows, overlap, refuse)
     everything = (np.arange(len(labels.test)),) * clients
     return Partition(rows["train"], rows.get("test", everything), validation=rows.get("validation"))

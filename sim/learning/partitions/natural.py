@@ -1,4 +1,4 @@
-"""Clients that the data state: for example hospitals, writers, phones."""
+"""Clients that the data set defines: for example hospitals, writers or phones."""
 
 from typing import Literal, assert_never
 
@@ -13,21 +13,21 @@ _NAMES_SHOWN = 8
 
 
 class Natural(PartitionSection):
-    """Each client has its samples in the data, which state the client of each sample."""
+    """Each client has its own samples; the data set defines the client of each sample."""
 
     needs_classes = False
 
     kind: Literal["natural"]
     choose: Literal["all", "largest", "random"] = "all"
-    """Clients of the data that take part if `clients.count` is smaller: those with the most training samples,
-    or random ones."""
+    """Clients in the data set that take part if `clients.count` is smaller: the clients with the most
+    training samples, or random clients."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         """Deal the data's samples: client i is the i-th of the chosen clients, in the order of the data."""
         owners = labels.owners
         if owners is None:
             raise UserError(
-                'data.partition.kind = "natural": the data state no clients of samples; name the column '
+                'data.partition.kind = "natural": the data set has no owners of samples; name the column '
                 "or array with the clients, or use another kind"
             )
         chosen = self._chosen(owners, clients, seed)
@@ -35,7 +35,7 @@ class Natural(PartitionSection):
         test: tuple[np.ndarray, ...] = ()  # all samples
         if self.tests == "own":
             if owners.test is None:
-                problem = 'the data do not state the client of each test sample; must be "all"'
+                problem = 'the data set does not give the client of each test sample; must be "all"'
                 raise UserError(f'data.partition.tests = "own": {problem}')
             test = _of_each(owners.test, owners, chosen, "test")
         validation = None
@@ -51,7 +51,7 @@ class Natural(PartitionSection):
             names = ", ".join(owners.names[:_NAMES_SHOWN]) + (", ..." if there > _NAMES_SHOWN else "")
             fewer = ' (fewer with data.partition.choose = "largest" or "random")' if clients < there else ""
             raise UserError(
-                f'clients.count = {clients}: data.partition.kind = "natural", but the data have {there:,} '
+                f'clients.count = {clients}: data.partition.kind = "natural", but the data set has {there:,} '
                 f"clients ({names}); must be {there}{fewer}"
             )
         match self.choose:

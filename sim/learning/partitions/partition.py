@@ -78,7 +78,7 @@ class PartitionSection(Settings):
     """True if samples are dealt by their class."""
 
     tests: Literal["own", "all"] = "own"
-    """Test samples of a client: those that fit its training distribution (own), or all of them."""
+    """Test samples of a client: samples that fit its training distribution (own), or all samples (all)."""
 
     @abstractmethod
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:

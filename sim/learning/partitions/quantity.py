@@ -20,7 +20,7 @@ class QuantitySkew(PartitionSection):
 
     kind: Literal["quantity"]
     alpha: Annotated[PositiveFloat, Within(0.001, 1_000_000)]
-    """Concentration: with a small value few clients have nearly all samples; a large one gives equal
+    """Concentration: with a small value, few clients have nearly all samples; a large one gives equal
     counts."""
     min_samples: Count = 2
     """Smallest number of training samples of a client."""

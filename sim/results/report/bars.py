@@ -83,7 +83,7 @@ def gains(view: RunView) -> Figure | None:
     groups = (("better with peers", better, GREEN), ("not better", ~better, ORANGE))
     figure = _bars(differences * (100 if measure.is_share else 1), groups, hints, hover)
     unit = " (percentage points)" if measure.is_share else ""
-    figure.update(yaxis={"title": {"text": f"better by{unit}"}, "zeroline": True, "zerolinecolor": EDGE})
+    figure.update(yaxis={"title": {"text": f"improvement{unit}"}, "zeroline": True, "zerolinecolor": EDGE})
     return figure
 
 

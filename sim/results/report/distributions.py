@@ -63,7 +63,7 @@ def time_to_accuracy(view: RunView) -> Figure | None:
 
 
 def times_table(view: RunView) -> Table:
-    """Return a table of when the mean, half and 90 % of clients reached a level, and of the bytes sent."""
+    """Return a table of the times and bytes until the mean, half and 90 % of clients reached a level."""
     assert view.measure is not None
     measure, panel = view.measure
     mean = Series(panel.times, np.nanmean(panel.values, axis=1))

@@ -84,7 +84,7 @@ def on_circle(count: int, radius: float) -> NDArray[np.float64]:
 
 
 def frame(figure: Figure, points: NDArray[np.float64]) -> None:
-    """Set square axes, which are hidden, around the points [N, 2]."""
+    """Set hidden, square axes around the points [N, 2]."""
     extent = 0.7 + float(np.abs(points).max())
     axis = {"visible": False, "range": [-extent, extent]}
     figure.update(xaxis=axis, yaxis=axis | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "b": 24})

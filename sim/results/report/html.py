@@ -1,4 +1,4 @@
-"""report.html from its templates: one self-contained file, or one of several that share a script."""
+"""report.html from its templates: a self-contained file, or one of several files that share a script."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -87,13 +87,14 @@ def tiles(view: RunView) -> list[tuple[str, str, str]]:
         mean = None if np.isnan(final).all() else float(np.nanmean(final))
         tiles.append((f"Mean {view.measure[0].label}", view.measure[0].text(mean), "at the end"))
     if settled.get("mean") is not None and settled["clients"] != view.get(judged, "clients"):
-        since = f"{settled['clients']:,} clients with {settled['iterations']:,} iterations or more"
-        tiles.append(("Settled clients", measure_called(judged).text(settled["mean"]), since))
+        since = f"{settled['clients']:,} clients with at least {settled['iterations']:,} iterations"
+        label = f"Mean {measure_called(judged).label} of settled clients"
+        tiles.append((label, measure_called(judged).text(settled["mean"]), since))
     if view.get("better_than_alone") is not None:
         tiles.append(("Better than alone", text.share(view.get("better_than_alone")), help_note(view)))
     if view.get("graph", "edge_recall") is not None:
         pair = " / ".join(ratio(view.get("graph", key), 2) for key in ("edge_precision", "edge_recall"))
-        tiles.append(("Precision / recall", pair, "of the learned edges"))
+        tiles.append(("Precision / recall", pair, "learned vs. true edges"))
     came = ", ".join(
         [f"{text.number(view.get('clients', 'initial'))} at the start", *outcome.moves(view.summary)]
     )

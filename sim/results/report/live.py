@@ -53,7 +53,7 @@ def on_sockets(view: RunView) -> Section | None:
     if live["stalls"]:
         lost_s = sum(stall[1] for stall in live["stalls"])
         stalls = f"Processes were suspended {len(live['stalls'])} times, for {text.duration(lost_s)} in all"
-        blocks.append(Paragraph(f"{stalls}. Only these processes lost the time."))
+        blocks.append(Paragraph(f"{stalls}. The other processes kept running."))
     return Section("Live run on sockets", blocks)
 
 
@@ -69,7 +69,7 @@ def against_simulation(view: RunView) -> Section | None:
     blocks: list[Block] = [
         Paragraph(
             "The live run is compared with a simulation of the same scenario. Simulations with all devices "
-            "1 % slower or faster show the variation by chance."
+            "1 % slower or faster show the variation due to chance."
         ),
         Table(["requirement", "found", "met"], requirements, "requirements"),
         *[Paragraph(caveat) for caveat in [view.get("caveat")] if caveat],

@@ -123,7 +123,7 @@ def waited_for(view: RunView) -> Figure | None:
 
 
 def listens_to(view: RunView, *, others: bool = False) -> Figure | None:
-    """Draw the largest weights that each client gives, or with `others` receives; None without any.
+    """Draw the largest weights that each client gives or, with `others`, receives; None without weights.
 
     At the client's last evaluation. Blue: peers of its true cluster; orange: peers of other clusters.
     """

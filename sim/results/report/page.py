@@ -44,8 +44,8 @@ from sim.results.view import RunView
 _LEAST_HEAT_MAP_PX = 720  # below this width, cells and labels of a heat map are unreadable
 _LEAST_TIMELINE_PX = 560
 _REACHED = (
-    "When the mean, half and 90 % of clients first reached each accuracy, and the bytes that all clients had "
-    "sent when the mean reached it."
+    "The times at which the mean accuracy, half of the clients and 90 % of the clients first reached "
+    "each level, and the bytes that all clients had sent when the mean reached the level."
 )
 _NOTHING = Cell(text.NOTHING, None)
 
@@ -68,7 +68,8 @@ def _progress(view: RunView) -> Section:
     lead = f"The {measure.label} of the clients that are up, measured by the observer."
     if view.evaluate_share < 1:
         lead += (
-            f" Each evaluation measures a random {text.share(view.evaluate_share)} of them, the last one all."
+            f" Each evaluation measures a random {text.share(view.evaluate_share)} of them; the last "
+            "evaluation measures all."
         )
     if 0 < len(view.moves) <= curves.MOST_MOVE_LINES:
         lead += f" Dotted lines mark arrivals ({curves.UP}) and departures ({curves.DOWN})."
@@ -77,7 +78,7 @@ def _progress(view: RunView) -> Section:
     if not np.isnan(view.spent_s).all():
         lead += (
             " Dashed lines mark when the first and the last client had used their budgets. After that, a "
-            "client only merges models and answers peers. Steps per second cover the time before it."
+            "client only merges models and answers peers. Steps per second cover only the time before this."
         )
     if models := list(view.get("models") or ()):
         lead += f" Clients have several models ({', '.join(models)}) and are compared by {models[0]}."
@@ -120,7 +121,7 @@ def _futures(view: RunView) -> Section | None:
     lead += f"Both are the same until {text.duration(view.fork_s)}."
     blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", curves.two_futures(view))]
     if (table := curves.differences(view)) is not None:
-        lead = "Each client at the last time at which both runs evaluated it."
+        lead = "Each client is compared at the last time at which both runs evaluated it."
         blocks += [Heading("Difference by client"), Paragraph(lead), table]
     return Section("Fork and parent", blocks)
 
@@ -130,8 +131,9 @@ def _help(view: RunView) -> Section | None:
     if not view.gains:
         return None
     lead = (
-        "Each client that was up at the end, compared with the same client alone: the same number of steps "
-        f"from the same initial model, on its own data only. Better with peers: {help_note(view)}."
+        "Each client that was up at the end is compared with the same client training alone: for the "
+        "same number of steps from the same initial model, on its own data only. Better with peers: "
+        f"{help_note(view)}."
     )
     bars = gains(view)
     blocks = [Paragraph(lead), *_picture("gains", bars, least_px(bars)), help_table(view)]
@@ -142,8 +144,8 @@ def _graph(view: RunView) -> Section:
     title, figure = "Collaboration graph", learned_graph(view)
     if figure is None:
         return Section(title, [Paragraph("This protocol learned no collaboration graph.")])
-    lead = "Row i, column j: the weight that client i gives client j. "
-    lead += "Gray: the client itself, or a client that is not up."
+    lead = "Row i, column j shows the weight that client i gives client j. "
+    lead += "Gray cells are the client itself, or a client that is not up."
     if len(view.clients) > len(figure.data[0]["x"]):
         lead += " Each cell is the mean over several clients; its label names the first and the last."
     if view.clusters is not None:
@@ -169,7 +171,7 @@ def _drawn(view: RunView) -> list[Block]:
     )
     if view.clusters is not None:
         lead += " Clients are grouped and colored by true cluster."
-    lead += " Hollow circles: clients that are not up at that time."
+    lead += " Hollow circles are clients that are not up at that time."
     return [Paragraph(lead), Picture("graph", figure)]
 
 
@@ -179,8 +181,8 @@ def _coalitions(view: RunView) -> Section | None:
         return None
     lead = (
         "At the end, arrows point from a client to those that benefit from it. Clients of one color form "
-        "one coalition. Losses are measured on the client's own validation samples, with the best model for "
-        "the client alone, with all clients, and with its coalition."
+        "one coalition. Losses are measured on the client's own validation samples, for the client's best "
+        "model when it trains alone, with all clients, or with its coalition."
     )
     tables = [losses_table(view), Heading("Formation of coalitions"), changes_table(view)]
     drawn = _picture("benefit-graph", benefit_graph(view))
@@ -204,12 +206,12 @@ def _one_client(view: RunView) -> Section | None:
         lead += "No device waited for a message or a timer."
     else:
         lead += (
-            "A wait counts for the sender of the message that arrived when the device started to compute "
-            "again. A wait that no message ended counts as a time limit or pause. Waits cut short by a crash "
-            "or by the end of the run are left out."
+            "A wait is attributed to the sender of the message that arrived when the device started to "
+            "compute again. A wait that no message ended counts as a time limit or pause. Waits that a crash "
+            "or the end of the run cut short are excluded."
         )
     drawn = _side_by_side(
-        ("Course", "course", curve),
+        ("Progress", "course", curve),
         ("Waiting time by peer", "waited-for", waits),
         ("Weights given to peers", "listens-to", one_client.listens_to(view)),
         ("Weights received from peers", "listened-to", one_client.listens_to(view, others=True)),
@@ -217,7 +219,7 @@ def _one_client(view: RunView) -> Section | None:
         *[("", f"course-{number}", each) for number, each in enumerate(one_client.other_courses(view))],
     )
     if view.graph_times.size and view.clusters is not None:
-        lead += " Orange: a client of another true cluster."
+        lead += " Orange marks clients of another true cluster."
     choice = Choice(shown, view.clients[view.worst_first[0]])
     return Section("One client", [*worst_client(view), Paragraph(lead), choice, drawn])
 
@@ -275,9 +277,9 @@ def _moves(view: RunView) -> Section | None:
             for move in view.moves
         ]
         lead = (
-            f"Catch-up: time until a newcomer has {measure.caught_up} of the mean {measure.name} of the "
-            "clients that were up before it. Dip and recovery: how far the mean of the other clients "
-            f"{measure.worsened} after a departure, and the time until it recovered."
+            f"Catch-up is the time until a newcomer reaches {measure.caught_up} of the mean "
+            f"{measure.name} of the clients that were up before it. Dip and recovery are how far the mean "
+            f"of the other clients {measure.worsened} after a departure, and the time until it recovered."
         )
         if view.get("population", "newcomers"):
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'), measure)}."
@@ -288,18 +290,18 @@ def _moves(view: RunView) -> Section | None:
 
 
 def _hurt(view: RunView) -> list[Block]:
-    """Show which clients fell after each departure, by their own curves."""
+    """Show the clients with the largest accuracy drops after each departure."""
     table = hurt_table(view)
     if table is None:
         return []
     lead = (
-        f"Up to {MOST_HURT} clients that fell farthest after each departure: the depth of the fall before "
-        "they returned to their last value before the departure. Relative weight: the weight that the client "
-        "gave the departed client, divided by its largest weight. Curves also fall without a departure: a "
-        "tenth of the client's earlier falls between two evaluations exceeded the usual fall. Departures "
-        "between the same two evaluations cannot be separated."
+        f"For each departure, up to {MOST_HURT} clients with the largest drops are listed. The drop is "
+        "measured until the client returns to its last value before the departure. The relative weight is "
+        "the weight that the client gave the departed client, divided by its largest weight. Accuracy also "
+        "drops without departures: the usual drop is the 90th percentile of the client's earlier changes "
+        "between evaluations. Departures between the same two evaluations cannot be separated."
     )
-    return [Heading("Falls after departures"), Paragraph(lead), table]
+    return [Heading("Accuracy drops after departures"), Paragraph(lead), table]
 
 
 def _consequence(population: Population, move: LifecycleEvent, measure: Measure) -> list[Cell]:
@@ -312,7 +314,7 @@ def _consequence(population: Population, move: LifecycleEvent, measure: Measure)
 
 
 def _traffic(view: RunView) -> Section:
-    unknown = 'Not recorded: the clients observe no "staleness".'
+    unknown = 'Not recorded: the method does not observe "staleness".'
     parts = (
         ("Bytes by message type", "bytes-by-type", bytes_by_type(view), "No message was sent."),
         ("Staleness of the models used", "staleness", curves.staleness(view), unknown),
@@ -332,9 +334,10 @@ def _map(view: RunView) -> Section | None:
     if (figure := network_map(view)) is None:
         return None
     lead = (
-        "Clients and servers at one position are drawn around it. The width of a line shows the number of "
-        f"messages between two of them, for the {MOST_MAP_LINES} pairs with the most messages. Without kept "
-        "messages there are no lines. Some large cities are named for orientation."
+        "Clients and servers that share a position are drawn around this position. The width of a line "
+        "shows the "
+        f"number of messages between two of them, for the {MOST_MAP_LINES} pairs with the most messages. If "
+        "the run kept no messages, there are no lines. Some large cities are labeled for orientation."
     )
     return Section("Network map", [Paragraph(lead), Picture("map", figure, _LEAST_HEAT_MAP_PX)])
 

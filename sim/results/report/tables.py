@@ -1,4 +1,4 @@
-"""Tables of clients in the report: results, gains by peers, falls after departures, the worst client."""
+"""Tables of clients in the report: results, gains from peers, drops after departures, the worst client."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -55,7 +55,7 @@ def help_table(view: RunView) -> Table:
         ]
         for client, with_peers, alone, better in view.gains
     ]
-    heads = ["client", "with peers", "alone", "better by (points)" if measure.is_share else "better by"]
+    heads = ["client", "with peers", "alone", "improvement (points)" if measure.is_share else "improvement"]
     return Table(heads, rows, "clients", "smallest gain first")
 
 
@@ -93,7 +93,7 @@ def _work(view: RunView) -> list[Column]:
         columns.append(_column("training", _share(view.busy_s, view.up_s), text.share))
     if (kept_s := kept_waiting_s(view)) is not None:
         waited_s = np.array([kept_s.get(name, 0.0) for name in view.clients])
-        columns.append(_column("waits of others for it", waited_s, text.duration))
+        columns.append(_column("time others waited for it", waited_s, text.duration))
     return columns
 
 
@@ -111,10 +111,10 @@ def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
 
 
 class Hurt(NamedTuple):
-    """A client with a curve that fell after the departure of another client.
+    """A client with a drop in its accuracy after the departure of another client.
 
     share: the weight that it gave the departed client over its largest weight; None without a graph. usual:
-    the 90 % quantile of its earlier falls between two evaluations; None without any.
+    the 90th percentile of its earlier drops between two evaluations; None without any.
     """
 
     departure: LifecycleEvent
@@ -125,7 +125,7 @@ class Hurt(NamedTuple):
 
 
 def hurt_by_departures(view: RunView) -> list[Hurt]:
-    """Return the clients that fell most after each departure, the deepest fall first."""
+    """Return the clients with the largest drops after each departure, the largest first."""
     found: list[Hurt] = []
     departures = [move for move in view.moves if move.event in DEPARTURES]
     for departure in departures[: _MOST_PAIRS // len(view.clients)]:
@@ -140,11 +140,11 @@ def hurt_by_departures(view: RunView) -> list[Hurt]:
 
 
 def hurt_table(view: RunView) -> Table | None:
-    """Return the falls after departures as a table; None if the measure is no share, or nothing fell."""
+    """Return the drops after departures as a table; None if the measure is not a share, or without drops."""
     if view.measure is None or not view.measure[0].is_share or not (found := hurt_by_departures(view)):
         return None
-    heads = ["client", "departed client", "event", "time", "fell by", "back after"]
-    heads += ["relative weight", "usual fall"]
+    heads = ["client", "departed client", "event", "time", "drop", "recovery time"]
+    heads += ["relative weight", "usual drop"]
     rows: list[list[str | Cell]] = [
         [
             view.clients[each.client],
@@ -158,11 +158,11 @@ def hurt_table(view: RunView) -> Table | None:
         ]
         for each in found
     ]
-    return Table(heads, rows, "falls", "deepest first")
+    return Table(heads, rows, "drops", "largest drop first")
 
 
 def _dip(view: RunView, client: int, departure: LifecycleEvent) -> Dip | None:
-    """Return a client's fall; None if the client departed, or was not up from then to an evaluation."""
+    """Return a client's drop; None if the client departed, or was not up from then to an evaluation."""
     assert view.measure is not None
     spans = [span for span in view.presence[client] if span[0] <= departure.time_s < span[1]]
     if client == departure.client or not spans:
@@ -175,7 +175,7 @@ def _dip(view: RunView, client: int, departure: LifecycleEvent) -> Dip | None:
 def _before(
     view: RunView, client: int, departure: LifecycleEvent, shares: dict[int, float] | None
 ) -> tuple[float | None, float | None]:
-    """Return the relative weight that a client gave the departed client, and the client's usual fall."""
+    """Return the relative weight that a client gave the departed client, and the client's usual drop."""
     assert view.measure is not None
     times, values = view.measure[1].of(client)
     falls: NDArray[np.float64] = -np.diff(values[times <= departure.time_s])
@@ -184,7 +184,7 @@ def _before(
 
 
 def _shares_given(view: RunView, departure: LifecycleEvent) -> dict[int, float] | None:
-    """Return the weight of each client for the departed one over its largest weight, in the graph before."""
+    """Return each client's weight for the departed client over its largest weight, in the previous graph."""
     times = view.graph_times
     before = int(np.searchsorted(times, departure.time_s, side="right")) - 1
     if before < 0:
@@ -228,7 +228,7 @@ class Reason(NamedTuple):
 
 
 def worst_client(view: RunView) -> list[Block]:
-    """Compare the worst client, or all equally bad ones, with the others; empty without others."""
+    """Compare the worst client, or all equally bad clients, with the other clients; empty without others."""
     last = None if view.measure is None else view.last(view.measure[0].name)
     if view.measure is None or last is None:
         return []
@@ -331,7 +331,7 @@ def _right_weight(view: RunView) -> NDArray[np.float64]:
 
 
 def _others(clusters: NDArray[np.int64], values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Return the number of other clients in each one's true cluster [N], or the sum of their `values`."""
+    """Return the number of other clients in each client's true cluster [N], or the sum of their `values`."""
     each = np.ones(len(clusters)) if values is None else np.nan_to_num(values)
     _, index = np.unique(clusters, return_inverse=True)
     return np.bincount(index, each)[index] - each

@@ -48,7 +48,7 @@ class HashesOfSummary:
             return
         file = self._folder / name
         if name == "scenario.toml" and _hash_of(file) != self._summary[_SCENARIO_HASH]:
-            raise UserError(f"{file} does not match summary.json: changed, or of another run")
+            raise UserError(f"{file} does not match summary.json: it was changed, or belongs to another run")
         if file.suffix == ".parquet":
             found, known = _trace_hash_of(file), self._summary.get(TRACE_HASH)
             if found != known:
@@ -70,5 +70,5 @@ def _trace_hash_of(file: Path) -> str:
                 pass  # reading verifies
             metadata = parquet.schema_arrow.metadata or {}
     except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
-        raise UserError(f"{file} is no table, or damaged: {one_line(str(error))}") from error
+        raise UserError(f"{file} is not a table, or is damaged: {one_line(str(error))}") from error
     return one_line(metadata.get(TRACE_HASH.encode(), b"none").decode("utf-8", "replace"), 60)

@@ -1,4 +1,4 @@
-"""Format number of results, which tells the versions of coterie that can read them.
+"""Format number of results, which determines the versions of coterie that can read them.
 
 docs/results.md describes its guarantees. The number rises when an earlier version would misread new results:
 a key or column disappears or changes its meaning. New keys and columns do not raise it.

@@ -84,7 +84,7 @@ def require_replaceable(target: Path, replace: bool) -> None:
     while found is not None and not is_results(target):
         before, found = found, _identity(target)
         if found == before:  # else another process has just replaced it
-            what = "is a link" if target.is_symlink() else "is no results folder (it has no summary.json)"
+            what = "is a link" if target.is_symlink() else "is not a results folder (it has no summary.json)"
             raise UserError(f"--overwrite: {target} {what}, so it is not replaced; move it away first")
 
 

@@ -87,7 +87,7 @@ class RunDirectory:
         if not os.path.isfile(path / "summary.json"):  # unlike Path.is_file, no error for impossible names
             if not os.path.lexists(path):
                 raise UserError(f"{path}: no such folder")
-            raise UserError(f"{path} is no results folder: it has no summary.json")
+            raise UserError(f"{path} is not a results folder: it has no summary.json")
         require_known(path / "summary.json")
         has_checksums = os.path.lexists(path / output_dir.MANIFEST)
         return cls(path, manifest=(Manifest if has_checksums else HashesOfSummary).read(path))
@@ -255,7 +255,7 @@ class RunDirectory:
                 with file.open("rb") as opened, pq.ParquetFile(opened) as parquet:
                     schema, metadata = parquet.schema_arrow, parquet.metadata
             except (OSError, pa.ArrowException) as error:
-                raise UserError(f"{file} is no table, or damaged: {one_line(str(error))}") from error
+                raise UserError(f"{file} is not a table, or is damaged: {one_line(str(error))}") from error
             require_columns(file, table, schema)
             taken = 8 * metadata.num_rows * metadata.num_columns
             # Compression explains a ratio up to _PACKED; above it, many equal rows could fill the memory.

@@ -62,7 +62,7 @@ def explained_client(
         matters = {name: what for name, what in now.items() if name not in _OF_NUMBERS_ALONE}
         other = changed(recorded.made_by, matters)
         if notice is not None and other:
-            notice(f"this may differ from the run in {path}: {'; '.join(other)}")
+            notice(f"this replay may differ from the run in {path}: {'; '.join(other)}")
         ended = f"{path}: the run ended"
         try:
             simulation.begin()

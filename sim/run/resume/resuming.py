@@ -54,13 +54,13 @@ class ResumableRun:
     attempts: tuple[Path, ...] = ()
     """Hidden folders of killed processes; several if a resumed run was also killed."""
     unusable: tuple[str, ...] = ()
-    """Lines about unusable checkpoints, damaged or of another version."""
+    """Lines about checkpoints that are damaged or from another version."""
     cut_short: Path | None = None
     """Folder of an interrupted run's results, which are replaced."""
 
     @classmethod
     def find(cls, path: Path, fork_s: float | None = None) -> ResumableRun:
-        """Find the run of a results directory, also one in the hidden folder of a killed process.
+        """Find the run of a results directory, or of the hidden folder of a killed process.
 
         Raises UserError.
         """

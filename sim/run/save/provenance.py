@@ -45,7 +45,7 @@ def provenance(device: str) -> dict[str, Any]:
 
 
 def made_by(scenario: Scenario, device: torch.device, data: ClientData | None = None) -> dict[str, str]:
-    """Return what a run's values depend on besides its scenario, by name. data: of its clients, if known."""
+    """Return the conditions of a run's values besides its scenario, by name. data: of the clients."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     users = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
     of_data = {} if data is None else {"the clients' data": data.digest()}
@@ -59,7 +59,7 @@ def made_by(scenario: Scenario, device: torch.device, data: ClientData | None = 
 
 
 def computed_by() -> dict[str, str]:
-    """Return the code and libraries that this process's results depend on, by name."""
+    """Return the code and libraries that determine this process's results, by name."""
     return {
         "the code of coterie": digest_of_coterie(*OURS),
         "torch": _TORCH,

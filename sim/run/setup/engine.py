@@ -57,7 +57,7 @@ def first_device(devices: Sequence[str], name: str) -> torch.device:
     kinds = sorted(set(map(torch.cuda.get_device_name, devices)))
     if len(kinds) > 1:
         raise UserError(
-            f"{stated}: are {' and '.join(kinds)}; must be of one kind, as results would differ otherwise"
+            f"{stated}: are {' and '.join(kinds)}; must be of the same kind; otherwise, results would differ"
         )
     return torch.device(devices[0])
 

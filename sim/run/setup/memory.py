@@ -1,4 +1,4 @@
-"""Checks that the models of all clients, and a training step of one, fit in memory."""
+"""Checks that the models of all clients, and a training step of one client, fit in memory."""
 
 import math
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def machines_room() -> Room:
 
 
 def require_room(scenario: Scenario, each: Sequence[Workload], room: Room) -> None:
-    """Raise UserError if the models, or a training step of one, need more memory than the device has.
+    """Raise UserError if the models, or one training step, need more memory than the device has.
 
     The check allocates no memory. A run may still need too much, as copies and activations are not counted.
     """
@@ -103,7 +103,7 @@ def models_bytes(each: Sequence[Workload]) -> int:
 
 
 def own_bytes(scenario: Scenario, each: Sequence[Workload]) -> int:
-    """Return the bytes that the method keeps besides its clients' models, such as a server's."""
+    """Return the bytes that the method keeps besides its clients' models, such as a server's model."""
     if scenario.protocol.alone:
         return 0
     largest = max(work.model.numel for work in each)

@@ -113,7 +113,7 @@ class RunPlan:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Lines about settings with less effect than stated, or with a surely unintended one."""
+        """Lines about settings with less effect than their values suggest, or an unintended effect."""
         return (*self.churn.notices, *self.learning.dataset.notices)
 
 
@@ -130,7 +130,7 @@ def users_faults(scenario: Scenario) -> Iterator[None]:
         frames = [frame for frame in of_error(error) if frame[0] in files]
         if not frames:  # an error of coterie
             raise
-        about = files[frames[-1][0]].stated
+        about = files[frames[-1][0]].key_and_value
         raise UserError(f"{about}: {written(*frames[-1])}: {in_short(error)}") from error
 
 
@@ -246,5 +246,5 @@ def _reject_server_keys(scenario: Scenario, learning: LearningPlan) -> None:
     if unfit is not None and not (learning.servers or protocol.alone):
         value = "" if unfit.value is None else f" = {show(unfit.value)}"
         raise UserError(
-            f'{unfit.key}{value}: {unfit.problem}, as protocol.name = "{protocol.name}" has no servers'
+            f'{unfit.key}{value}: {unfit.problem}, because protocol.name = "{protocol.name}" has no servers'
         )

@@ -17,7 +17,7 @@ from sim.world.participants import Participants
 
 
 class ChangedNetwork(Settings):
-    """New values of network keys. Keys that are not stated, and values that classes state, do not change."""
+    """New values of network keys. Omitted keys, and values set by classes, do not change."""
 
     latency: Latency | None = None
     """Propagation time of messages that end their transfer after the change."""
@@ -45,9 +45,10 @@ class ChangedChurn(Settings):
     """Departures and crashes that the change cancels. Entries of `churn` state later events."""
 
     stay: PositiveDuration
-    """Time after the change in which no client leaves or crashes. Returns from these are also canceled."""
+    """Time after the change in which no client leaves or crashes. Returns from these departures are also
+    canceled."""
     clients: ClientList | None = None
-    """The clients that this applies to; by default all."""
+    """Clients to which this applies; by default all."""
 
 
 _SETTINGS = WithJsonSchema({"type": "object", "x-allowed": "a table of settings of the protocol"})
@@ -72,7 +73,7 @@ class Change(Settings):
         at_least_one(self, "network", "training", "churn", "protocol")
         if self.protocol == {}:
             raise SettingError(
-                "protocol", None, "is empty and changes nothing; state a setting, or remove the key"
+                "protocol", None, "is empty and changes nothing; add a setting, or remove the key"
             )
         return self
 

@@ -33,7 +33,7 @@ class Churn(Settings):
     at: Duration
     """Virtual time of the event."""
     event: Literal["join", "leave", "crash", "rejoin"]
-    """join: first arrival; leave: an announced departure; crash: an unannounced one; rejoin: a return after
+    """join: first arrival; leave: announced departure; crash: unannounced departure; rejoin: return after
     either."""
     clients: ClientList | None = None
     """The clients."""
@@ -46,8 +46,8 @@ class Churn(Settings):
     spread: Duration = default("0 s")
     """Time after `at` within which the events occur, each client's at a random time."""
     state: State = "keep"
-    """State after a rejoin: the client's last state (keep), the model of its last backup (stale), or that of
-    a newcomer (fresh)."""
+    """State after a rejoin: the client's last state (keep), the model of its last backup (stale), or the
+    state of a newcomer (fresh)."""
     backup_every: PositiveDuration = default("1 min")
     """Time between two backups, for a stale rejoin; the same for all rejoins of one client."""
 
@@ -125,7 +125,7 @@ def _idle(deals: Sequence[Deal]) -> Iterator[str]:
     """Return a line for each process without events in the run."""
     for number, found in enumerate(deals):
         if not found.events:
-            yield f"churn_process.{number}: makes no join or departure before the end of the run"
+            yield f"churn_process.{number}: causes no join or departure before the end of the run"
 
 
 def _prevented(changes: Iterable[Change], events: Sequence[ChurnEvent]) -> frozenset[tuple[int, float]]:
@@ -141,8 +141,8 @@ def _prevented(changes: Iterable[Change], events: Sequence[ChurnEvent]) -> froze
             if not found:
                 until_s = change.at + change.churn.stay
                 raise UserError(
-                    f"change.{number}.churn: none of its clients leaves or crashes after {change.at:g} s and "
-                    f"until {until_s:g} s"
+                    f"change.{number}.churn: none of its clients leaves or crashes between {change.at:g} s "
+                    f"and {until_s:g} s"
                 )
             kept |= found
     return frozenset(kept)
@@ -198,7 +198,7 @@ def _chosen(
     if entry.cluster is not None:
         if clusters is None:
             raise UserError(
-                f"churn.{number}.cluster = {entry.cluster}: the data have no clusters; use clients instead"
+                f"churn.{number}.cluster = {entry.cluster}: the data set has no clusters; use clients instead"
             )
         if entry.cluster not in clusters:
             last = max(clusters)
@@ -220,7 +220,7 @@ def _chosen(
 
 
 def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: int) -> list[tuple[int, ...]]:
-    """Return the clients of each process; a client of one is in no other process and no single event."""
+    """Return the clients of each process; each client is in only one process, or in single events."""
     all_clients = tuple(range(count))
     owner = {
         client: f"churn.{number}" for number, entry in enumerate(entries) for client in entry.clients or ()
@@ -231,8 +231,8 @@ def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: i
         for client in pool:
             if client in owner:
                 raise UserError(
-                    f"churn_process.{number}.clients: client {client} is also in {owner[client]}; state "
-                    "pools without a common client, and no client of a pool in a single event"
+                    f"churn_process.{number}.clients: client {client} is also in {owner[client]}; each "
+                    "client may be in only one pool, or in single events"
                 )
             owner[client] = f"churn_process.{number}"
         pools.append(pool)
@@ -247,6 +247,6 @@ def _play(
     if until_s is None:
         raise UserError(
             f"churn_process.{number}.until: is missing; a run that ends by its iterations has no end time "
-            "for the process: state until, or run.duration"
+            "for the process: set until, or run.duration"
         )
     return process.play(number, pool, until_s, participants)

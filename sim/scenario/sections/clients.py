@@ -53,4 +53,4 @@ class Clients(Settings):
     topology: Annotated[Topology, PluginPoint(OwnTopology)] = default("complete")
     """Pairs of clients that may exchange messages: a kind of topology, or a table with its settings."""
     newcomers: Newcomers = default("fresh")
-    """Model from which a client starts that joins, or that rejoins without its state."""
+    """Initial model of a client that joins, or rejoins without its state."""

@@ -41,7 +41,7 @@ _DIGITS_MAX = 100  # of the product of slow times that overlap
 
 
 class DeviceClass(Settings):
-    """A kind of device that some clients have; keys that it does not state are as for all clients."""
+    """A kind of device that some clients have; omitted keys have the values of all clients."""
 
     name: Annotated[str, Field(min_length=1)]
     """Name of the class in messages."""
@@ -50,9 +50,9 @@ class DeviceClass(Settings):
     clients: ClientList | None = None
     """The clients that have a device of this class, instead of `share`."""
     step_time: StepTime | None = None
-    """Time of one training step, if `[devices]` states `step_time`."""
+    """Time of one training step, if `[devices]` sets `step_time`."""
     speed: Speed | None = None
-    """Speed, if `[devices]` states `speed`."""
+    """Speed, if `[devices]` sets `speed`."""
     slowdown: Factor = 1.0
     """Factor on all computing times."""
     memory: Size | None = None
@@ -84,7 +84,7 @@ class DeviceOverride(Settings):
 
 
 class Devices(Settings):
-    """The clients' devices. State exactly one of `step_time` and `speed`."""
+    """The clients' devices. Set exactly one of `step_time` and `speed`."""
 
     step_time: StepTime | None = None
     """Time of one training step: a duration, or a table with a distribution over clients."""
@@ -97,7 +97,7 @@ class Devices(Settings):
     override: tuple[DeviceOverride, ...] = ()
     """Exceptions for the devices of some clients."""
     slowdown: tuple[ScheduledSlowdown, ...] = ()
-    """Slow times at stated times."""
+    """Slow times at given times."""
     transient: TransientStragglers | None = None
     """Slow times at random times."""
     periodic: PeriodicSlowTimes | None = None
@@ -111,7 +111,7 @@ class Devices(Settings):
     def _one_cost(self) -> Devices:
         exactly_one(self, "step_time", "speed")
         stated, other = ("step_time", "speed") if self.speed is None else ("speed", "step_time")
-        problem = f"[devices] states '{stated}'; state '{stated}' here also"
+        problem = f"[devices] sets '{stated}'; set '{stated}' here instead"
         for key, entries in (("override", self.override), ("class", self.classes)):
             for index, entry in enumerate(entries):
                 if getattr(entry, other) is not None:

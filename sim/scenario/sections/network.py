@@ -31,7 +31,7 @@ class ServerLinks(Settings):
 
 
 class NetworkClass(Settings):
-    """Different connections, inside groups, across groups or with servers; the first class that fits applies.
+    """Different connections inside groups, across groups, or with servers; the first matching class applies.
 
     Keys that are not stated are as in `[network]`, but a reliable class has no duplicates and no reordering.
     """
@@ -53,9 +53,9 @@ class NetworkClass(Settings):
     duplicate: Share | None = None
     """Probability that a datagram arrives twice."""
     reorder: Share | None = None
-    """Probability that a datagram is delayed, so that later ones overtake it."""
+    """Probability that a datagram is delayed, so that later datagrams overtake it."""
     reorder_delay: PositiveDuration | None = None
-    """Delay of such a datagram, in addition to its latency."""
+    """Delay of a reordered datagram, in addition to its latency."""
     bandwidth: Bandwidth | None = None
     """Maximum bandwidth of a single connection, in addition to the limits of its ends."""
 
@@ -63,7 +63,7 @@ class NetworkClass(Settings):
     def _one_kind(self) -> "NetworkClass":
         stated = [key for key in ("inside", "across", "servers") if getattr(self, key)]
         if len(stated) != 1:
-            problem = "state exactly one of 'inside', 'across' or 'servers = true'"
+            problem = "set exactly one of 'inside', 'across' or 'servers = true'"
             raise SettingError(stated[1] if stated else "inside", None, problem)
         if self.across is not None and len(self.across) < 2:
             raise SettingError("across", self.across, "must have at least two groups")
@@ -95,9 +95,9 @@ class Network(Settings):
     """Probability that a datagram arrives twice. The copy has a separate latency and counts, with its bytes,
     as a separate message."""
     reorder: Share = 0.0
-    """Probability that a datagram is delayed, so that later ones overtake it."""
+    """Probability that a datagram is delayed, so that later datagrams overtake it."""
     reorder_delay: PositiveDuration | None = None
-    """Delay of such a datagram, in addition to its latency."""
+    """Delay of a reordered datagram, in addition to its latency."""
     queue_limit: Count = 10_000
     """Messages from one client to another that may wait for the transfer of an earlier one; further messages
     are dropped and counted as "backlog"."""
@@ -112,7 +112,8 @@ class Network(Settings):
     partition: tuple[NetworkPartition, ...] = ()
     """Scheduled cuts of the network."""
     server: ServerLinks | None = None
-    """Other bandwidths for servers. Without this section, a server has or draws those of a client."""
+    """Different bandwidths for servers. Without this section, a server has or draws the bandwidths of a
+    client."""
     membership: Membership = default("announce")
     """Detection of other clients: by messages and timeouts, or immediately by the simulator."""
 
@@ -241,7 +242,9 @@ def _check_datagrams(network: Network, number: int | None) -> None:
             problem = 'needs link = "datagram": a reliable link delivers each message once and in order'
             raise SettingError(f"{prefix}{key}", getattr(section, key), problem)
     if section.reorder and network.of_class(number, "reorder_delay") is None:
-        raise SettingError(f"{prefix}reorder_delay", None, "is missing; state the delay of such a datagram")
+        raise SettingError(
+            f"{prefix}reorder_delay", None, "is missing; set the delay of a reordered datagram"
+        )
     if number is not None and section.reorder_delay is not None and not network.of_class(number, "reorder"):
         problem = "has no effect: reorder is 0 for these connections"
         raise SettingError(f"{prefix}reorder_delay", section.reorder_delay, problem)

@@ -84,7 +84,7 @@ class Run(Settings):
     """Time between two evaluations by the observer, which cost no virtual time."""
     evaluate_share: ShareAboveZero = 1.0
     """Share of the clients that are up whose models an evaluation measures, drawn again for each evaluation;
-    the last one measures all. This key does not change the clients' actions."""
+    the last evaluation measures all. This key does not change the clients' actions."""
     metrics: Annotated[tuple[_Metric, ...], Field(min_length=1)] | None = None
     """Metrics of each client's model on its test samples, computed by scikit-learn except for the losses. The
     first metric is the quality in reports. By default: accuracy and loss of a classification, perplexity and
@@ -116,10 +116,17 @@ class Run(Settings):
         at_most_one(self, "target_accuracy", "target")
         if self.duration is None and self.iterations is None:
             if self.budget is None:
-                problem = "state 'duration', 'iterations', 'budget' or several (the first one ends the run)"
+                problem = (
+                    "set 'duration', 'iterations', 'budget' or several of these (the first one that is "
+                    "reached "
+                    "ends the run)"
+                )
                 raise SettingError("duration", None, problem)
             if self.budget.bytes is not None:
-                problem = "needs 'duration' or 'iterations' also: a client that sends nothing never uses it"
+                problem = (
+                    "also needs 'duration' or 'iterations': a client that sends nothing never uses this "
+                    "budget"
+                )
                 raise SettingError("budget.bytes", SIZE.format(self.budget.bytes), problem)
         if self.converged is not None and self.evaluate_share < 1:
             problem = "must be 1 with run.converged, which needs every client at each evaluation"

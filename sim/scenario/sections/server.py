@@ -35,10 +35,10 @@ class ServerSection(Settings):
         at_most_one(self, "step_time", "speed")
         has_device = self.step_time is not None or self.speed is not None
         if self.samples and not has_device:
-            problem = "training on them takes time: also state 'step_time' or 'speed' of the servers"
+            problem = "training on them takes time: also set 'step_time' or 'speed' of the servers"
             raise SettingError("samples", self.samples, problem)
         if has_device and not self.samples:
-            problem = "a server's device needs data: also state 'samples'"
+            problem = "a server's device needs data: also set 'samples'"
             raise SettingError("speed" if self.step_time is None else "step_time", None, problem)
         return self
 

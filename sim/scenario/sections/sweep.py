@@ -56,14 +56,14 @@ def listed(table: Mapping[str, Any], *above: str) -> dict[str, Any]:
 
 
 class Case(Settings):
-    """One value of an axis, made of several keys."""
+    """One value of an axis that consists of several keys."""
 
     name: _Name
     """Name of the case in tables and figures; a number if the axis is a numeric scale."""
     axis: str = "case"
-    """The axis that the case belongs to."""
+    """The axis to which the case belongs."""
     set: tuple[str, ...] = ()
-    """Keys that the case states, each as after `--set`: ``"network.loss=0.1"``."""
+    """Keys that the case sets, each as after `--set`: ``"network.loss=0.1"``."""
     unset: tuple[str, ...] = ()
     """Keys that the case removes from the file."""
     without: tuple[str, ...] = ()
@@ -86,14 +86,14 @@ class Axes(Settings):
     seeds: Seeds | None = None
     """Number of seeds, counted from run.seed, or a list of seeds; by default only run.seed."""
     set: tuple[str, ...] = ()
-    """Keys that all runs state, each as after `--set`."""
+    """Keys that all runs set, each as after `--set`."""
     grid: _Lists = Field(default_factory=dict)
     """Lists of values by key: ``"network.loss" = [0, 0.1]``. Every combination is run."""
     zip: _Lists = Field(default_factory=dict)
     """Lists of the same length by key, which are combined item by item: the first of each, the second of
     each, ..."""
     case: tuple[Case, ...] = ()
-    """Cases: values that are made of several keys."""
+    """Cases: values that consist of several keys."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Axes:
@@ -107,7 +107,7 @@ class Axes(Settings):
         names = [(case.axis, str(case.name)) for case in self.case]
         for number, name in enumerate(names):
             if name in names[:number]:
-                problem = f"the axis {name[0]} already has a case of this name"
+                problem = f"the axis {name[0]} already has a case with this name"
                 raise SettingError(f"case.{number}.name", name[1], problem)
         return self
 
@@ -118,7 +118,7 @@ class Comparing(Settings):
     by: str | None = None
     """The horizontal axis of figures."""
     baseline: str | None = None
-    """The value of an axis that the others are compared with: ``"protocol=local"``."""
+    """The value of an axis with which the other values are compared: ``"protocol=local"``."""
     metrics: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Quantities to compare: metrics by name, and values of the summary by their path."""
     target: PositiveFloat | None = None

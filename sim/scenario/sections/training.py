@@ -42,7 +42,7 @@ class AugmentationSection(Settings):
         for name in ("crop_scale", "crop_ratio", "blur_sigma"):
             low, high = getattr(self, name)
             if low > high:
-                raise SettingError(name, (low, high), "must state the smaller number first")
+                raise SettingError(name, (low, high), "must list the smaller number first")
         return self
 
 
@@ -55,8 +55,8 @@ class Training(Settings):
     """Step size."""
     schedule: RateSchedule | None = None
     """Schedule of the step size: by a client's steps, by the rounds of a server (the same step size for all
-    clients that train in a round), or by virtual time. It does not affect trainings for which the method
-    states the step size."""
+    clients that train in a round), or by virtual time. It does not affect training for which the method sets
+    the step size."""
     clip_norm: PositiveWeight | None = None
     """Maximum Euclidean norm of the gradient of a model: a longer gradient is scaled down to it, before
     momentum and weight decay."""

@@ -219,8 +219,8 @@ class TraceChurn(SessionsOfAnybody):
 
 
 class TableChurn(SessionsOfEach):
-    """A table lists the sessions of each client of the pool, for example measured ones. A client without a
-    row never joins."""
+    """A table lists the sessions of each client of the pool, for example measured sessions. A client without
+    a row never joins."""
 
     kind: Literal["table"]
     file: Annotated[BesideFile, Field(min_length=1)]

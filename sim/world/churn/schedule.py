@@ -120,7 +120,7 @@ def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
             if event.state == "stale" and backups_s.setdefault(client, every_s) != every_s:
                 raise ValueError(
                     f"client {client} makes a backup every {backups_s[client]:g} s for one rejoin, and "
-                    f"every {every_s:g} s for the rejoin {when}; state the same backup_every for both"
+                    f"every {every_s:g} s for the rejoin {when}; set the same backup_every for both"
                 )
             presence[client] = _NEXT[before][event.kind]
             changed_s[client] = event.time_s

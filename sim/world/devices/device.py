@@ -112,7 +112,7 @@ class Device:
         self._slowness = slowness if slowness is not None else Slowness()
         self._timeline = timeline if timeline is not None else Timeline()
         self.state: State = WAITING if up else DOWN
-        """Present state."""
+        """Current state."""
         self._created_s = self._since_s = loop.time()  # creation, and start of the present state
         self._busy_s = self._down_s = 0.0  # before `_since_s`
         self._running: Job | None = None

@@ -21,7 +21,7 @@ def once(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
 
 
 def spells(every_s: float, length_s: float, factor: float, draws: RandomStream) -> Iterator[Piece]:
-    """Yield alternating normal periods (mean `every_s`) and slow ones (mean `length_s`), all exponential."""
+    """Yield normal periods (mean `every_s`) and slow periods (mean `length_s`) in turn, all exponential."""
     end_s = 0.0
     while True:
         end_s += draws.exponential() * every_s

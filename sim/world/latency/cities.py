@@ -1,4 +1,4 @@
-"""Large cities: the positions of clients if the scenario states none."""
+"""Large cities: the positions of clients if the scenario sets none."""
 
 from bisect import bisect_right
 from itertools import accumulate

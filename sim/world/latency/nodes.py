@@ -39,14 +39,14 @@ class NodeLatency:
     node_of: each actor's node.
     slice_s: duration of each slice; after the last slice, the first follows. None: the first slice, forever.
     jitter: standard deviation of the factor's logarithm (the median is 1); 0 for no jitter.
-    places: latitude and longitude of each actor in degrees, if known.
+    positions: latitude and longitude of each actor in degrees, if known.
     """
 
     seconds: NDArray[np.float64]
     node_of: Mapping[str, int]
     slice_s: float | None = None
     jitter: float = 0.0
-    places: Mapping[str, tuple[float, float]] | None = None
+    positions: Mapping[str, tuple[float, float]] | None = None
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """Return a message's latency in seconds at departure time `time_s`. Jitter takes one of `draws`."""

@@ -71,22 +71,22 @@ class PositionLatency(LatencyByNode):
         """Return the model, with all actors at the stated positions, or each in a random city."""
         if self.places is not None and self.server_place is None and participants.servers:
             raise UserError(
-                f"{key}.server_place: is missing; the positions of the clients are stated, so state it, too"
+                f"{key}.server_place: is missing; it is required because the positions of the clients are set"
             )
         stated = dict(zip(participants.clients, self.places or (), strict=self.places is not None))
         if self.server_place is not None:
             stated |= dict.fromkeys(participants.servers, self.server_place)
-        places: dict[str, Degrees] = {}
+        positions: dict[str, Degrees] = {}
         for name in participants.names:
             drawn = RandomStream(participants.seed, "place", name)
             position = stated[name] if name in stated else draw_city(drawn)
-            places[name] = CITIES[position][:2] if isinstance(position, str) else position
-        numbers = {position: number for number, position in enumerate(dict.fromkeys(places.values()))}
+            positions[name] = CITIES[position][:2] if isinstance(position, str) else position
+        numbers = {position: number for number, position in enumerate(dict.fromkeys(positions.values()))}
         return NodeLatency(
             fibre_seconds(list(numbers), self.floor, self.stretch),
-            {name: numbers[position] for name, position in places.items()},
+            {name: numbers[position] for name, position in positions.items()},
             jitter=self.jitter,
-            places=places,
+            positions=positions,
         )
 
 
@@ -101,13 +101,14 @@ def great_circle_m(one: Degrees, other: Degrees) -> float:
     return 2 * EARTH_RADIUS_M * math.asin(min(1.0, math.sqrt(haversine)))
 
 
-def fibre_seconds(places: Sequence[Degrees], floor_s: float, stretch: float) -> NDArray[np.float64]:
+def fibre_seconds(positions: Sequence[Degrees], floor_s: float, stretch: float) -> NDArray[np.float64]:
     """Return one-way latencies between positions, (1, n, n) for n positions, at the speed of light in fiber.
 
     The fiber is `stretch` times as long as the great circle; `floor_s` is added for the last mile and the
     routers on the path.
     """
     seconds = [
-        [floor_s + stretch * great_circle_m(one, other) / FIBRE_M_PER_S for other in places] for one in places
+        [floor_s + stretch * great_circle_m(one, other) / FIBRE_M_PER_S for other in positions]
+        for one in positions
     ]
     return np.array([seconds])

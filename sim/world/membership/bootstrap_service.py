@@ -8,7 +8,7 @@ from sim.kernel.random import key, splitmix64_array
 
 
 class BootstrapService:
-    """Source of random contacts that are up, for clients that need contacts. Changes are known at once.
+    """Source of random contacts that are up, for clients that need contacts. Changes take effect immediately.
 
     For each client, keyed hashes put all others in an order, and the first ones that are up are its contacts.
     One client more or less therefore changes no other contacts.

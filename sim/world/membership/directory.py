@@ -8,7 +8,7 @@ from protocols.membership.view import NeighbourView, Tell
 
 
 class Directory:
-    """Directory of the clients that are up, shared by all members. It informs live members at once."""
+    """Directory of the clients that are up, shared by all members. It informs live members immediately."""
 
     def __init__(self, up: Iterable[str]) -> None:
         self._up = set(up)

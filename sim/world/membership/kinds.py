@@ -39,7 +39,7 @@ class MembershipKind(Settings):
 
     @abstractmethod
     def views(self, context: MembershipContext) -> ViewOf:
-        """Return the function that makes each actor's view. It holds the state that all views share."""
+        """Return the function that creates each actor's view. It holds the state that all views share."""
 
 
 class Announce(MembershipKind):
@@ -53,7 +53,7 @@ class Announce(MembershipKind):
 
 
 class AllKnowing(MembershipKind):
-    """The simulator informs all clients at once which peers are up."""
+    """The simulator informs all clients immediately which peers are up."""
 
     kind: Literal["all-knowing"]
 
@@ -71,13 +71,13 @@ class Swim(MembershipKind):
     timeout: PositiveDuration = default("300 ms")
     """Time after which a client asks other peers to ping a peer that has not answered."""
     proxies: Count = 3
-    """Number of peers that are asked."""
+    """Number of peers that a client asks."""
     suspicion: PositiveWeight = 5.0
     """Protocol periods in which a suspected peer can announce that it is alive."""
     news_per_message: Count = 6
-    """Largest number of pieces of news about peers in a message."""
+    """Largest number of updates about peers in a message."""
     reconnect: PositiveDuration = default("30 s")
-    """Time between two pings of a dead peer, which may have been cut off only."""
+    """Time between two pings of a dead peer, because the network may only have cut it off."""
 
     @model_validator(mode="after")
     def _timeout_in_period(self) -> Swim:

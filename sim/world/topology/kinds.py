@@ -66,11 +66,11 @@ class TopologyKind(Settings):
         return 0
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
-        """Yield the settings that are impossible for this many clients, by key within the topology."""
+        """Yield the settings that are impossible for this number of clients, by key within the topology."""
         yield from ()
 
     def require_possible(self, n: int) -> None:
-        """Raise UserError if the graph would not fit in memory or never be connected. Makes no graph."""
+        """Raise UserError if the graph would not fit in memory or never be connected. Creates no graph."""
         links = self.links(n)
         if links > _LINKS_MAX:
             raise UserError(

@@ -63,7 +63,7 @@ class OwnTopology(WorldPlugin, TopologyKind):
             values = self.row(item, _LINK, _about_topology, (2, 3))
             i, j = [self._client(value, item, n) for value in values[:2]]
             if i == j:
-                raise self.refusal(f"returned {item!r:.60}; a client has no link to itself")
+                raise self.refusal(f"returned {item!r:.60}; a client cannot have a link to itself")
             weight = None
             if len(values) == 3:
                 weight = self.number(values[2], 0.0, 1.0, "a weight", partial("in {!r:.60}".format, item))

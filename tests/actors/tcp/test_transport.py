@@ -184,6 +184,6 @@ def test_wrong_arguments() -> None:
 
     with pytest.raises(ValueError, match="must have at least 16 bytes"):
         made("localhost", b"short")
-    with pytest.raises(ValueError, match=r"192.168.0.1 is not this machine: encrypt connections"):
+    with pytest.raises(ValueError, match=r"192.168.0.1 is another machine: encrypt connections"):
         made("192.168.0.1", SECRET)
     made("::1", SECRET)

@@ -78,7 +78,7 @@ def test_what_servers_observe_is_shown_under_any_name(tmp_path: Path) -> None:
     [of_servers] = titled(page, "staleness (servers)").values()
     [mean] = [trace for trace in of_servers["data"] if trace["name"] == "mean"]
     assert len(mean["customdata"]) == 4
-    assert "Not recorded: the clients observe no" in page
+    assert "Not recorded: the method does not observe" in page
     assert len(titled(page, "kept (servers)")) == 1 and len(titled(page, "kept")) == 2
     both = write_run(tmp_path / "both", **SMALL, observed={"staleness": ["server-0"]})
     page = write_report(both).read_text("utf-8")
@@ -102,7 +102,7 @@ def test_a_run_of_ones_own_method_shows_what_it_observes(tmp_path: Path) -> None
     page = (result.directory / "report.html").read_text(encoding="utf-8")
     assert set(titled(page, "norm")) == {"observed-0", "course-1"}
     assert len(titled(page, "a <b>name</b> of several words")) == 2
-    assert "model was used" not in page and "Not recorded: the clients observe no" in page
+    assert "model was used" not in page and "Not recorded: the method does not observe" in page
     assert {"measure-loss", "course-0", "classes"} <= set(figures(page))
     counts = result.summary["class_counts"]
     assert np.array(counts).sum() == 48 and np.array(counts).shape == (3, 2)

@@ -109,7 +109,7 @@ def test_small_tables_are_read_once_and_large_ones_in_parts(tmp_path, monkeypatc
     [
         ({"graph": False}, {"learned-graph", "weights-over-time"}, "learned no collaboration graph"),
         ({"clusters": None}, {"weights-over-time"}, "Row i, column j"),
-        ({"staleness": False}, {"staleness"}, "Not recorded: the clients observe no"),
+        ({"staleness": False}, {"staleness"}, "Not recorded: the method does not observe"),
         ({"messages": False}, {"progress-over-bytes", "bytes-by-type"}, "No message was sent"),
         (
             {"measure": None},

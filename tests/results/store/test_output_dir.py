@@ -147,7 +147,7 @@ def test_a_discarded_run_leaves_nothing_and_a_settled_one_stays(base):
 def test_what_is_no_result_directory_is_never_replaced(base):
     (base / NAME).mkdir(parents=True)
     (base / NAME / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match=rf"{NAME} is no results folder"):
+    with pytest.raises(UserError, match=rf"{NAME} is not a results folder"):
         create(base, overwrite=True)
     assert create(base).finalise() == base / f"{NAME}-2"
     assert entries(base / NAME) == ["thesis.tex"]

@@ -92,7 +92,7 @@ def test_a_fork_is_made_where_other_code_may_make_it(kept: Path) -> None:
 @of(OLDEST)
 def test_that_the_code_is_another_is_said(kept: Path) -> None:
     explained = coterie("explain", kept, *EXPLAIN)
-    assert f"this may differ from the run in {kept}: " in explained.stderr
+    assert f"this replay may differ from the run in {kept}: " in explained.stderr
     assert "the code of coterie was d3bdace7 and is " in explained.stderr
     forked = coterie("fork", kept, *FORK)
     assert forked.exit_code == 2, forked.output
@@ -154,7 +154,8 @@ def test_without_checksums_a_changed_scenario_is_refused(kept: Path) -> None:
     result = coterie("report", kept)
     assert result.exit_code == 2
     assert (
-        f"{kept / 'scenario.toml'} does not match summary.json: changed, or of another run" in result.stderr
+        f"{kept / 'scenario.toml'} does not match summary.json: it was changed, or belongs to another run"
+        in result.stderr
     )
 
 
@@ -179,7 +180,7 @@ def test_without_checksums_a_damaged_table_is_refused(kept: Path, table: str) ->
         file.write_bytes(damaged)
         result = coterie("report", kept)
         assert result.exit_code == 2, (result.output, result.exception)
-        assert f"{file} is no table, or damaged: " in result.stderr
+        assert f"{file} is not a table, or is damaged: " in result.stderr
 
 
 @of(NEWEST)

@@ -163,9 +163,9 @@ def test_damaged_texts(results, name: str, content: bytes):
     ("content", "said"),
     [
         (b"", "is empty"),
-        (b"{", "is not a list of checksums, or damaged: Invalid JSON"),
-        (b"[1, 2]", "is not a list of checksums, or damaged: Input should be an object"),
-        (b'{"summary.json": [-1, "00"]}', "is not a list of checksums, or damaged: summary.json.0: "),
+        (b"{", "is not a list of checksums, or is damaged: Invalid JSON"),
+        (b"[1, 2]", "is not a list of checksums, or is damaged: Input should be an object"),
+        (b'{"summary.json": [-1, "00"]}', "is not a list of checksums, or is damaged: summary.json.0: "),
     ],
 )
 def test_damaged_checksums(results, content: bytes, said: str):

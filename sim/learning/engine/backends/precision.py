@@ -1,4 +1,4 @@
-"""Precision of products: float32, or a faster one that changes the results."""
+"""Precision of products: float32, or a faster precision that changes the results."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -178,7 +178,7 @@ class Apply(Operation):
         where = f"{self.function.line_of(error)}: {self.function.name}()"
         hint = f"; {_RULES}" if isinstance(error, RuntimeError) else ""  # errors of torch, such as vmap
         if isinstance(error, TypeError) and (costs := self.function.costs):
-            hint = f"; {costs[0]}= is apply's keyword for the cost of the call: rename the parameter"
+            hint = f"; apply uses the keyword {costs[0]}= for the cost of the call: rename the parameter"
         return ValueError(f"{where} failed: {why}{hint}")
 
     def inputs(self, nodes: list[GraphNode]) -> list[Tensor]:

@@ -23,7 +23,7 @@ from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.vector_pool import VectorPool, index_tensor, to_device
 
-Weighted = Literal["by sample", "by place"] | None
+Weighted = Literal["by sample", "by position"] | None
 """Weights of a job: one for each sample of its client, one for each position in its batch, or none."""
 
 _STEPS_DRAWN = 64  # steps at once: batches of long jobs do not share memory

@@ -119,9 +119,9 @@ def replace_batch_norms(module: nn.Module) -> nn.Module:
         kind = type(norm).__name__
         if type(norm) not in _OURS:
             raise ValueError(
-                f"{path or 'the model'} is a {kind} with running statistics. Clients have separate ones of "
-                "torch.nn.BatchNorm1d, 2d and 3d only: use one of these and a second module for the rest of "
-                "the class, or set track_running_stats=False"
+                f"{path or 'the model'} is a {kind} with running statistics. Clients have separate "
+                "statistics only for torch.nn.BatchNorm1d, 2d and 3d: use one of these and a second module "
+                "for the remaining code of the class, or set track_running_stats=False"
             )
         if norm.momentum is None:
             raise ValueError(

@@ -86,7 +86,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two layers, the inner one by default four times as wide."""
+    """Two layers; the inner layer is four times as wide by default."""
 
     def __init__(self, width: int, inner: int, depth: int) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _NOTHING_LEARNED = (
 
 
 @contextmanager
-def mistakes_in_code(scenario: Scenario) -> Iterator[list[str]]:
+def warnings_about_code(scenario: Scenario) -> Iterator[list[str]]:
     """Collect, when this context ends, a line for each error of the user's code inside it."""
     found: list[str] = []
     own = users_files(scenario)
@@ -30,7 +30,7 @@ def mistakes_in_code(scenario: Scenario) -> Iterator[list[str]]:
     found += [*unawaited, *draws, *errors, *wall_clock(own)]
 
 
-def mistakes_in_results(simulation: Simulation) -> list[str]:
+def warnings_about_results(simulation: Simulation) -> list[str]:
     """Return a line for each result of an ended run that is surely unintended."""
     trained = any(client.work.steps for client in simulation.clients_up)  # others' models may have changed
     waits, in_vain = map(sum, zip((0, 0), *[life.waits for life in simulation.lives], strict=True))
