@@ -180,7 +180,7 @@ def test_a_kind_must_state_the_interval_of_its_sessions() -> None:
             yield 0.0, 1.0
 
     with pytest.raises(TypeError, match="interval"):
-        Forgetful()
+        Forgetful()  # type: ignore[abstract]
 
 
 @given(
