@@ -137,9 +137,9 @@ class TextData(DataSection):
         train: list[np.ndarray] = []
         tested = [self._tested(*each, seed) for each in zip(of_language[1], self.languages, strict=True)]
         for rows, language, count in zip(of_language[0], self.languages, sizes, strict=True):
-            if each is not None and count * each.count > len(rows):
+            if each is not None and count * each.number > len(rows):
                 problem = f"{count} clients share {len(rows):,} windows of {language}"
-                raise UserError(f"{each.key} = {each.count}: {problem}; use fewer windows")
+                raise UserError(f"{each.key} = {each.number}: {problem}; use fewer windows")
             mixed = stream(seed, "text", language).permutation(rows)
             train += deal(mixed, count, each)
         spoken, families = membership(sizes), list(dict.fromkeys(self.families))

@@ -70,7 +70,7 @@ class Dirichlet(Sampled):
         else:
             check_enough(len(labels.train), clients, each)
             train = tuple(
-                _draw_mix(pools, stream(seed, "partition", "mix", i), self.alpha, each.count)
+                _draw_mix(pools, stream(seed, "partition", "mix", i), self.alpha, each.number)
                 for i in range(clients)
             )
         by_class = rows_by_class(labels.test, labels.classes)

@@ -63,24 +63,24 @@ class Stated(NamedTuple):
     """A number of samples for each client, and the key that states it, which errors name."""
 
     key: str
-    count: int
+    number: int
 
 
 def check_enough(available: int, clients: int, each: Stated) -> None:
     """Raise UserError if the `available` samples are too few."""
-    if each.count < 1 or clients * each.count > available:
+    if each.number < 1 or clients * each.number > available:
         most = available // clients
         allowed = f"so the value must be from 1 to {most}" if most else "too few; use fewer clients"
         raise UserError(
-            f"{each.key} = {each.count}: {clients} clients share {available} training samples, {allowed}"
+            f"{each.key} = {each.number}: {clients} clients share {available} training samples, {allowed}"
         )
 
 
 def check_min_samples(least: Stated, clients: int, available: int) -> None:
     """Raise UserError if the `available` samples are too few for this many samples per client."""
-    if clients * least.count > available:
+    if clients * least.number > available:
         raise UserError(
-            f"{least.key} = {least.count}: {clients} clients share {available} training samples, too few; "
+            f"{least.key} = {least.number}: {clients} clients share {available} training samples, too few; "
             "use a smaller value or fewer clients"
         )
 
@@ -99,12 +99,12 @@ def deal_repeatedly(rows: np.ndarray, clients: int, each: Stated) -> tuple[np.nd
 
     No client has a row twice. Raises UserError if a client would.
     """
-    if each.count > len(rows):
+    if each.number > len(rows):
         raise UserError(
-            f"{each.key} = {each.count}: there are {len(rows)} training samples, and no client may have a "
+            f"{each.key} = {each.number}: there are {len(rows)} training samples, and no client may have a "
             f"sample twice; must be at most {len(rows)}"
         )
-    indices = np.arange(clients * each.count).reshape(clients, each.count) % len(rows)
+    indices = np.arange(clients * each.number).reshape(clients, each.number) % len(rows)
     return tuple(np.sort(rows[indices], axis=1))
 
 
@@ -115,7 +115,7 @@ def deal(rows: np.ndarray, clients: int, each: Stated | None) -> tuple[np.ndarra
         check_nobody_empty(parts)
     else:
         check_enough(len(rows), clients, each)
-        parts = [rows[i * each.count : (i + 1) * each.count] for i in range(clients)]
+        parts = [rows[i * each.number : (i + 1) * each.number] for i in range(clients)]
     return tuple(np.sort(part) for part in parts)
 
 

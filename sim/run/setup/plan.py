@@ -176,8 +176,8 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     objective = protocol.objective
     if objective is None:
         _require_classes(scenario, dataset)
-    names = [each.name for each in fields(Optimizer) if each.init and each.name != "kind"]
-    optimizer = Optimizer(training.optimizer, **{name: getattr(training, name) for name in names})
+    keys = [each.name for each in fields(Optimizer) if each.init and each.name != "kind"]
+    optimizer = Optimizer(training.optimizer, **{key: getattr(training, key) for key in keys})
     views = 1 if objective is None else objective.views
     kinds = {
         model.key: Workload(model, optimizer.slots, training.batch_size, training.sampling, views)
