@@ -31,7 +31,7 @@ from sim.world.participants import Participants
 from sim.world.plugins import WorldPlugin
 
 _SESSIONS_MAX = 100_000  # of one client, from the user's function
-_GENERATED_MAX = 2_000_000  # sessions of a process, or of one client: a mistake in a kind must not hang
+_GENERATED_MAX = 2_000_000  # sessions of a process, or of one client; an invalid kind must not hang
 
 Speedup = Annotated[PositiveFloat, Within(0.001, 1_000_000)]
 
