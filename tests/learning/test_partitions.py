@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sim.errors import UserError
 from sim.learning.partitions.dealing import (
     Labels,
-    Stated,
+    StatedCount,
     check_enough,
     check_min_samples,
     cluster_members,
@@ -416,7 +416,7 @@ def test_what_cannot_be_dealt_is_refused(
 @pytest.mark.parametrize("problem", [check_enough, check_min_samples, None])
 def test_errors_name_the_key_of_their_kind(problem: Callable[..., None] | None) -> None:
     """A new kind of partition, whose key has another name."""
-    each = Stated("data.partition.per_hospital", 31)
+    each = StatedCount("data.partition.per_hospital", 31)
     with pytest.raises(UserError, match=r"^data\.partition\.per_hospital = 31: "):
         if problem is check_enough:
             check_enough(30, 1, each)

@@ -36,9 +36,9 @@ class Dataset:
     scaling: mean and standard deviation per channel of images [C, H, W], which are (pixel - mean) / std with
     pixels in [0, 1]; None for other data. validation_count: number of the training samples, at the end,
     that are the validation part of the data. owners: owners of the samples, if the data state them.
-    inputs: shapes of several inputs, which are concatenated in a sample; None for one input. features: description
-    of the user's samples as they were read. tokenizer: identity of the tokenizer of texts, whose samples x and
-    targets y are int64 [n, T].
+    inputs: shapes of several inputs, which are concatenated in a sample; None for one input. features:
+    description of the user's samples as they were read. tokenizer: identity of the tokenizer of texts, whose
+    samples x and targets y are int64 [n, T].
     notices: descriptions of data that are surely unintended, one line each.
     """
 

@@ -20,7 +20,7 @@ from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions.dealing import (
     Owners,
-    Stated,
+    StatedCount,
     deal,
     even_sizes,
     membership,
@@ -133,7 +133,7 @@ class TextData(DataSection):
         assert owners is not None and owners.test is not None
         sizes = even_sizes(clients, languages)
         of_language = [rows_by_class(whose, languages) for whose in (owners.train, owners.test)]
-        each = None if self.windows is None else Stated("data.windows", self.windows)
+        each = None if self.windows is None else StatedCount("data.windows", self.windows)
         train: list[np.ndarray] = []
         tested = [self._tested(*each, seed) for each in zip(of_language[1], self.languages, strict=True)]
         for rows, language, count in zip(of_language[0], self.languages, sizes, strict=True):

@@ -53,7 +53,7 @@ def kind(name: str, *, uses: tuple[str, ...]) -> Callable[[type[UpdateRule]], ty
 
 
 @kind("sgd", uses=("momentum", "dampening", "nesterov"))
-class Sgd(UpdateRule):
+class SgdRule(UpdateRule):
     def slots(self, optimizer: Optimizer) -> int:
         return 1 if optimizer.momentum else 0
 
@@ -77,7 +77,7 @@ class Sgd(UpdateRule):
 
 
 @kind("adam", uses=("betas", "epsilon"))
-class Adam(UpdateRule):
+class AdamRule(UpdateRule):
     def slots(self, optimizer: Optimizer) -> int:
         return 2
 
@@ -95,7 +95,7 @@ class Adam(UpdateRule):
 
 
 @kind("adamw", uses=("betas", "epsilon"))
-class AdamW(UpdateRule):
+class AdamWRule(UpdateRule):
     def slots(self, optimizer: Optimizer) -> int:
         return 2
 

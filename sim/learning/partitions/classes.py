@@ -15,7 +15,7 @@ from sim.kernel.random import stream
 from sim.learning.partitions.dealing import (
     ClassPools,
     Labels,
-    Stated,
+    StatedCount,
     check_enough,
     check_min_samples,
     check_nobody_empty,
@@ -106,7 +106,9 @@ def _draw_mix(pools: ClassPools, rng: np.random.Generator, alpha: float, count: 
 def _split_classes(
     pools: ClassPools, clients: int, seed: int, alpha: float, min_samples: int
 ) -> tuple[np.ndarray, ...]:
-    check_min_samples(Stated("data.partition.min_samples", min_samples), clients, sum(map(len, pools.rows)))
+    check_min_samples(
+        StatedCount("data.partition.min_samples", min_samples), clients, sum(map(len, pools.rows))
+    )
     rng = stream(seed, "partition", "shares")
     class_sizes = np.array([len(rows) for rows in pools.rows])
     for _ in range(_ATTEMPTS_MAX):

@@ -59,14 +59,14 @@ def rows_by_class(labels: np.ndarray, classes: int) -> list[np.ndarray]:
     return np.split(order, np.searchsorted(labels[order], np.arange(1, classes)))
 
 
-class Stated(NamedTuple):
+class StatedCount(NamedTuple):
     """A number of samples for each client, and the key that states it, which errors name."""
 
     key: str
     number: int
 
 
-def check_enough(available: int, clients: int, each: Stated) -> None:
+def check_enough(available: int, clients: int, each: StatedCount) -> None:
     """Raise UserError if the `available` samples are too few."""
     if each.number < 1 or clients * each.number > available:
         most = available // clients
@@ -76,7 +76,7 @@ def check_enough(available: int, clients: int, each: Stated) -> None:
         )
 
 
-def check_min_samples(least: Stated, clients: int, available: int) -> None:
+def check_min_samples(least: StatedCount, clients: int, available: int) -> None:
     """Raise UserError if the `available` samples are too few for this many samples per client."""
     if clients * least.number > available:
         raise UserError(
@@ -94,7 +94,7 @@ def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
             )
 
 
-def deal_repeatedly(rows: np.ndarray, clients: int, each: Stated) -> tuple[np.ndarray, ...]:
+def deal_repeatedly(rows: np.ndarray, clients: int, each: StatedCount) -> tuple[np.ndarray, ...]:
     """Return the shuffled `rows` in consecutive parts of the given size, starting again after the last row.
 
     No client has a row twice. Raises UserError if a client would.
@@ -108,7 +108,7 @@ def deal_repeatedly(rows: np.ndarray, clients: int, each: Stated) -> tuple[np.nd
     return tuple(np.sort(rows[indices], axis=1))
 
 
-def deal(rows: np.ndarray, clients: int, each: Stated | None) -> tuple[np.ndarray, ...]:
+def deal(rows: np.ndarray, clients: int, each: StatedCount | None) -> tuple[np.ndarray, ...]:
     """Return the shuffled `rows` in consecutive parts: of the given size, or all rows in equal parts."""
     if each is None:
         parts = np.array_split(rows, clients)

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from actors.settings.base import SettingError
 from sim.kernel.random import stream
-from sim.learning.partitions.dealing import Labels, Stated, deal, deal_repeatedly
+from sim.learning.partitions.dealing import Labels, StatedCount, deal, deal_repeatedly
 from sim.learning.partitions.partition import Partition, Sampled
 
 
@@ -42,7 +42,7 @@ class Iid(Sampled):
         return _tested_on_everything(labels, seed, train)
 
 
-def deal_at_random(labels: Labels, clients: int, seed: int, each: Stated | None) -> Partition:
+def deal_at_random(labels: Labels, clients: int, seed: int, each: StatedCount | None) -> Partition:
     """Deal the shuffled training samples, and the validation part of the data, if any.
 
     Every client is tested on all test samples.
